@@ -1,0 +1,35 @@
+"""The root error of the project. Everything that txnsegment raises on purpose is a `TxnSegmentError`.
+
+It stands in the lowest room because every room raises; `metadata.errors` has the errors of the protocol.
+Each message says which option, topic, segment, file or transaction is meant, what happened, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class TxnSegmentError(Exception):
+    """What happened (`message`) and what to do next (`advice`). `str()` gives both."""
+
+    def __init__(self, message: str, *, advice: str = "") -> None:
+        self.message = message
+        self.advice = advice
+        super().__init__(message, advice)
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.advice}".rstrip()
+
+
+class StorageError(TxnSegmentError):
+    """The ledger storage could not be reached, read or written (missing folder, read-only or full disk)."""
+
+
+class CorruptPart(TxnSegmentError):
+    """A part is damaged, short or missing: it does not match its registration (rows, bytes, footer CRC, pages)."""
+
+
+class CorruptSnapshot(TxnSegmentError):
+    """An index snapshot file is damaged, short or missing."""
+
+
+class SchemaError(TxnSegmentError):
+    """A column's type cannot be kept in a topic, or does not fit what the topic has. Names column and types."""

@@ -1,0 +1,49 @@
+"""What a ledger is made of: immutable values that registrations and index snapshots carry (protocol.md section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One Parquet file, written once by one task for one segment.
+
+    path     relative to the ledger root, `/`-separated
+    rows     number of rows, at least 1
+    bytes    length of the file
+    crc      CRC-32 of the Parquet footer (the thrift bytes), unsigned
+    entries  rows of each entry in order; an entry is a row group when first written
+    schema   id of the topic schema that the part was written with
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    crc: int
+    entries: tuple[int, ...]
+    schema: int
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What one registration adds to one segment. `id` is the registration's number in the log."""
+
+    id: int
+    publish_ms: int
+    txn: str | None
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(p.rows for p in self.parts)
+
+    @cached_property
+    def bytes(self) -> int:
+        return sum(p.bytes for p in self.parts)
+
+    @cached_property
+    def last_entry(self) -> int:
+        """The highest entryId: entries are counted from 0 over the parts in order."""
+        return sum(len(p.entries) for p in self.parts) - 1

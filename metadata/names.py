@@ -1,0 +1,93 @@
+"""Names of topics and segments, and how a key finds its segment (protocol.md sections 1 and 4; PIP-460, PIP-486)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import mmh3
+
+from metadata.errors import OptionError
+
+_TOPIC = re.compile(r"topic://([^/\s]+)/([^/\s]+)/([^/\s]+)")
+_SEGMENT = re.compile(r"segment://([^/\s]+)/([^/\s]+)/([^/\s]+)/([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
+RING = 0x10000
+
+
+class HashRange(NamedTuple):
+    """A range of the 16 bit ring, both ends inclusive."""
+
+    start: int
+    end: int
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int) and self.start <= value <= self.end
+
+
+class TopicName(NamedTuple):
+    """`topic://tenant/namespace/name`."""
+
+    tenant: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"topic://{self.tenant}/{self.namespace}/{self.name}"
+
+    def segment(self, hash_range: HashRange, segment_id: int) -> str:
+        """The full name of one of its segments, e.g. `segment://public/default/t/0000-7fff-1`."""
+        return f"segment://{self.tenant}/{self.namespace}/{self.name}/{hash_range.start:04x}-{hash_range.end:04x}-{segment_id}"
+
+
+class SegmentName(NamedTuple):
+    """`segment://tenant/namespace/name/<start>-<end>-<id>`."""
+
+    topic: TopicName
+    hash_range: HashRange
+    segment_id: int
+
+    def __str__(self) -> str:
+        return self.topic.segment(self.hash_range, self.segment_id)
+
+
+def topic_name(text: str) -> TopicName:
+    """Parse a topic name; a bare `name` means `topic://public/default/name`.
+
+    Raises OptionError for anything else.
+    """
+    found = _TOPIC.fullmatch(text)
+    if found:
+        return TopicName(*found.groups())
+    if text and not re.search(r"[/\s:]", text):
+        return TopicName("public", "default", text)
+    raise OptionError(
+        f"{text!r} is not a topic name.",
+        advice="Write topic://tenant/namespace/name, or a bare name for topic://public/default/name.",
+    )
+
+
+def segment_name(text: str) -> SegmentName:
+    """Parse `segment://tenant/namespace/name/<start>-<end>-<id>`. Raises OptionError."""
+    found = _SEGMENT.fullmatch(text)
+    if not found:
+        raise OptionError(
+            f"{text!r} is not a segment name.", advice="Write segment://tenant/namespace/name/0000-ffff-0."
+        )
+    tenant, namespace, name, start, end, number = found.groups()
+    return SegmentName(TopicName(tenant, namespace, name), HashRange(int(start, 16), int(end, 16)), int(number))
+
+
+def even_ranges(count: int) -> list[HashRange]:
+    """Tile the ring 0000-ffff with `count` ranges of (nearly) the same size."""
+    if not 1 <= count <= RING:
+        raise OptionError(f"A topic cannot have {count} segments.", advice=f"Give a number from 1 to {RING}.")
+    edges = [RING * i // count for i in range(count + 1)]
+    return [HashRange(a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
+
+
+def key_hash(key: bytes) -> int:
+    """The place of a key on the ring: the HIGH 16 bits of Murmur3_32 (seed 0) of its bytes.
+
+    Text is hashed as UTF-8, binary as it is, an integer as its decimal text.
+    """
+    return mmh3.hash(key, 0, signed=False) >> 16

@@ -1,0 +1,303 @@
+"""The records of protocol.md section 4 and their bytes: the JSON that Apache Pulsar 5.0 writes, plus our own fields.
+
+Null fields are left out, field order is declaration order, fields that we do not know survive a rewrite. Instants and
+durations are JSON numbers of SECONDS with nine decimals, kept here as integer nanoseconds: they never pass through a float.
+"""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+from ledgers.model import Ledger, Part
+from metadata.errors import CorruptRecord
+from metadata.names import HashRange
+from metadata.paths import TXN_ABORTED_BY_POSITION, TXN_BY_DEADLINE, TXN_BY_FINAL_STATE, aborted_position, pad20
+from metadata.store.contract import IndexEntry, Record
+
+NANOS = 1_000_000_000
+
+
+def _to_seconds(nanos: int) -> Decimal:
+    return Decimal("0.0") if nanos == 0 else Decimal(nanos).scaleb(-9)
+
+
+class Nanos(int):
+    """Nanoseconds; written as seconds with nine decimals (`0.0` for zero), as Jackson does."""
+
+
+def _read_nanos(value: object) -> Nanos:
+    if isinstance(value, Nanos):
+        return value
+    if isinstance(value, Decimal):
+        return Nanos((value * NANOS).to_integral_value())
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Nanos(value * NANOS)
+    raise ValueError("not a number of seconds")
+
+
+Seconds = Annotated[Nanos, BeforeValidator(_read_nanos), PlainSerializer(_to_seconds, return_type=Decimal)]
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(w.capitalize() for w in rest)
+
+
+def _emit(value: Any) -> str:
+    """JSON with Decimals written digit by digit (the json module would need a float)."""
+    if isinstance(value, Decimal):
+        return format(value, "f") if value.is_finite() else "null"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_emit(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(_emit(v) for v in value) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+class JsonRecord(BaseModel):
+    """A record with its JSON form. Immutable: a change is a `model_copy(update=...)`."""
+
+    model_config = ConfigDict(
+        extra="allow", frozen=True, alias_generator=_camel, populate_by_name=True, arbitrary_types_allowed=True
+    )
+
+    def to_bytes(self) -> bytes:
+        return _emit(self.model_dump(by_alias=True, exclude_none=True)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Raises CorruptRecord."""
+        try:
+            return cls.model_validate(json.loads(data, parse_float=Decimal))
+        except (ValueError, ValidationError) as error:
+            raise CorruptRecord(f"Not a {cls.__name__} record: {data[:200]!r} ({error}).") from error
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Decode what the store has. Raises CorruptRecord naming the key."""
+        try:
+            return cls.from_bytes(record.value)
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{record.key.path}: {error.message}") from error
+
+
+class State(StrEnum):
+    """Of a transaction's header; of a settled registration only COMMITTED or VOID."""
+
+    OPEN = "OPEN"
+    COMMITTED = "COMMITTED"
+    ABORTED = "ABORTED"
+
+
+class Header(JsonRecord):
+    """The one record that decides a transaction. `commit` is the log number of the registration that it commits."""
+
+    state: State
+    timeout: Seconds
+    created_at: Seconds
+    finalized_at: Seconds | None = None
+    owner: str | None = None
+    app: str | None = None
+    version: int | None = None
+    attempt: str | None = None
+    commit: int | None = None
+
+    @property
+    def deadline_ms(self) -> int:
+        return (self.created_at + self.timeout) // 1_000_000
+
+    def indexes(self) -> tuple[IndexEntry, ...]:
+        """Exactly one entry: by deadline while OPEN, by final state once decided."""
+        if self.state is State.OPEN:
+            return (IndexEntry(TXN_BY_DEADLINE, pad20(self.deadline_ms)),)
+        return (IndexEntry(TXN_BY_FINAL_STATE, f"{self.state}:{pad20((self.finalized_at or 0) // 1_000_000)}"),)
+
+
+class OpKind(StrEnum):
+    WRITE = "WRITE"
+    ACK = "ACK"
+
+
+class Op(JsonRecord):
+    """What a transaction does to one segment: a write (at its first entry) or an acknowledgement."""
+
+    kind: OpKind
+    segment: str
+    subscription: str | None = None
+    ledger_id: int
+    entry_id: int
+    cumulative: bool | None = None
+
+
+class Event(JsonRecord):
+    """A wake-up for whoever follows a segment or subscription. Never carries the truth."""
+
+    txn_id: str
+    decision: State
+
+
+class Position(JsonRecord):
+    """`(ledgerId, entryId)`, ordered lexicographically."""
+
+    ledger_id: int
+    entry_id: int
+
+    def __str__(self) -> str:
+        return f"{self.ledger_id}:{self.entry_id}"
+
+
+class Watermark(Position):
+    """The durable part of a segment's maxReadPosition. `snapshot`: path of the index snapshot that lists it up to there."""
+
+    snapshot: str | None = None
+    trimmed_to: Position | None = None
+
+
+class AbortedTxn(JsonRecord):
+    """Kept from the settling of an abort until the watermark passes it."""
+
+    max_ledger_id: int
+    max_entry_id: int
+
+    def indexes(self, segment: str) -> tuple[IndexEntry, ...]:
+        return (IndexEntry(TXN_ABORTED_BY_POSITION, aborted_position(segment, self.max_ledger_id, self.max_entry_id)),)
+
+
+class TcSequence(JsonRecord):
+    """`next`: the least significant bits that the coordinator hands out next."""
+
+    next: int
+
+
+class SegmentState(StrEnum):
+    ACTIVE = "ACTIVE"
+    SEALED = "SEALED"
+
+
+class Range(JsonRecord):
+    start: int
+    end: int
+
+
+class SegmentInfo(JsonRecord):
+    """One segment of a topic's layout. -1 in the sealed fields: not sealed. `sealed_at_log`: number of the seal that counts."""
+
+    segment_id: int
+    hash_range: Range
+    state: SegmentState
+    parent_ids: tuple[int, ...] = ()
+    child_ids: tuple[int, ...] = ()
+    created_at_epoch: int
+    sealed_at_epoch: int = -1
+    created_at_ms: int
+    sealed_at_ms: int = -1
+    sealed_at_log: int | None = None
+
+    @property
+    def range(self) -> HashRange:
+        return HashRange(self.hash_range.start, self.hash_range.end)
+
+
+class Layout(JsonRecord):
+    """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`."""
+
+    epoch: int
+    next_segment_id: int
+    segments: dict[str, SegmentInfo]
+    properties: dict[str, str] = Field(default_factory=dict)
+    deleted: bool | None = None
+    key: str | None = None
+    schema_id: int | None = None
+
+
+class Settled(StrEnum):
+    COMMITTED = "COMMITTED"
+    VOID = "VOID"
+
+
+class SegmentWrite(JsonRecord):
+    """What a registration adds to one segment."""
+
+    parts: tuple[Part, ...] = ()
+    rows: int
+    bytes: int
+    entries: int
+
+
+class Registration(JsonRecord):
+    """One record of the log: a transaction's whole write set (or one plain write: `txn` absent), or a seal.
+
+    `segments` is in the order of their names. `manifest`: path of a file that holds `segments` with their parts when they do not
+    fit into one record (the record then keeps the totals). `state`: absent until settled. A seal names the segments whose last
+    word it is, the topic, why (`split|merge|delete`), the layout `epoch` it was made from and the `children` ids.
+    """
+
+    txn: str | None = None
+    state: Settled | None = None
+    publish_ms: int
+    segments: dict[str, SegmentWrite] = Field(default_factory=dict)
+    manifest: str | None = None
+    seal: tuple[str, ...] | None = None
+    topic: str | None = None
+    why: str | None = None
+    epoch: int | None = None
+    children: tuple[int, ...] | None = None
+
+    def ledger(self, number: int, segment: str) -> Ledger:
+        """This registration as a ledger of one of its segments (its parts must be there, not only in the manifest)."""
+        return Ledger(number, self.publish_ms, self.txn, self.segments[segment].parts)
+
+
+class Attempt(JsonRecord):
+    """The version that an application is writing, the transaction that does it, and for whom (a query id)."""
+
+    version: int
+    txn_id: str
+    by: str | None = None
+
+
+class Application(JsonRecord):
+    """(`appId`, topic): what makes writing exactly-once. No record means lastCommitted -1."""
+
+    last_committed: int = -1
+    by: str | None = None
+    current: Attempt | None = None
+    random: bool | None = None
+
+
+class TopicSchema(JsonRecord):
+    """A topic's schema of one version: Spark's schema JSON, nullable at every level."""
+
+    spark: str
+    created_at_ms: int
+
+
+class Settings(JsonRecord):
+    """Settings of the cluster (protocol.md section 7, Defaults). All times in milliseconds."""
+
+    txn_timeout_ms: int = 30_000
+    max_txn_timeout_ms: int = 300_000
+    deadline_allowance_ms: int = 5_000
+    header_retention_ms: int = 900_000
+    orphan_age_ms: int = 72 * 3_600_000
+    grace_period_ms: int = 7 * 24 * 3_600_000
+    fold_after_registrations: int = 64
+    fold_after_ms: int = 10_000
+    txn_id_block: int = 100
+
+
+FORMAT_VERSION = 1
+
+
+class ClusterRecord(JsonRecord):
+    """Made once: format version, where the ledgers are (a URI), when it was created, its settings."""
+
+    format_version: int = FORMAT_VERSION
+    ledgers: str
+    created_at_ms: int
+    settings: Settings = Settings()

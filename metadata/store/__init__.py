@@ -1,0 +1,1 @@
+"""Where the records live: the contract, and one file for each backend."""
