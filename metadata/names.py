@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 import mmh3
@@ -70,9 +71,7 @@ def segment_name(text: str) -> SegmentName:
     """Parse `segment://tenant/namespace/name/<start>-<end>-<id>`. Raises OptionError."""
     found = _SEGMENT.fullmatch(text)
     if not found:
-        raise OptionError(
-            f"{text!r} is not a segment name.", advice="Write segment://tenant/namespace/name/0000-ffff-0."
-        )
+        raise OptionError(f"{text!r} is not a segment name.", advice="Write segment://tenant/namespace/name/0000-ffff-0.")
     tenant, namespace, name, start, end, number = found.groups()
     return SegmentName(TopicName(tenant, namespace, name), HashRange(int(start, 16), int(end, 16)), int(number))
 
@@ -82,7 +81,7 @@ def even_ranges(count: int) -> list[HashRange]:
     if not 1 <= count <= RING:
         raise OptionError(f"A topic cannot have {count} segments.", advice=f"Give a number from 1 to {RING}.")
     edges = [RING * i // count for i in range(count + 1)]
-    return [HashRange(a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
+    return [HashRange(a, b - 1) for a, b in pairwise(edges)]
 
 
 def key_hash(key: bytes) -> int:

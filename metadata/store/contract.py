@@ -29,9 +29,9 @@ MAX_VALUE: Final = 768 * 1024
 
 
 class IndexEntry(NamedTuple):
-    """Declared on a put; changes atomically with the record. `index` is a name, `key` what range scans compare."""
+    """Declared on a put; changes atomically with the record. `name` says which index, `key` what range scans compare."""
 
-    index: str
+    name: str
     key: str
 
 
@@ -178,9 +178,7 @@ class MetadataStore(ABC):
     def __enter__(self) -> MetadataStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
 
