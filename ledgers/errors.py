@@ -23,6 +23,10 @@ class StorageError(TxnSegmentError):
     """The ledger storage could not be reached, read or written (missing folder, read-only or full disk)."""
 
 
+class MissingFile(StorageError):
+    """A file that something refers to is not there."""
+
+
 class CorruptPart(TxnSegmentError):
     """A part is damaged, short or missing: it does not match its registration (rows, bytes, footer CRC, pages)."""
 

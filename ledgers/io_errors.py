@@ -1,0 +1,61 @@
+"""What an operating system or object store error means for the ledgers, and what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ledgers.errors import MissingFile, StorageError
+
+_ERRNO = re.compile(r"\[errno (\d+)]", re.IGNORECASE)
+_NO_SPACE = "Free some space (`txnsegment sweep` deletes files that nothing refers to) or enlarge the volume, then run it again."
+_DENIED = "Give the user that runs this process (driver and executors) read and write access there."
+_READ_ONLY = "Mount it writable, or put the ledgers elsewhere."
+_ADVICE = {
+    errno.EACCES: ("permission denied", _DENIED),
+    errno.EPERM: ("permission denied", _DENIED),
+    errno.ENOSPC: ("no space left on the device", _NO_SPACE),
+    errno.EDQUOT: ("the disk quota is used up", _NO_SPACE),
+    errno.EFBIG: ("the file is larger than this process may write", "Raise the file size limit (ulimit -f) or lower `entryBytes`."),
+    errno.EROFS: ("the file system is read-only", _READ_ONLY),
+    errno.ENOTDIR: ("a part of the path is a file, not a folder", "Check the ledger root and what lies in it."),
+    errno.EISDIR: ("it is a folder, not a file", "Check the ledger root and what lies in it."),
+    errno.ENAMETOOLONG: ("the path is too long for this file system", "Use a shorter ledger root."),
+    errno.EMFILE: ("too many open files", "Raise the limit of open files (ulimit -n)."),
+    errno.EIO: ("the device reports an input/output error", "Check the disk; `txnsegment verify` tells which parts are damaged."),
+    errno.ESTALE: ("the network file system lost the file", "Remount it and run again."),
+}
+
+
+def number_of(error: OSError) -> int | None:
+    """The errno of an error; pyarrow sometimes gives it in the text only."""
+    if error.errno is not None:
+        return error.errno
+    found = _ERRNO.search(str(error))
+    return int(found.group(1)) if found else None
+
+
+def explain(error: OSError, doing: str, place: str) -> StorageError:
+    """The error to raise for `error`, met while `doing` something ("read", "write", ..) to `place` (a full URI or path)."""
+    number = number_of(error)
+    if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
+        return MissingFile(f"Cannot {doing} {place}: it does not exist.", advice="Was it deleted, or is its volume not mounted?")
+    if isinstance(error, FileExistsError) or number == errno.EEXIST:
+        return StorageError(
+            f"Cannot {doing} {place}: it exists already.", advice="Published files never change; every name is used once."
+        )
+    if number in _ADVICE:
+        what, advice = _ADVICE[number]
+        return StorageError(f"Cannot {doing} {place}: {what}.", advice=advice)
+    return StorageError(f"Cannot {doing} {place}: {error}.", advice="Check that the storage can be reached from this machine.")
+
+
+@contextmanager
+def explained(doing: str, place: str) -> Iterator[None]:
+    """Turn every OSError of the block into a StorageError that names `place`."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, doing, place) from error

@@ -1,0 +1,184 @@
+"""Where the ledgers are: files under one root, published once and never changed.
+
+Every file is named by its path relative to the root, `/`-separated. Publication is atomic: a reader sees the whole file
+or none (protocol.md section 2, "Staging"). Only the orphan sweep deletes (section 7).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple, Protocol
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+
+from ledgers.errors import StorageError
+from ledgers.local_files import LocalFiles
+from ledgers.remote_files import RemoteFiles
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9.-]")
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
+_HASHED = re.compile(r".*-[0-9a-f]{12}")
+
+
+class FileEntry(NamedTuple):
+    """A file in a listing: path relative to the root, length in bytes, time of its last change in ms since 1970."""
+
+    path: str
+    bytes: int
+    mtime_ms: int
+
+
+class Output(Protocol):
+    """A file that is being written and that nobody sees yet."""
+
+    stream: pa.NativeFile
+
+    def publish(self) -> None:
+        """Close it and make it visible under its name, whole and durable. Raises StorageError; then it is as if discarded."""
+
+    def discard(self) -> None:
+        """Leave nothing behind. Does nothing after `publish`."""
+
+
+class Files(Protocol):
+    """One kind of storage. Paths are relative to its root; all methods raise StorageError."""
+
+    def create(self) -> None: ...
+    def publish(self, rel: str, data: bytes) -> None: ...
+    def open_output(self, rel: str) -> Output: ...
+    def open_input(self, rel: str) -> pa.NativeFile: ...
+    def info(self, rel: str) -> tuple[int, int] | None: ...
+    def list(self, folder: str) -> Iterator[tuple[str, int, int]]: ...
+    def delete(self, rel: str) -> None: ...
+
+
+class LedgerStorage:
+    """The files under `uri`: `file:///..` or an absolute path, `s3://bucket/..`, `gs://bucket/..`, `hdfs://host:port/..`.
+
+    Opens nothing until it is used; pickles as its URI, so tasks on other machines open their own.
+    Raises StorageError for a URI of another form.
+    """
+
+    def __init__(self, uri: str) -> None:
+        split = urlsplit(uri)
+        if uri.startswith("/"):
+            self.uri, self._path = f"file://{quote(uri.rstrip('/'))}", uri.rstrip("/")
+        elif split.scheme == "file" and split.netloc in ("", "localhost") and split.path.startswith("/"):
+            self.uri, self._path = f"file://{split.path.rstrip('/')}", unquote(split.path).rstrip("/")
+        elif split.scheme in ("s3", "gs", "hdfs") and (split.netloc or split.scheme == "hdfs"):
+            self.uri, self._path = uri.rstrip("/"), ""
+        else:
+            raise StorageError(
+                f"{uri!r} is not a place for ledgers.",
+                advice="Give file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or hdfs://host:port/path.",
+            )
+        if split.password:
+            raise StorageError(
+                f"The ledger URI of {split.hostname!r} holds a password.",
+                advice="Give credentials through the environment or the storage's own configuration files.",
+            )
+        self.is_local = split.scheme in ("", "file")
+
+    def __reduce__(self) -> tuple[type[LedgerStorage], tuple[str]]:
+        return LedgerStorage, (self.uri,)
+
+    def __repr__(self) -> str:
+        return f"LedgerStorage({self.uri!r})"
+
+    @cached_property
+    def _files(self) -> Files:
+        return LocalFiles(self._path) if self.is_local else RemoteFiles(self.uri)
+
+    def create(self) -> None:
+        """Make the root if it is not there. On an object store: check that the bucket can be reached."""
+        self._files.create()
+
+    def publish(self, rel: str, data: bytes) -> None:
+        """Write a whole small file, atomically and durably. On local disk and HDFS an existing name is refused."""
+        self._files.publish(_checked(rel), data)
+
+    def open_output(self, rel: str) -> Output:
+        """Begin to write a file of any length; it appears with `publish()` and never by halves."""
+        return self._files.open_output(_checked(rel))
+
+    def read(self, rel: str) -> bytes:
+        """The content of a file. Raises MissingFile."""
+        with self.open_input(rel) as stream:
+            data: bytes = stream.read()
+            return data
+
+    def open_input(self, rel: str) -> pa.NativeFile:
+        """A file to read from anywhere. Not memory-mapped: a file cut short under a map kills the process. Raises MissingFile."""
+        return self._files.open_input(_checked(rel))
+
+    def info(self, rel: str) -> tuple[int, int] | None:
+        """Length in bytes and time of the last change in ms since 1970; None if it does not exist."""
+        return self._files.info(_checked(rel))
+
+    def list(self, folder: str = "") -> Iterator[FileEntry]:
+        """All files under a folder and its subfolders, those not (or never) published too. No such folder: none.
+
+        What appears or goes meanwhile may or may not be listed. A root that is missing is an error, not an empty listing.
+        """
+        for path, size, mtime_ms in self._files.list(_checked(folder) if folder else ""):
+            yield FileEntry(path, size, mtime_ms)
+
+    def delete(self, rel: str) -> None:
+        """Delete a file; one that is gone already is fine."""
+        self._files.delete(_checked(rel))
+
+    def spark_uri(self, rel: str) -> str:
+        """What `spark.read.parquet` takes for a file: a Hadoop path (not percent-encoded; `s3://` becomes `s3a://`)."""
+        return f"{self._spark_root}/{_checked(rel)}"
+
+    def relative(self, spark_uri: str) -> str:
+        """The relative path of a file that Spark names, e.g. in `_metadata.file_path` (percent-encoded, any number of slashes).
+
+        Raises StorageError if it does not lie under this root.
+        """
+        for text in (unquote(spark_uri), spark_uri):
+            plain, root = _slashes(text), _slashes(self._spark_root)
+            if plain.startswith(f"{root}/"):
+                return plain[len(root) + 1 :]
+        raise StorageError(f"{spark_uri} does not lie under the ledger root {self.uri}.", advice="Was the root moved?")
+
+    @cached_property
+    def _spark_root(self) -> str:
+        if self.is_local:
+            return f"file://{self._path}"
+        split = urlsplit(self.uri)
+        scheme = "s3a" if split.scheme == "s3" else split.scheme
+        host = split.netloc.rpartition("@")[2]
+        return f"{scheme}://{host}{unquote(split.path).rstrip('/')}"
+
+
+def segment_folder(tenant: str, namespace: str, name: str, descriptor: str) -> str:
+    """The folder of a segment's files, the same for ever and another one for every other segment.
+
+    Only letters, digits, `.` and `-`, beginning with a letter or digit: nothing that Spark takes for a partition (`=`) or
+    passes over (`_` and `.` in front). A name that has other characters gets them replaced and a hash of itself added.
+    """
+    return "/".join(_safe(part) for part in (tenant, namespace, name, descriptor))
+
+
+def _safe(name: str) -> str:
+    if _SAFE.fullmatch(name) and not _HASHED.fullmatch(name):
+        return name
+    cleaned = _UNSAFE.sub("-", name).lstrip(".-")[:80] or "x"
+    return f"{cleaned}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def _checked(rel: str) -> str:
+    """Paths come from records: one that leads out of the root is refused."""
+    if all(part not in ("", ".", "..") and "\0" not in part for part in rel.split("/")):
+        return rel
+    raise StorageError(f"{rel!r} is not a path of a ledger file.", advice="The record that names it is damaged.")
+
+
+def _slashes(uri: str) -> str:
+    scheme, _, rest = uri.partition(":")
+    return f"{scheme}:/{rest.lstrip('/')}"
