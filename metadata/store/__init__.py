@@ -1,1 +1,67 @@
-"""Where the records live: the contract, and one file for each backend."""
+"""Where the records live: the contract, and one file for each backend. `open_store` finds the backend by the service URL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from metadata.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from metadata.clock import Clock
+    from metadata.store.contract import MetadataStore
+
+ENTRY_POINTS = "txnsegment.metadata_stores"
+"""Entry points of this group add schemes: name = scheme, object = a callable with the signature of `open_store`."""
+
+_ADVICE = "Write file:///folder, zk://host:port,host:port/chroot or memory://name."
+
+
+def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> MetadataStore:
+    """Open the metadata store of a service URL.
+
+    `file:///folder` (SQLite in that folder), `zk://host:port[,host:port]/chroot`, `memory://name` (this process only), or a
+    scheme that an installed package offers in the entry-point group `txnsegment.metadata_stores`.
+    `create`: make the folder, database or chroot on first use; without it a missing one is an error.
+    Raises ConfigurationError (a URL, folder or server that cannot work), ClusterFormatError (not a database of ours, or of a
+    newer version), Unavailable (the servers cannot be reached in time).
+    """
+    # Imports stand here because records know the contract, and the contract's package must not know the backends to load.
+    scheme, found, rest = url.partition("://")
+    if not found:
+        raise ConfigurationError(f"{url!r} is not a service URL.", advice=_ADVICE)
+    if "@" in rest.partition("/")[0]:
+        raise ConfigurationError(
+            f"The service URL {scheme}://... contains credentials.",
+            advice="Give credentials by environment variables (TXNSEGMENT_ZK_AUTH and others) or a file, never in the URL.",
+        )
+    if scheme == "file":
+        from metadata.store.sqlite import SqliteStore
+
+        return SqliteStore(folder_of(url), clock=clock, create=create)
+    if scheme == "zk":
+        from metadata.store.zookeeper import ZooKeeperStore
+
+        return ZooKeeperStore.from_url(url, clock=clock, create=create)
+    if scheme == "memory":
+        from metadata.store.memory import MemoryStore
+
+        name = url.removeprefix("memory://")
+        if not name:
+            raise ConfigurationError("memory:// needs a name.", advice="Write memory://name.")
+        return MemoryStore(name, clock=clock)
+    for point in entry_points(group=ENTRY_POINTS, name=scheme):
+        open_other: Callable[..., MetadataStore] = point.load()
+        return open_other(url, clock=clock, create=create)
+    raise ConfigurationError(f"No metadata store is known for {scheme}:// ({url!r}).", advice=_ADVICE)
+
+
+def folder_of(url: str) -> str:
+    """The folder that `file:///folder` names. Raises ConfigurationError."""
+    parts = urlsplit(url)
+    folder = unquote(parts.path)
+    if parts.netloc not in ("", "localhost") or not folder.startswith("/") or parts.query or parts.fragment or "\0" in folder:
+        raise ConfigurationError(f"{url!r} does not name a folder of this machine.", advice="Write file:///absolute/folder.")
+    return folder

@@ -1,0 +1,29 @@
+"""What every backend refuses before it sends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metadata.errors import ValueTooLarge
+from metadata.store.contract import MAX_VALUE, Append, Delete, Write
+
+
+def check_writes(writes: Sequence[Write]) -> None:
+    """Refuse a value that does not fit (ValueTooLarge) and calls that no caller may make (ValueError). Nothing is done then."""
+    for write in writes:
+        path = path_of(write)
+        if not path.startswith("/"):
+            raise ValueError(f"the key {path!r} does not begin with a slash")
+        if isinstance(write, Delete):
+            continue
+        if not write.value:
+            raise ValueError(f"{path}: a record is never empty")
+        if len(write.value) > MAX_VALUE:
+            raise ValueTooLarge(
+                f"{path}: {len(write.value)} bytes do not fit into one record (at most {MAX_VALUE}).",
+                advice="Keep large content in a file of the ledger storage and its name in the record.",
+            )
+
+
+def path_of(write: Write) -> str:
+    return write.prefix.path if isinstance(write, Append) else write.key.path

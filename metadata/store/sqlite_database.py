@@ -1,0 +1,290 @@
+"""The SQLite file under the embedded store: where it may lie, what is in it, one connection for each thread."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from metadata.clock import Clock
+from metadata.errors import ClusterFormatError, ConfigurationError, StoreError, Unavailable, UnknownOutcome
+
+FILE = "metadata.db"
+APPLICATION_ID = 0x54785367  # "TxSg"
+FORMAT = 1
+
+SCHEMA = (
+    """CREATE TABLE records (
+        id INTEGER PRIMARY KEY, partition TEXT NOT NULL, path TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
+        indexes TEXT, session INTEGER, UNIQUE (path, partition))""",
+    """CREATE TABLE entries (
+        name TEXT NOT NULL, key TEXT NOT NULL, path TEXT NOT NULL, partition TEXT NOT NULL,
+        PRIMARY KEY (name, key, path, partition)) WITHOUT ROWID""",
+    """CREATE TABLE sequences (
+        path TEXT NOT NULL, partition TEXT NOT NULL, last INTEGER NOT NULL,
+        PRIMARY KEY (path, partition)) WITHOUT ROWID""",
+    "CREATE TABLE sessions (id INTEGER PRIMARY KEY AUTOINCREMENT, expires_ms INTEGER NOT NULL)",
+    "CREATE INDEX records_by_session ON records (session) WHERE session IS NOT NULL",
+)
+
+NETWORK = {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"}
+"""File systems whose locks and shared memory are not good enough for SQLite's WAL (sqlite.org/wal.html)."""
+FUSE_LOCAL = {"fuseblk", "fuse.overlayfs", "fuse.fuse-overlayfs", "fuse.ext2fs", "fuse.fuse-ext2", "fuse.ntfs", "fuse.ntfs-3g"}
+
+_inherited: list[sqlite3.Connection] = []  # of a forked parent: neither used nor closed here, since closing would drop its locks
+
+
+class _Connection(sqlite3.Connection):
+    """Can be referred to weakly."""
+
+
+class Database:
+    """The file and its connections. Every failure leaves as a StoreError that says what is known about the outcome."""
+
+    def __init__(self, folder: str, *, clock: Clock, create: bool, busy_seconds: float) -> None:
+        self.path = Path(folder) / FILE
+        self._clock = clock
+        self._busy_seconds = busy_seconds
+        self._pid = os.getpid()
+        self._forget_connections()
+        self._check_place(create)
+        self._open_first(create)
+
+    # --- opening ---
+
+    def _check_place(self, create: bool) -> None:
+        folder = self.path.parent
+        if not create and not self.path.is_file():
+            raise ConfigurationError(f"There is no metadata store in {folder}.", advice=f"Run: txnsegment init file://{folder}")
+        if not folder.is_dir():
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigurationError(
+                    f"The folder {folder} does not exist and cannot be made: {error.strerror}.",
+                    advice="Name a folder on a local disk that this user may write to.",
+                ) from error
+        kind = file_system(folder)
+        if kind in NETWORK or (kind.startswith("fuse.") and kind not in FUSE_LOCAL):
+            raise ConfigurationError(
+                f"{folder} lies on a network file system ({kind}), where SQLite cannot lock safely.",
+                advice="Keep file:// stores on a local disk; for several machines use ZooKeeper (zk://host:port/chroot).",
+            )
+        if not os.access(self.path if self.path.exists() else folder, os.W_OK) or not os.access(folder, os.W_OK):
+            raise ConfigurationError(
+                f"{self.path} cannot be written by this user.",
+                advice="Change the owner or mode of the folder, or name another one.",
+            )
+
+    def _open_first(self, create: bool) -> None:
+        """Check that the file is ours, or make it. Several processes may do so at once: BEGIN IMMEDIATE lets one be first."""
+        deadline = self._clock.monotonic() + self._busy_seconds
+        while True:
+            try:
+                self._prepare(self.connection())
+                return
+            except sqlite3.Error as error:
+                self._drop_connection()
+                code = _code(error)
+                if code == sqlite3.SQLITE_NOTADB:
+                    raise ClusterFormatError(
+                        f"{self.path} is not a SQLite database.", advice="Name another folder, or move that file away."
+                    ) from error
+                if code != sqlite3.SQLITE_BUSY or self._clock.monotonic() > deadline:
+                    raise ConfigurationError(
+                        f"{self.path} cannot be opened: {error}.", advice="Check the folder's owner, mode and free space."
+                    ) from error
+                self._clock.sleep(0.01)  # switching to WAL answers "busy" at once while another process does the same
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        if self._is_ours(connection):
+            return
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if not self._is_ours(connection):
+                for statement in SCHEMA:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version={FORMAT}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """False if the database is empty. Raises ClusterFormatError if it is another program's or of a newer version."""
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application == APPLICATION_ID:
+            if version != FORMAT:
+                raise ClusterFormatError(
+                    f"{self.path} has format {version}; this version of txnsegment knows format {FORMAT}.",
+                    advice="Upgrade txnsegment on this machine.",
+                )
+            return True
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if application or version or tables:
+            raise ClusterFormatError(
+                f"{self.path} is a SQLite database of another program.", advice="Name another folder, or move that file away."
+            )
+        return False
+
+    # --- connections ---
+
+    def connection(self) -> sqlite3.Connection:
+        """This thread's own. After a fork the child gets new ones: SQLite forbids carrying a connection over."""
+        if os.getpid() != self._pid:
+            _inherited.extend(self._open)
+            self._pid = os.getpid()
+            self._forget_connections()
+        found: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        return found if found is not None else self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, factory=_Connection
+        )
+        self._local.connection = connection
+        with self._listing:
+            self._open.add(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    def _drop_connection(self) -> None:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is not None:
+            del self._local.connection
+            connection.close()
+
+    def _forget_connections(self) -> None:
+        self._local = threading.local()
+        self._listing = threading.Lock()
+        self._open: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
+        # Threads of one process queue here instead of sleeping in SQLite's busy handler.
+        self._writing = threading.Lock()
+
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        if os.getpid() != self._pid:
+            return
+        with self._listing:
+            for connection in list(self._open):
+                connection.close()
+        self._local = threading.local()
+
+    # --- transactions ---
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """One snapshot for all statements of the block. Raises Unavailable: reading is safe to repeat."""
+        connection = self._usable()
+        try:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._not_done(error, "read") from error
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One write transaction for the block, durable when it ends; undone if the block raises.
+
+        Raises Unavailable (known to be undone) or UnknownOutcome (the disk failed in the COMMIT).
+        """
+        connection = self._usable()
+        if not self._writing.acquire(timeout=self._busy_seconds):
+            raise self._busy()
+        try:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                raise (self._busy() if _code(error) == sqlite3.SQLITE_BUSY else self._not_done(error, "write")) from error
+            try:
+                yield connection
+            except BaseException as error:
+                self._undo(connection)
+                if isinstance(error, sqlite3.Error):
+                    raise self._not_done(error, "write") from error
+                raise
+            self._commit(connection)
+        finally:
+            self._writing.release()
+
+    def _commit(self, connection: sqlite3.Connection) -> None:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            still_open = connection.in_transaction
+            self._undo(connection)
+            # After a failed write or fsync of the log the commit frame may be on the disk, and recovery would find it.
+            # A full disk fails before that frame is whole, and whatever leaves the transaction open was never committed.
+            if _code(error) != sqlite3.SQLITE_FULL and (_code(error) == sqlite3.SQLITE_IOERR or not still_open):
+                raise UnknownOutcome(
+                    f"{self.path}: the disk failed while a write was committed: {error}.",
+                    advice="Check the disk; what was being written is read again before anything is repeated.",
+                ) from error
+            raise self._not_done(error, "write") from error
+
+    def _undo(self, connection: sqlite3.Connection) -> None:
+        """Roll back; a connection that cannot even do that is closed, which has the same effect."""
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._drop_connection()
+
+    def _usable(self) -> sqlite3.Connection:
+        try:
+            return self.connection()
+        except sqlite3.Error as error:
+            raise self._not_done(error, "open") from error
+
+    def _busy(self) -> StoreError:
+        return Unavailable(
+            f"{self.path} was busy for {self._busy_seconds:g} s; nothing was written.",
+            advice="Look for a process that holds a transaction on that file.",
+        )
+
+    def _not_done(self, error: sqlite3.Error, what: str) -> StoreError:
+        advice = {
+            sqlite3.SQLITE_FULL: "The disk is full: free some space.",
+            sqlite3.SQLITE_READONLY: "The file or its folder has become read-only.",
+            sqlite3.SQLITE_CORRUPT: "The file is damaged: restore it from a backup.",
+            sqlite3.SQLITE_NOTADB: "The file was overwritten: restore it from a backup.",
+            sqlite3.SQLITE_CANTOPEN: "The file or its folder is gone.",
+        }.get(_code(error), "Check the disk and the folder.")
+        return Unavailable(f"{self.path}: cannot {what}: {error}; nothing was changed.", advice=advice)
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code: the low byte of the extended one. 0 for errors of Python's own (a closed connection)."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that holds a path, e.g. `ext4` or `nfs4` (empty where the system does not say: no Linux)."""
+    try:
+        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    return file_system_in(text, os.path.realpath(path))
+
+
+def file_system_in(mountinfo: str, path: str) -> str:
+    """As `file_system`, of the text of /proc/self/mountinfo (proc(5)): the last mount on the longest matching mount point."""
+    best, kind = "", ""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        point = left.split(" ")[4].encode().decode("unicode_escape")
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, right.split(" ")[0]
+    return kind
