@@ -125,7 +125,11 @@ def topic_of(path: str) -> TopicName:
 
 def application(app_id: str, topic: str) -> Key:
     """The idempotence record of (`appId`, topic); topic is empty for an explicit transaction over several."""
-    name = f"{encode(app_id)}:{encode(topic)}"
+    return application_named(f"{encode(app_id)}:{encode(topic)}")
+
+
+def application_named(name: str) -> Key:
+    """By the name that headers carry: encoded appId, `:`, encoded topic."""
     return Key(f"/txn/app/{name}", name)
 
 

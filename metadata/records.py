@@ -16,7 +16,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from ledgers.model import Ledger, Part
 from metadata.errors import CorruptRecord
 from metadata.names import HashRange
-from metadata.paths import TXN_ABORTED_BY_POSITION, TXN_BY_DEADLINE, TXN_BY_FINAL_STATE, aborted_position, pad20
+from metadata.paths import (
+    ACKS_BY_SEGMENT_SUBSCRIPTION,
+    OPS_BY_TXN,
+    TXN_ABORTED_BY_POSITION,
+    TXN_BY_DEADLINE,
+    TXN_BY_FINAL_STATE,
+    WRITES_BY_SEGMENT,
+    aborted_position,
+    ack_key,
+    encode,
+    pad20,
+)
 from metadata.store.contract import IndexEntry, Record
 
 NANOS = 1_000_000_000
@@ -95,7 +106,9 @@ class State(StrEnum):
 
 
 class Header(JsonRecord):
-    """The one record that decides a transaction. `commit` is the log number of the registration that it commits."""
+    """The one record that decides a transaction. `commit` is the log number of the registration that it commits; `app` names
+    the application record (`<encoded appId>:<encoded topic>`), `attempt` tells two tries at one version apart.
+    """
 
     state: State
     timeout: Seconds
@@ -132,6 +145,12 @@ class Op(JsonRecord):
     ledger_id: int
     entry_id: int
     cumulative: bool | None = None
+
+    def indexes(self, txn_id: str) -> tuple[IndexEntry, ...]:
+        by_txn = IndexEntry(OPS_BY_TXN, txn_id)
+        if self.kind is OpKind.WRITE:
+            return (IndexEntry(WRITES_BY_SEGMENT, encode(self.segment)), by_txn)
+        return (IndexEntry(ACKS_BY_SEGMENT_SUBSCRIPTION, ack_key(self.segment, self.subscription or "")), by_txn)
 
 
 class Event(JsonRecord):

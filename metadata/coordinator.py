@@ -1,0 +1,472 @@
+"""Begin, register, decide, end: the owner's side of a transaction (protocol.md section 5).
+
+`commit` is the whole path of one transaction, and waits for seven store round trips, whatever the rows, tasks, segments and
+history: application and layout; header and application; append; the log; seals and layout; op records; the deciding CAS.
+Events and settling are not waited for (`aftermath`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ledgers.model import Part
+from metadata import metrics, paths, transitions
+from metadata.cluster import Cluster
+from metadata.errors import (
+    BadVersion,
+    Fenced,
+    OptionError,
+    OutcomeUnknown,
+    SegmentSealed,
+    TransactionNotFound,
+    TxnConflict,
+    TxnSegmentError,
+    UnknownOutcome,
+)
+from metadata.log import Entry, LiveLog, manifest_bytes
+from metadata.names import segment_name
+from metadata.records import (
+    Application,
+    Event,
+    Header,
+    Layout,
+    Nanos,
+    Op,
+    OpKind,
+    Registration,
+    SegmentState,
+    SegmentWrite,
+    State,
+    TcSequence,
+)
+from metadata.store.contract import ABSENT, Append, Put, Record, View, decide
+from metadata.topics import until
+from metadata.transitions import Claim, Gone, Opening
+
+log = logging.getLogger("txnsegment.coordinator")
+
+MAX_INLINE = 512 * 1024
+"""A registration above this many bytes keeps its parts in a manifest file."""
+
+
+@dataclass(frozen=True)
+class WriteSet:
+    """Everything that one transaction commits.
+
+    `app`, `app_topic`: the application (protocol.md section 5); `random`: its id was made for this write alone.
+    `parts`: for each segment by full name its parts in order. `staged_ms`: store time before the first part was written.
+    """
+
+    app: str
+    app_topic: str
+    claim: Claim
+    parts: Mapping[str, Sequence[Part]]
+    staged_ms: int
+    timeout_ms: int
+    random: bool = False
+    txn_id: str | None = None
+    """An id that was taken beforehand (`TxnIds.next`), for a transaction that shows its id before it opens."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The transaction is decided. `number`: of its registration (None: no rows). `skipped`: it had committed earlier."""
+
+    txn_id: str | None
+    number: int | None
+    rows: int
+    bytes: int
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class _Opened:
+    txn_id: str
+    record: Record
+    header: Header
+
+
+class TxnIds:
+    """Transaction ids in blocks: one CAS for many (protocol.md section 4). Ids that a process does not use are never used."""
+
+    def __init__(self, cluster: Cluster, coordinator: int = 0) -> None:
+        self._cluster, self._coordinator = cluster, coordinator
+        self._next = self._end = 0
+        self._lock = threading.Lock()
+
+    def next(self) -> str:
+        with self._lock:
+            if self._next == self._end:
+                self._take()
+            self._next += 1
+            return f"{self._coordinator}_{self._next - 1}"
+
+    def _take(self) -> None:
+        key, size = paths.tc_sequence(self._coordinator), self._cluster.settings.txn_id_block
+
+        def step() -> int | None:
+            record = self._cluster.store.view().get(key)
+            first = 0 if record is None else TcSequence.of(record).next
+            try:
+                self._cluster.store.put(key, TcSequence(next=first + size).to_bytes(), expect=ABSENT if record is None else record)
+            except (BadVersion, UnknownOutcome):
+                return None  # an unknown outcome may have burnt a block: ids are never reused, gaps are allowed
+            return first
+
+        self._next = until(step)
+        self._end = self._next + size
+
+
+@dataclass
+class Coordinator:
+    """The owner's side. One for each process and cluster; safe for several threads.
+
+    `aftermath` is handed what a commit does not wait for.
+    """
+
+    cluster: Cluster
+    aftermath: Callable[[Callable[[], None]], None]
+    log: LiveLog = field(default_factory=LiveLog)
+    ids: TxnIds = field(init=False)
+    _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self.ids = TxnIds(self.cluster)
+
+    # --- the whole path -----------------------------------------------------------------------------------------
+
+    def commit(self, work: WriteSet) -> Committed:
+        """Make the write set visible, all of it or nothing, at most once for its (application, version).
+
+        Raises Fenced or TxnConflict (another attempt took over, or its timeout), SegmentSealed, VersionConflict, OutcomeUnknown
+        (then nothing was touched, and running the same version again is safe), and what the store and the storage raise.
+        """
+        started = self.cluster.clock.monotonic()
+        self._check(work)
+        opened = self._open(work)
+        if isinstance(opened, Committed):
+            if opened.skipped:
+                log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
+            return opened
+        rows, size = _weight(work)
+        try:
+            entry = self._register(opened, work)
+            sealed = self._sealed_below(entry, work)
+            if sealed:
+                raise SegmentSealed(
+                    f"The segments {', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them.",
+                    advice="Nothing was committed; run the write again, it will go to their successors.",
+                )
+            self._record(opened, entry, work)
+        except BaseException as error:
+            self._abort_after(error, opened.txn_id)
+            raise
+        self._decide(opened, work, entry.number)
+        metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
+        metrics.ROWS_WRITTEN.inc(rows)
+        metrics.BYTES_WRITTEN.inc(size)
+        log.info(
+            "commit txn=%s app=%s version=%s log=%s segments=%s rows=%s bytes=%s ms=%.1f",
+            opened.txn_id,
+            work.app,
+            work.claim.version,
+            entry.number,
+            len(work.parts),
+            rows,
+            size,
+            (self.cluster.clock.monotonic() - started) * 1000,
+        )
+        segments = list(work.parts)
+        self.aftermath(lambda: self.tell(opened.txn_id, State.COMMITTED, segments))
+        return Committed(opened.txn_id, entry.number, rows, size)
+
+    def _check(self, work: WriteSet) -> None:
+        settings = self.cluster.settings
+        if not 0 < work.timeout_ms <= settings.max_txn_timeout_ms:
+            raise OptionError(
+                f"txnTimeoutMs = {work.timeout_ms} is not between 1 and this cluster's {settings.max_txn_timeout_ms}.",
+                advice="It counts from opening to deciding, not the batch's duration: the default is enough for nearly everybody.",
+            )
+
+    def _now(self) -> int:
+        return self.cluster.store.view().now_ms()
+
+    # --- open: who am I allowed to be? ---------------------------------------------------------------------------
+
+    def _open(self, work: WriteSet) -> _Opened | Committed:
+        """A header OPEN under `current`; Committed if the version is committed already, or now, because there are no rows."""
+        topics = sorted({segment_name(s).topic for s in work.parts})
+        app_key = paths.application(work.app, work.app_topic)
+        taken = iter(() if work.txn_id is None else (work.txn_id,))
+
+        def body(view: View) -> _Opened | Committed | None:
+            app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
+            app = Application(random=work.random or None) if app_record is None else Application.of(app_record)
+            predecessor: Header | Gone = Gone.UNREAD
+            if app.current is not None and app.current.txn_id in self._decided:
+                predecessor = self._decided[app.current.txn_id]
+            what, app = transitions.opening(app, work.claim, predecessor)
+            if what is Opening.READ_PREDECESSOR:
+                assert app.current is not None
+                record = view.get(paths.header(app.current.txn_id))
+                predecessor = Gone.GONE if record is None else Header.of(record)
+                what, app = transitions.opening(app, work.claim, predecessor)
+                if what is Opening.ABORT_PREDECESSOR:
+                    assert record is not None
+                    assert app.current is not None
+                    self._cas_end(app.current.txn_id, record, State.ABORTED)
+                    return None
+            if what is Opening.SKIP:
+                return Committed(None, None, 0, 0, skipped=True)
+            if work.staged_ms + self.cluster.settings.orphan_age_ms // 2 < view.now_ms():
+                raise TxnConflict(
+                    f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
+                    advice="The orphan sweep may take them: run the write again.",
+                )
+            self._refuse_sealed(work, dict(zip(topics, layouts, strict=True)))
+            if not work.parts:
+                return self._commit_empty(work, app, app_record)
+            return self._begin(view, work, app, app_record, next(taken, None) or self.ids.next())
+
+        return until(lambda: decide(self.cluster.store, body))
+
+    def _refuse_sealed(self, work: WriteSet, layouts: Mapping[object, Record | None]) -> None:
+        for segment in work.parts:
+            name = segment_name(segment)
+            record = layouts[name.topic]
+            info = None if record is None else Layout.of(record).segments.get(str(name.segment_id))
+            if info is None or info.state is not SegmentState.ACTIVE:
+                raise SegmentSealed(
+                    f"The segment {segment} is sealed or its topic was deleted.",
+                    advice="Nothing was committed; run the write again, it will go to the segments of today.",
+                )
+
+    def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
+        """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34)."""
+        after = app.model_copy(update={"last_committed": work.claim.version, "by": work.claim.by})
+        key = paths.application(work.app, work.app_topic)
+        try:
+            self.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
+        except (BadVersion, UnknownOutcome):
+            return None  # read again: if it was done, the version is committed already, by us
+        return Committed(None, None, 0, 0)
+
+    def _begin(self, view: View, work: WriteSet, app: Application, record: Record | None, txn_id: str) -> _Opened | None:
+        header = Header(
+            state=State.OPEN,
+            timeout=Nanos(work.timeout_ms * 1_000_000),
+            created_at=Nanos(view.now_ms() * 1_000_000),
+            owner=self.cluster.owner,
+            app=paths.application(work.app, work.app_topic).partition,
+            version=work.claim.version,
+            attempt=work.claim.attempt,
+        )
+        key = paths.application(work.app, work.app_topic)
+        after = transitions.opened(app, work.claim, txn_id).to_bytes()
+        put_app = Put(key, after, expect=ABSENT if record is None else record)
+        try:
+            made, _ = self.cluster.store.write(
+                Put(paths.header(txn_id), header.to_bytes(), expect=ABSENT, indexes=header.indexes()), put_app
+            )
+            assert made is not None
+        except (BadVersion, UnknownOutcome):
+            return self._resolve_begin(txn_id, header, put_app, key)
+        return _Opened(txn_id, made, header)
+
+    def _resolve_begin(self, txn_id: str, header: Header, put_app: Put, key: paths.Key) -> _Opened | None:
+        """A lost race or a lost reply while opening: read what is there. None: abort what was opened, and start over."""
+        made, now = decide(self.cluster.store, lambda view: view.get_many([paths.header(txn_id), key]))
+        current = None if now is None else Application.of(now).current
+        if made is not None and current is not None and current.txn_id == txn_id:
+            if Header.of(made).state is State.OPEN:
+                return _Opened(txn_id, made, header)
+            return None
+        if made is not None and Header.of(made).state is State.OPEN:
+            self._cas_end(txn_id, made, State.ABORTED)
+        return None
+
+    # --- register, check, record ---------------------------------------------------------------------------------
+
+    def _register(self, opened: _Opened, work: WriteSet) -> Entry:
+        segments = {name: _segment_write(parts) for name, parts in sorted(work.parts.items())}
+        registration = Registration(txn=opened.txn_id, publish_ms=self._now(), segments=segments)
+        body = registration.to_bytes()
+        if len(body) > MAX_INLINE:
+            path = f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"
+            self.cluster.storage.publish(path, manifest_bytes(segments))
+            totals = {name: w.model_copy(update={"parts": ()}) for name, w in segments.items()}
+            registration = registration.model_copy(update={"segments": totals, "manifest": path})
+            body = registration.to_bytes()
+        try:
+            record = self.cluster.store.append(paths.LOG, body)
+            entry = Entry(record.number, record, registration)
+        except UnknownOutcome:
+            found = self._find_registration(opened.txn_id)
+            if found is None:
+                # Not there after a sync. Should the first one still turn up, the header does not name it: void (A26).
+                record = self.cluster.store.append(paths.LOG, body)
+                found = Entry(record.number, record, registration)
+            entry = found
+        self.log.update(entry)
+        return entry
+
+    def _find_registration(self, txn_id: str) -> Entry | None:
+        listing = decide(self.cluster.store, self.log.list)
+        return next((e for e in listing.entries if e.registration.txn == txn_id), None)
+
+    def _sealed_below(self, entry: Entry, work: WriteSet) -> list[str]:
+        """Segments of this write set that a seal below its registration has closed. The log first, then the layouts: a seal
+        leaves the log only after the layout shows it."""
+        topics = sorted({segment_name(s).topic for s in work.parts})
+
+        def body(view: View) -> list[str]:
+            listing = self.log.list(view, then=[paths.topic(t) for t in topics])
+            layouts = {t: None if r is None else Layout.of(r) for t, r in zip(topics, listing.also, strict=True)}
+            found = []
+            for segment in work.parts:
+                name = segment_name(segment)
+                layout = layouts[name.topic]
+                if layout is None or str(name.segment_id) not in layout.segments:
+                    found.append(segment)  # its topic was deleted and made again
+                    continue
+                sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
+                if sealed is not None and sealed < entry.number:
+                    found.append(segment)
+            return found
+
+        return decide(self.cluster.store, body)
+
+    def _record(self, opened: _Opened, entry: Entry, work: WriteSet) -> None:
+        """One write op for each segment, at the segment's first entry; one group, numbers of our choice."""
+        prefix = paths.ops(opened.txn_id)
+        puts = []
+        for i, segment in enumerate(sorted(work.parts)):
+            op = Op(kind=OpKind.WRITE, segment=segment, ledger_id=entry.number, entry_id=0)
+            puts.append(Put(prefix.key(i), op.to_bytes(), indexes=op.indexes(opened.txn_id)))
+        try:
+            self.cluster.store.write(*puts)
+        except UnknownOutcome:
+            self.cluster.store.write(*puts)  # the same keys with the same bytes: writing them twice changes nothing
+        metrics.OP_WRITES.inc(len(puts))
+
+    # --- decide ---------------------------------------------------------------------------------------------------
+
+    def _decide(self, opened: _Opened, work: WriteSet, number: int) -> None:
+        """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading."""
+        after = transitions.end(opened.header, State.COMMITTED, now_ms=self._now(), commit=number)
+        assert after is not None
+        key = paths.header(opened.txn_id)
+        expect = opened.record
+        while True:
+            try:
+                self.cluster.store.put(key, after.to_bytes(), expect=expect, indexes=after.indexes())
+                metrics.HEADER_CAS.labels(result="ok").inc()
+                break
+            except (BadVersion, UnknownOutcome) as error:
+                metrics.HEADER_CAS.labels(result="conflict").inc()
+                now = decide(self.cluster.store, lambda view: view.get(key))
+                if now is None:
+                    self._gone(opened, work, error)
+                    break
+                header = Header.of(now)
+                if header.state is State.COMMITTED and header.commit == number:
+                    break
+                if header.state is not State.OPEN:
+                    metrics.HEADER_CAS.labels(result="reject").inc()
+                    raise Fenced(
+                        f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) was aborted before its commit.",
+                        advice="A newer attempt, an operator or its timeout (txnTimeoutMs) ended it; nothing of it counts.",
+                    ) from error
+                expect = now
+        self._remember(opened.txn_id, after)
+
+    def _gone(self, opened: _Opened, work: WriteSet, cause: TxnSegmentError) -> None:
+        """Our header was forgotten while we asked: it was decided. Only the application record can still say how."""
+        record = decide(self.cluster.store, lambda view: view.get(paths.application(work.app, work.app_topic)))
+        app = None if record is None else Application.of(record)
+        if app is not None and app.current is not None and app.current.txn_id == opened.txn_id:
+            if app.last_committed >= work.claim.version:
+                return
+            raise Fenced(f"Transaction {opened.txn_id} was aborted and forgotten.", advice="Run the write again.") from cause
+        raise OutcomeUnknown(
+            f"The reply to the commit of transaction {opened.txn_id} was lost and its header is forgotten.",
+            advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
+        ) from cause
+
+    def _remember(self, txn_id: str, header: Header) -> None:
+        self._decided[txn_id] = header
+        while len(self._decided) > 1000:
+            self._decided.popitem(last=False)
+
+    # --- abort, and telling ---------------------------------------------------------------------------------------
+
+    def abort(self, txn_id: str) -> None:
+        """End a transaction ABORTED. Idempotent; raises TxnConflict if it has committed, TransactionNotFound if unknown."""
+        self._end_aborted(txn_id, None)
+
+    def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
+        """Spark's abort, perhaps in another process and long after: end only an OPEN header of this version and attempt (A36)."""
+        record = decide(self.cluster.store, lambda view: view.get(paths.application(app, app_topic)))
+        current = None if record is None else Application.of(record).current
+        if current is not None and current.version == claim.version:
+            self._end_aborted(current.txn_id, claim)
+
+    def _end_aborted(self, txn_id: str, claim: Claim | None) -> None:
+        def step() -> bool | None:
+            record = decide(self.cluster.store, lambda view: view.get(paths.header(txn_id)))
+            if record is None:
+                if claim is not None:
+                    return True
+                raise TransactionNotFound(
+                    f"There is no transaction {txn_id}.", advice="It never opened, or was forgotten after its retention."
+                )
+            if claim is not None and not transitions.may_abort(Header.of(record), claim):
+                return True
+            return self._cas_end(txn_id, record, State.ABORTED)
+
+        until(step)
+        self.aftermath(lambda: self.tell(txn_id, State.ABORTED, ()))
+
+    def _cas_end(self, txn_id: str, record: Record, decision: State) -> bool | None:
+        """CAS one header to a final state; None if the race was lost (read again). Raises TxnConflict if it ended the other way."""
+        after = transitions.end(Header.of(record), decision, now_ms=self._now())
+        if after is None:
+            return True
+        try:
+            self.cluster.store.put(paths.header(txn_id), after.to_bytes(), expect=record, indexes=after.indexes())
+        except (BadVersion, UnknownOutcome):
+            metrics.HEADER_CAS.labels(result="conflict").inc()
+            return None
+        metrics.HEADER_CAS.labels(result="ok").inc()
+        return True
+
+    def _abort_after(self, error: BaseException, txn_id: str) -> None:
+        """The owner gives up before deciding: end the header now rather than at its deadline."""
+        try:
+            self._end_aborted(txn_id, None)
+        except TxnSegmentError as second:
+            error.add_note(f"Transaction {txn_id} could not be aborted either ({second}); its timeout will end it.")
+
+    def tell(self, txn_id: str, decision: State, segments: Sequence[str]) -> None:
+        """One event for each segment: a wake-up, never the truth. Losing it costs delay."""
+        body = Event(txn_id=txn_id, decision=decision).to_bytes()
+        if segments:
+            self.cluster.store.write(*(Append(paths.segment_events(s), body) for s in sorted(segments)))
+
+
+def _segment_write(parts: Sequence[Part]) -> SegmentWrite:
+    return SegmentWrite(
+        parts=tuple(parts),
+        rows=sum(p.rows for p in parts),
+        bytes=sum(p.bytes for p in parts),
+        entries=sum(len(p.entries) for p in parts),
+    )
+
+
+def _weight(work: WriteSet) -> tuple[int, int]:
+    parts = [p for found in work.parts.values() for p in found]
+    return sum(p.rows for p in parts), sum(p.bytes for p in parts)

@@ -1,0 +1,94 @@
+"""The live log, kept in memory: registrations never change but for their settled state (protocol.md sections 2 and 4).
+
+The log has no index: whoever needs it lists all of it and gets the bodies it has not seen; folding keeps it short.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ledgers.storage import LedgerStorage
+
+from ledgers.model import Ledger
+from metadata import paths
+from metadata.errors import CorruptRecord
+from metadata.paths import Key, sequence_number
+from metadata.records import Registration, SegmentWrite
+from metadata.store.contract import Record, View
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of the log as last read."""
+
+    number: int
+    record: Record
+    registration: Registration
+
+
+class LiveLog:
+    """The registrations of a cluster that are not folded yet, by number. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._lock = threading.Lock()
+
+    def list(self, view: View, *, again: Callable[[Entry], bool] | None = None, then: Sequence[Key] = ()) -> Listing:
+        """List the log and get the bodies that were not seen before, in ascending order.
+
+        `again` says which known entries to get once more (those whose settled state matters and is still open).
+        `then`: other records, read after the log in the same flight (two round trips in all).
+        An entry that vanishes between the list and its get was folded and is left out: the snapshots, read later, have it.
+        """
+        numbers = [sequence_number(path) for path in view.keys(paths.LOG.range())]
+        with self._lock:
+            listed = set(numbers)
+            for number in [n for n in self._entries if n not in listed]:
+                del self._entries[number]
+            wanted = [n for n in numbers if n not in self._entries or (again is not None and again(self._entries[n]))]
+        records = view.get_many([paths.LOG.key(n) for n in wanted] + list(then)) if wanted or then else []
+        with self._lock:
+            for number, record in zip(wanted, records, strict=False):
+                if record is None:
+                    self._entries.pop(number, None)
+                else:
+                    self._entries[number] = Entry(number, record, Registration.of(record))
+            entries = [self._entries[n] for n in numbers if n in self._entries]
+        return Listing(entries, numbers[-1] if numbers else 0, records[len(wanted) :])
+
+    def update(self, entry: Entry) -> None:
+        """Remember an entry that we have just written or read ourselves."""
+        with self._lock:
+            self._entries[entry.number] = entry
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """`entries` ascending; `end` the newest listed number (0: nothing was ever written), `also` the records asked for besides."""
+
+    entries: list[Entry]
+    end: int
+    also: list[Record | None]
+
+    def seals(self) -> dict[int, Registration]:
+        return {e.number: e.registration for e in self.entries if e.registration.seal is not None}
+
+
+def manifest_bytes(segments: dict[str, SegmentWrite]) -> bytes:
+    """A write set that is too big for its record, as a file."""
+    return json.dumps({name: write.model_dump(by_alias=True, mode="json") for name, write in segments.items()}).encode()
+
+
+def ledger(storage: LedgerStorage, number: int, registration: Registration, segment: str) -> Ledger:
+    """What a registration adds to one of its segments, also when its parts are listed in a manifest file."""
+    if registration.manifest is None:
+        return registration.ledger(number, segment)
+    try:
+        whole = json.loads(storage.read(registration.manifest))
+        parts = SegmentWrite.model_validate(whole[segment]).parts
+    except (ValueError, KeyError) as error:
+        raise CorruptRecord(f"The registration manifest {registration.manifest} of {number} is damaged: {error}.") from error
+    return Ledger(number, registration.publish_ms, registration.txn, parts)

@@ -1,0 +1,28 @@
+"""Prometheus metrics: PIP-473's names, and our own. With PROMETHEUS_MULTIPROC_DIR set, all processes of a machine add up."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+OP_WRITES = Counter("pulsar_txn_metadata_store_op_writes", "Op records written (PIP-473).")
+HEADER_CAS = Counter("pulsar_txn_metadata_store_header_cas", "Header CAS attempts by outcome (PIP-473).", ["result"])
+INDEX_QUERY_SECONDS = Histogram("pulsar_txn_metadata_store_index_query_seconds", "Latency of index range scans (PIP-473).")
+OUTSTANDING_OPS = Gauge(
+    "pulsar_txn_metadata_store_outstanding_op_records",
+    "Op records that no sweep has collected yet (PIP-473).",
+    multiprocess_mode="mostrecent",
+)
+COMMIT_SECONDS = Histogram(
+    "txnsegment_commit_seconds",
+    "From the first read of a commit to its deciding CAS.",
+    buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+)
+ROWS_WRITTEN = Counter("txnsegment_rows_written", "Rows of committed transactions.")
+BYTES_WRITTEN = Counter("txnsegment_bytes_written", "Bytes of committed parts.")
+ROWS_PLANNED = Counter("txnsegment_rows_planned", "Rows that batch reads and micro-batches were planned over.")
+READ_LAG = Gauge(
+    "txnsegment_max_read_position_lag",
+    "Registrations between a segment's cut and the end of the log, by topic.",
+    ["topic"],
+    multiprocess_mode="mostrecent",
+)

@@ -1,0 +1,328 @@
+"""Settle, fold, forget, time out (protocol.md section 7). Anyone may sweep, any number at once: every step is a CAS or an
+idempotent delete by version, so losing one means that somebody else has done it.
+
+The orphan sweep, the only place that deletes files, is `metadata.orphans`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ledgers import snapshots
+from metadata import metrics, paths, transitions
+from metadata.cluster import Cluster
+from metadata.errors import BadVersion, UnknownOutcome
+from metadata.log import Entry, Listing, ledger
+from metadata.names import TopicName, segment_name, topic_name
+from metadata.paths import Key
+from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Watermark
+from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide
+from metadata.topics import Topics
+from metadata.transaction_buffer import TransactionBuffer
+from metadata.transitions import Verdict
+
+log = logging.getLogger("txnsegment.sweeper")
+T = TypeVar("T")
+
+
+@dataclass
+class SweepReport:
+    """What one sweep did."""
+
+    timed_out: int = 0
+    settled: int = 0
+    voided: int = 0
+    folded: int = 0
+    dropped: int = 0
+    forgotten: int = 0
+    seals_finished: int = 0
+    orphans_deleted: int = 0
+    orphan_bytes: int = 0
+
+
+@dataclass
+class Sweeper:
+    """The sweeping of one cluster. Committers call `share`; `txnsegment sweep` calls `sweep` (and the orphan sweep)."""
+
+    cluster: Cluster
+    buffer: TransactionBuffer
+    _last_fold: float = field(default=float("-inf"))
+
+    def sweep(self, *, forget_limit: int = 10_000) -> SweepReport:
+        """Everything but the orphan sweep, once."""
+        report = SweepReport()
+        report.timed_out = self.timeouts()
+        report.seals_finished = Topics(self.cluster).finish_seals()
+        self.settle(report)
+        self.fold(report)
+        self.collect_ops()
+        self.forget(report, limit=forget_limit)
+        return report
+
+    def share(self) -> SweepReport:
+        """A committer's bounded share: settle what is decided; fold, time out and forget a few once enough has gathered."""
+        report = SweepReport()
+        listed = self.settle(report)
+        settings = self.cluster.settings
+        now = self.cluster.clock.monotonic()
+        if listed >= settings.fold_after_registrations or now - self._last_fold >= settings.fold_after_ms / 1000:
+            self._last_fold = now
+            report.timed_out = self.timeouts()
+            self.fold(report)
+            self.forget(report, limit=2 * settings.fold_after_registrations)
+        return report
+
+    # --- timeouts -------------------------------------------------------------------------------------------------
+
+    def timeouts(self) -> int:
+        """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
+        allowance = self.cluster.settings.deadline_allowance_ms
+        aborted = 0
+
+        def body(view: View) -> None:
+            nonlocal aborted
+            top = paths.pad20(max(0, view.now_ms() - allowance))
+            with metrics.INDEX_QUERY_SECONDS.time():
+                late = view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), top)
+            for record in late:
+                header = Header.of(record)
+                if not transitions.expired(header, view.now_ms(), allowance):
+                    continue
+                ended = transitions.end(header, State.ABORTED, now_ms=view.now_ms())
+                if ended is not None and self._done(Put(record.key, ended.to_bytes(), expect=record, indexes=ended.indexes())):
+                    aborted += 1
+                    log.warning("timed out txn=%s app=%s version=%s", _txn_of(record.key), header.app, header.version)
+
+        decide(self.cluster.store, body)
+        return aborted
+
+    # --- settle ---------------------------------------------------------------------------------------------------
+
+    def settle(self, report: SweepReport) -> int:
+        """Write each decision that has been taken into its registration, then delete the ops; the length of the live log."""
+
+        def body(view: View) -> int:
+            listing = self.buffer.log.list(view, again=_unsettled)
+            verdicts = self.buffer.verdicts(view, listing)
+            by_txn: dict[str, list[Entry]] = defaultdict(list)
+            for entry in listing.entries:
+                if entry.registration.txn is not None:
+                    by_txn[entry.registration.txn].append(entry)
+            for txn, entries in by_txn.items():
+                pending = [e for e in entries if _unsettled(e)]
+                if not pending or any(verdicts[e.number] is Verdict.UNDECIDED for e in entries):
+                    continue
+                # One after the other, and the ops last: an unsettled op of a committed transaction is never thrown away.
+                for entry in pending:
+                    self._settle_entry(entry, verdicts[entry.number], report)
+                self._delete_ops(view, txn)
+            return len(listing.entries)
+
+        return self.buffer.deciding(body)
+
+    def _settle_entry(self, entry: Entry, verdict: Verdict, report: SweepReport) -> None:
+        registration = entry.registration
+        state = transitions.settled(verdict)
+        writes: list[Write] = []
+        if state is Settled.VOID:
+            for segment, write in registration.segments.items():
+                gone = AbortedTxn(max_ledger_id=entry.number, max_entry_id=max(0, write.entries - 1))
+                key = paths.aborted(segment, registration.txn or "")
+                writes.append(Put(key, gone.to_bytes(), indexes=gone.indexes(segment)))
+        after = registration.model_copy(update={"state": state})
+        writes.append(Put(entry.record.key, after.to_bytes(), expect=entry.record))
+        if self._done(*writes):
+            report.settled += state is Settled.COMMITTED
+            report.voided += state is Settled.VOID
+
+    def _delete_ops(self, view: View, txn: str) -> None:
+        """Delete the write ops of a transaction whose registrations are all settled."""
+        writes = [r.key for r in view.scan(paths.ops(txn).range()) if Op.of(r).kind is OpKind.WRITE]
+        for some in _groups(writes):
+            self._done(*(Delete(key) for key in some))
+
+    def collect_ops(self) -> int:
+        """Delete ops that a zombie wrote after its transaction was settled or forgotten; how many are left outstanding."""
+
+        def body(view: View) -> int:
+            with metrics.INDEX_QUERY_SECONDS.time():
+                ops = view.scan_index(paths.OPS_BY_TXN, "", "~")
+            outstanding = Counter(op.key.partition for op in ops)  # an op's partition is its transaction
+            txns = sorted(outstanding)
+            headers = dict(zip(txns, view.get_many([paths.header(t) for t in txns]), strict=True)) if txns else {}
+            listing = self.buffer.log.list(view, again=_unsettled)
+            unsettled = {e.registration.txn for e in listing.entries if _unsettled(e)}
+            left = 0
+            for txn in txns:
+                header = headers[txn]
+                is_open = header is not None and Header.of(header).state is State.OPEN
+                if is_open or txn in unsettled:
+                    left += outstanding[txn]
+                else:
+                    self._delete_ops(view, txn)
+            metrics.OUTSTANDING_OPS.set(left)
+            return left
+
+        return decide(self.cluster.store, body)
+
+    # --- fold -----------------------------------------------------------------------------------------------------
+
+    def fold(self, report: SweepReport) -> None:
+        """Move settled registrations into index snapshots, CAS the watermarks, drop what is folded everywhere."""
+
+        def body(view: View) -> None:
+            listing = self.buffer.log.list(view, again=_unsettled)
+            segments = sorted({s for e in listing.entries for s in _segments(e.registration)})
+            if not segments:
+                return
+            names = sorted({segment_name(s).topic for s in segments})
+            layouts = {
+                n: None if r is None else Layout.of(r)
+                for n, r in zip(names, view.get_many([paths.topic(n) for n in names]), strict=True)
+            }
+            marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
+            folded_to: dict[str, int | None] = {}
+            for segment in segments:
+                name = segment_name(segment)
+                layout = layouts[name.topic]
+                if layout is None or str(name.segment_id) not in layout.segments:
+                    folded_to[segment] = None  # trimmed or deleted whole: counts as folded
+                    continue
+                sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
+                folded_to[segment] = self._fold_segment(view, segment, marks[segment], listing, sealed, report)
+            self._drop(listing, layouts, folded_to, report)
+
+        decide(self.cluster.store, body)
+
+    def _fold_segment(
+        self, view: View, segment: str, mark: Record | None, listing: Listing, sealed: int | None, report: SweepReport
+    ) -> int:
+        """Fold one segment; the number of its watermark as this sweep knows it."""
+        before = None if mark is None else Watermark.of(mark)
+        at = 0 if before is None else before.ledger_id
+        plan = transitions.fold(segment, at, [(e.number, e.registration) for e in listing.entries], sealed)
+        if plan is None:
+            return at
+        registrations = {e.number: e.registration for e in listing.entries}
+        storage = self.cluster.storage
+        found = [ledger(storage, n, registrations[n], segment) for n in plan.committed]
+        top = found[-1].last_entry if found and found[-1].id == plan.through else 0
+        snapshot = None if before is None else before.snapshot
+        if found:
+            name = self.cluster.unique()
+            snapshot = snapshots.extend(storage, snapshot, segment, found, watermark=(plan.through, top), name=name)
+        after = (before or Watermark(ledger_id=0, entry_id=0)).model_copy(
+            update={"ledger_id": plan.through, "entry_id": top, "snapshot": snapshot}
+        )
+        if not self._done(Put(paths.watermark(segment), after.to_bytes(), expect=ABSENT if mark is None else mark)):
+            return at  # another sweeper moved it; our snapshot file is an orphan
+        report.folded += len(found)
+        self._clean_behind(view, segment, plan.through)
+        return plan.through
+
+    def _clean_behind(self, view: View, segment: str, through: int) -> None:
+        """Aborted records that the watermark has passed, and events: they were wake-ups, and the truth is in the snapshot."""
+        with metrics.INDEX_QUERY_SECONDS.time():
+            passed = view.scan_index(
+                paths.TXN_ABORTED_BY_POSITION,
+                paths.aborted_position(segment, 0, 0),
+                paths.aborted_position(segment, through, 10**20 - 1),
+            )
+        events = paths.segment_events(segment)
+        keys = [r.key for r in passed] + [Key(path, events.partition) for path in view.keys(events.range())]
+        for some in _groups(keys):
+            self._done(*(Delete(key) for key in some))
+
+    def _drop(
+        self, listing: Listing, layouts: Mapping[TopicName, Layout | None], folded_to: dict[str, int | None], report: SweepReport
+    ) -> None:
+        seals = listing.seals()
+        doomed = []
+        for entry in listing.entries:
+            registration = entry.registration
+            layout = layouts.get(topic_name(registration.topic)) if registration.topic else None
+            shown = registration.seal is None or not transitions.unfinished(entry.number, registration, layout, seals)
+            marks = {s: folded_to[s] for s in _segments(registration)}
+            if transitions.may_drop(entry.number, registration, marks, listing.end, seal_shown=shown):
+                doomed.append(entry)
+        for some in _groups(doomed):
+            if self._done(*(Delete(e.record.key, expect=e.record) for e in some)):
+                report.dropped += len(some)
+            else:
+                report.dropped += sum(self._done(Delete(e.record.key, expect=e.record)) for e in some)
+
+    # --- forget ---------------------------------------------------------------------------------------------------
+
+    def forget(self, report: SweepReport, *, limit: int) -> None:
+        """Delete headers older than the retention whose registrations are settled and whose ops are gone."""
+
+        def body(view: View) -> None:
+            top = paths.pad20(max(0, view.now_ms() - self.cluster.settings.header_retention_ms))
+            old: list[Record] = []
+            for state in (State.COMMITTED, State.ABORTED):
+                with metrics.INDEX_QUERY_SECONDS.time():
+                    old += view.scan_index(paths.TXN_BY_FINAL_STATE, f"{state}:{paths.pad20(0)}", f"{state}:{top}")
+            if not old:
+                return
+            old = old[:limit]
+            listing = self.buffer.log.list(view, again=_unsettled)
+            unsettled = {e.registration.txn for e in listing.entries if _unsettled(e)}
+            for record in old:
+                txn = _txn_of(record.key)
+                if txn in unsettled or view.keys(paths.ops(txn).range()):
+                    continue
+                header = Header.of(record)
+                if self._release_application(view, txn, header) and self._done(Delete(record.key, expect=record)):
+                    report.forgotten += 1
+
+        decide(self.cluster.store, body)
+
+    def _release_application(self, view: View, txn: str, header: Header) -> bool:
+        """Before a header is forgotten: raise `lastCommitted` to it if it committed (a random application is deleted instead).
+        False if a race was lost: the header stays for the next sweep.
+        """
+        if header.app is None:
+            return True
+        key = paths.application_named(header.app)
+        record = view.get(key)
+        app = None if record is None else Application.of(record)
+        if record is None or app is None or app.current is None or app.current.txn_id != txn:
+            return True
+        if app.random:
+            return self._done(Delete(key, expect=record))
+        if header.state is State.COMMITTED and app.last_committed < app.current.version:
+            return self._done(Put(key, transitions.raised(app).to_bytes(), expect=record))
+        return True
+
+    # --- writing, where losing a race means that somebody else did it -----------------------------------------------
+
+    def _done(self, *writes: Write) -> bool:
+        """Whether the group was done by us. A lost race or reply is left to the next sweep, which reads again."""
+        try:
+            self.cluster.store.write(*writes)
+        except (BadVersion, UnknownOutcome):
+            return False
+        return True
+
+
+def _unsettled(entry: Entry) -> bool:
+    """A transaction's registration that no sweep has settled yet (as last read)."""
+    return entry.registration.txn is not None and entry.registration.state is None
+
+
+def _segments(registration: Registration) -> tuple[str, ...]:
+    return tuple(registration.segments) + (registration.seal or ())
+
+
+def _txn_of(key: Key) -> str:
+    return key.partition
+
+
+def _groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """Writes in groups that every backend takes."""
+    for i in range(0, len(items), size):
+        yield items[i : i + size]

@@ -1,0 +1,270 @@
+"""Scalable topics: create, describe, evolve the schema, delete, route; and finishing seals (protocol.md sections 4 and 5)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ledgers.schema import check_writable, evolve, nullable
+from pyspark.sql.types import StructType
+
+from metadata import paths, transitions
+from metadata.cluster import Cluster
+from metadata.errors import BadVersion, OptionError, SchemaError, TopicExists, TopicNotFound, UnknownOutcome
+from metadata.log import LiveLog
+from metadata.names import TopicName, even_ranges, topic_name
+from metadata.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
+from metadata.store.contract import ABSENT, Record, View, decide
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as one view saw it: name, layout, its record (for a CAS)."""
+
+    name: TopicName
+    layout: Layout
+    record: Record
+
+    def segment(self, info: SegmentInfo) -> str:
+        return self.name.segment(info.range, info.segment_id)
+
+    def segments(self) -> list[str]:
+        """Full names of all segments that the layout has, in the order of their ids."""
+        return [self.segment(i) for i in sorted(self.layout.segments.values(), key=lambda i: i.segment_id)]
+
+    def active(self) -> list[SegmentInfo]:
+        """The active segments in the order of their ranges: they tile the ring."""
+        infos = [i for i in self.layout.segments.values() if i.state is SegmentState.ACTIVE]
+        return sorted(infos, key=lambda i: i.hash_range.start)
+
+
+def of_record(name: TopicName, record: Record | None) -> Topic | None:
+    """The topic of a record; None if there is none or only a tombstone."""
+    if record is None:
+        return None
+    layout = Layout.of(record)
+    return None if layout.deleted else Topic(name, layout, record)
+
+
+def not_found(name: TopicName) -> TopicNotFound:
+    return TopicNotFound(f"There is no topic {name}.", advice=f"Create it (txnsegment topics create {name}) or write to it.")
+
+
+class Topics:
+    """The topics of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._log = LiveLog()
+
+    def get(self, name: TopicName) -> Topic:
+        """Raises TopicNotFound."""
+        topic = of_record(name, self._cluster.store.view().get(paths.topic(name)))
+        if topic is None:
+            raise not_found(name)
+        return topic
+
+    def find(self, name: TopicName) -> Topic | None:
+        return of_record(name, self._cluster.store.view().get(paths.topic(name)))
+
+    def list(self, pattern: str | None = None) -> list[Topic]:
+        """All topics whose full name matches the whole regular expression, in the order of their names."""
+        return decide(self._cluster.store, lambda view: matching(view, compiled(pattern)))
+
+    def create(self, name: TopicName, *, segments: int = 1, key: str | None = None, schema: StructType | None = None) -> Topic:
+        """Make a topic. Raises TopicExists; the losers of a race get it too. After a deletion, epoch and ids continue above."""
+        ranges = even_ranges(segments)
+        if schema is not None:
+            check_writable(schema)
+        if schema is not None and key is not None and key not in schema.fieldNames():
+            raise OptionError(f"The key column {key!r} is not a column of the schema: {', '.join(schema.fieldNames())}.")
+
+        def body(view: View) -> Topic:
+            record = view.get(paths.topic(name))
+            old = None if record is None else Layout.of(record)
+            if old is not None and not old.deleted:
+                raise TopicExists(f"The topic {name} exists already.")
+            epoch, first = (old.epoch + 1, old.next_segment_id) if old else (0, 0)
+            now_ms = view.now_ms()
+            infos = {
+                str(first + i): SegmentInfo(
+                    segment_id=first + i,
+                    hash_range=Range(start=r.start, end=r.end),
+                    state=SegmentState.ACTIVE,
+                    created_at_epoch=epoch,
+                    created_at_ms=now_ms,
+                )
+                for i, r in enumerate(ranges)
+            }
+            schema_id = None if schema is None else self._put_schema(view, name, nullable(schema), now_ms)
+            layout = Layout(epoch=epoch, next_segment_id=first + segments, segments=infos, key=key, schema_id=schema_id)
+            try:
+                made = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT if record is None else record)
+            except (BadVersion, UnknownOutcome) as error:
+                now = of_record(name, self._cluster.store.view().get(paths.topic(name)))
+                if now is None:
+                    raise
+                if now.layout == layout:
+                    return now
+                raise TopicExists(f"The topic {name} exists already: somebody else has just made it.") from error
+            return Topic(name, layout, made)
+
+        return decide(self._cluster.store, body)
+
+    def ensure(self, name: TopicName, *, segments: int, key: str | None, schema: StructType, create: bool) -> Topic:
+        """The topic, made on first write if `create`. Idempotent."""
+        topic = self.find(name)
+        if topic is None:
+            if not create:
+                raise not_found(name)
+            try:
+                return self.create(name, segments=segments, key=key, schema=schema)
+            except TopicExists:
+                return self.get(name)
+        return topic
+
+    # --- schemas ------------------------------------------------------------------------------------------------
+
+    def schema(self, topic: Topic) -> StructType | None:
+        """The topic's schema of today, or None while nothing was written and none was given."""
+        return None if topic.layout.schema_id is None else self.schema_version(topic.name, topic.layout.schema_id)
+
+    def schema_version(self, name: TopicName, schema_id: int) -> StructType:
+        """Raises SchemaError if the version does not exist."""
+        record = self._cluster.store.view().get(paths.schema(str(name), schema_id))
+        if record is None:
+            raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
+        return spark_schema(record)
+
+    def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
+        """Let the topic take rows of `incoming`: its schema grows if it must. The topic as it is then, and its schema id.
+
+        Raises SchemaError (it does not fit) and TopicNotFound. The key column, once set, stays.
+        """
+
+        def body(view: View) -> tuple[Topic, int] | None:
+            topic = of_record(name, view.get(paths.topic(name)))
+            if topic is None:
+                raise not_found(name)
+            old_id = topic.layout.schema_id
+            old = None
+            if old_id is not None:
+                record = view.get(paths.schema(str(name), old_id))
+                if record is None:
+                    raise SchemaError(f"The topic {name} names schema version {old_id}, which does not exist.")
+                old = spark_schema(record)
+            new = evolve(old, incoming)
+            layout = topic.layout
+            if new is not old:
+                schema_id = self._put_schema(view, name, new, view.now_ms(), first=0 if old_id is None else old_id + 1)
+                layout = layout.model_copy(update={"schema_id": schema_id})
+            if key is not None and layout.key is None:
+                layout = layout.model_copy(update={"key": key})
+            if layout is topic.layout:
+                assert old_id is not None
+                return topic, old_id
+            try:
+                record = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=topic.record)
+            except (BadVersion, UnknownOutcome):
+                return None
+            assert layout.schema_id is not None
+            return Topic(name, layout, record), layout.schema_id
+
+        return until(lambda: decide(self._cluster.store, body))
+
+    def _put_schema(self, view: View, name: TopicName, schema: StructType, now_ms: int, *, first: int = 0) -> int:
+        """Write a schema under the next free id (it counts once a layout names it)."""
+        taken = [int(path[-20:]) for path in view.keys(paths.schemas(str(name)))]
+        record = TopicSchema(spark=schema.json(), created_at_ms=now_ms)
+        schema_id = max([first, *(t + 1 for t in taken)])
+        while True:
+            try:
+                self._cluster.store.put(paths.schema(str(name), schema_id), record.to_bytes(), expect=ABSENT)
+                return schema_id
+            except (BadVersion, UnknownOutcome):
+                schema_id += 1
+
+    # --- deleting, and finishing what a seal began ---------------------------------------------------------------
+
+    def delete(self, name: TopicName) -> None:
+        """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound."""
+        topic = self.get(name)
+        seal = Registration(
+            publish_ms=self._cluster.store.view().now_ms(),
+            seal=tuple(topic.segment(info) for info in topic.active()),
+            topic=str(name),
+            why="delete",
+            epoch=topic.layout.epoch,
+            children=(),
+        )
+        try:
+            self._cluster.store.append(paths.LOG, seal.to_bytes())
+        except UnknownOutcome:
+            # A seal that did arrive is finished below; one that did not is simply appended by the next call.
+            self.finish_seals()
+            if self.find(name) is None:
+                return
+            raise
+        self.finish_seals()
+        if self.find(name) is not None:
+            self.delete(name)  # the layout had moved on: our seal was void
+
+    def finish_seals(self) -> int:
+        """Write the layouts of seals that count and are not shown yet; how many. Anyone may do it."""
+        done = 0
+
+        def body(view: View) -> bool:
+            nonlocal done
+            listing = self._log.list(view)
+            seals = listing.seals()
+            names = {n: topic_name(s.topic) for n, s in seals.items() if s.topic is not None}
+            for number, name in names.items():
+                record = view.get(paths.topic(name))
+                layout = None if record is None else Layout.of(record)
+                if not transitions.unfinished(number, seals[number], layout, seals):
+                    continue
+                assert layout is not None
+                after = transitions.sealed_layout(layout, number, seals[number], now_ms=view.now_ms())
+                try:
+                    self._cluster.store.put(paths.topic(name), after.to_bytes(), expect=record)
+                except (BadVersion, UnknownOutcome):
+                    return False
+                done += 1
+            return True
+
+        until(lambda: decide(self._cluster.store, body) or None)
+        return done
+
+
+def spark_schema(record: Record) -> StructType:
+    return StructType.fromJson(json.loads(TopicSchema.of(record).spark))
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    """Raises OptionError for a bad regular expression."""
+    try:
+        return None if pattern is None else re.compile(pattern)
+    except re.error as error:
+        raise OptionError(f"topicsPattern {pattern!r} is not a regular expression: {error}.") from error
+
+
+def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:
+    """The live topics whose full name matches, in the order of their names."""
+    found = [paths.topic_of(path) for path in view.keys(paths.TOPICS)]
+    names = [n for n in found if pattern is None or pattern.fullmatch(str(n))]
+    topics = [of_record(n, r) for n, r in zip(names, view.get_many([paths.topic(n) for n in names]), strict=True)] if names else []
+    return sorted((t for t in topics if t is not None), key=lambda t: t.name)
+
+
+def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
+    """Run a step that answers None when it lost a race; each loss means that somebody else moved on."""
+    for _ in range(attempts):
+        answer = step()
+        if answer is not None:
+            return answer
+    raise BadVersion(f"A record kept changing under us, {attempts} times in a row.", advice="Try again.")

@@ -1,0 +1,350 @@
+"""What a reader may see: the live log with its verdicts, the cut, and each segment's maxReadPosition (protocol.md section 6).
+
+Read in this order: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. Any other order loses
+what is folded (A28, A29), created or split (A32) in between.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ledgers.snapshots import SnapshotHead
+
+from ledgers import snapshots
+from ledgers.model import Ledger
+from metadata import paths, transitions
+from metadata.cluster import Cluster
+from metadata.errors import BadVersion, OffsetOutOfRange, OptionError, UnknownOutcome
+from metadata.log import Entry, Listing, LiveLog, ledger
+from metadata.names import TopicName, segment_name, topic_name
+from metadata.records import Header, Registration, SegmentInfo, State, Watermark
+from metadata.store.contract import Record, View, decide
+from metadata.topics import Topic, compiled, matching, not_found, of_record
+from metadata.transitions import Gone, Verdict, Weight
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a read covers: topics or segments by full name, or a regular expression over full topic names."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    def covers(self, segment: str) -> bool:
+        """Whether rows of this segment belong to the read (whether or not a layout shows the segment yet)."""
+        topic = str(segment_name(segment).topic)
+        if self.pattern is not None:
+            expression = compiled(self.pattern)
+            return expression is not None and expression.fullmatch(topic) is not None
+        return topic in self.names or segment in self.names
+
+
+@dataclass(frozen=True)
+class SegmentView:
+    """One segment at one cut. `live`: visible registrations above its watermark, ascending; `head`: what lists the rest."""
+
+    name: str
+    topic: Topic
+    info: SegmentInfo
+    watermark: Watermark | None
+    head: SnapshotHead | None
+    sealed_at: int | None
+    live: tuple[tuple[int, Registration], ...]
+
+    @property
+    def folded_to(self) -> int:
+        """The number at or below which only the snapshot counts (0: nothing is folded)."""
+        return self.watermark.ledger_id if self.watermark is not None else 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Everything that one decision of a reader rests on. `cut`: all at or below it is decided, for ever."""
+
+    cluster: Cluster
+    cut: int
+    end_of_log: int
+    now_ms: int
+    topics: tuple[Topic, ...]
+    segments: tuple[SegmentView, ...]
+    undecided: tuple[tuple[int, str], ...]
+    """Undecided registrations that touch this read: (number, txn id)."""
+
+    def ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
+        """The visible ledgers of a segment with after < id <= through, ascending."""
+        if segment.head is not None and after < segment.folded_to:
+            yield from snapshots.read_ledgers(
+                self.cluster.storage, segment.head, after=after, through=min(through, segment.folded_to)
+            )
+        for number, registration in segment.live:
+            if after < number <= through:
+                yield ledger(self.cluster.storage, number, registration, segment.name)
+
+    def weights(self, after: int, through: int) -> Iterator[Weight]:
+        """Rows and bytes of each visible registration, summed over this read's segments, ascending; read lazily."""
+        pending: Weight | None = None
+        for number, rows, size in heapq.merge(*(self._weights(s, after, through) for s in self.segments)):
+            if pending is not None and pending.number != number:
+                yield pending
+                pending = None
+            pending = Weight(number, rows + (pending.rows if pending else 0), size + (pending.bytes if pending else 0))
+        if pending is not None:
+            yield pending
+
+    def _weights(self, segment: SegmentView, after: int, through: int) -> Iterator[tuple[int, int, int]]:
+        if segment.head is not None and after < segment.folded_to:
+            top = min(through, segment.folded_to)
+            for found in snapshots.read_ledgers(self.cluster.storage, segment.head, after=after, through=top):
+                yield found.id, found.rows, found.bytes
+        for number, registration in segment.live:
+            if after < number <= through:
+                write = registration.segments[segment.name]
+                yield number, write.rows, write.bytes
+
+    def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
+        """(number, publish time in ms) of each visible registration of this read, ascending."""
+        last = None
+        for number, publish_ms in heapq.merge(*(self._published(s, after, through) for s in self.segments)):
+            if number != last:
+                yield number, publish_ms
+            last = number
+
+    def _published(self, segment: SegmentView, after: int, through: int) -> Iterator[tuple[int, int]]:
+        for found in self.ledgers(segment, after, through):
+            yield found.id, found.publish_ms
+
+    def seals(self, after: int, through: int) -> list[int]:
+        """Numbers of the seals of this read's segments with after < number <= through."""
+        return sorted({s.sealed_at for s in self.segments if s.sealed_at is not None and after < s.sealed_at <= through})
+
+    def last_change(self, start: int) -> int:
+        """The highest number in (start, cut] that carries a visible row or a seal for this read, else `start`.
+
+        Does not scan history: snapshot heads know their last committed ledger.
+        """
+        found = [start, *self.seals(start, self.cut)]
+        for segment in self.segments:
+            numbers = [n for n, _ in segment.live if n <= self.cut]
+            if numbers:
+                found.append(numbers[-1])
+            elif segment.head is not None:
+                last = segment.head.last_ledger
+                if last > self.cut:  # folded after the log was listed
+                    last = max(
+                        (f.id for f in snapshots.read_ledgers(self.cluster.storage, segment.head, start, self.cut)), default=start
+                    )
+                found.append(last)
+        return max(found)
+
+    def max_read_position(self, segment: SegmentView) -> tuple[int, int] | None:
+        """The last position of a segment that a reader may see, at or below the cut; None while it has none."""
+        live = [(n, r.segments[segment.name].entries - 1) for n, r in segment.live if n <= self.cut]
+        if live:
+            return live[-1]
+        if segment.watermark is None or segment.folded_to > self.cut:
+            shown = [(found.id, found.last_entry) for found in self.ledgers(segment, 0, self.cut)]
+            return shown[-1] if shown else None
+        return segment.watermark.ledger_id, segment.watermark.entry_id
+
+
+class _LookAgain(Exception):
+    """Something was settled, folded or decided between two reads: start over from a fresh view."""
+
+
+@dataclass
+class TransactionBuffer:
+    """The reader's memory of one cluster: the live log, verdicts that are final, snapshot heads. Safe for several threads."""
+
+    cluster: Cluster
+    log: LiveLog = field(default_factory=LiveLog)
+    _final: dict[int, Verdict] = field(default_factory=dict)
+    _heads: OrderedDict[str, SnapshotHead] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, selection: Selection, *, uncommitted: bool = False) -> Reading:
+        """One decision. Raises TopicNotFound for a name that does not exist.
+
+        `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks, decided or not, up to the end.
+        """
+        return self.deciding(lambda view: self._read(view, selection, uncommitted))
+
+    def read_to(self, selection: Selection, end: int, *, attempts: int = 5) -> Reading:
+        """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange
+        if the log does not reach `end`, or something at or below it is undecided, after looking again (A31).
+        """
+        for _ in range(attempts):
+            reading = self.read(selection)
+            if reading.cut >= end:
+                return reading
+            if reading.end_of_log >= end and reading.undecided:
+                self.cluster.clock.sleep(0.05)
+        raise OffsetOutOfRange(
+            f"The offset {end} lies beyond what is decided: the log ends at {reading.end_of_log}, "
+            f"undecided are {', '.join(f'{n} ({txn})' for n, txn in reading.undecided) or 'none'}.",
+            advice="Give an offset that a query has reported, or wait until the transaction is decided or times out.",
+        )
+
+    def verdicts(self, view: View, listing: Listing) -> dict[int, Verdict]:
+        """What each entry of a listing means (seals apart). Decided ones are remembered: they never change."""
+        with self._lock:
+            live = {e.number for e in listing.entries}
+            for number in [n for n in self._final if n not in live]:
+                del self._final[number]
+            known = dict(self._final)
+        open_entries: list[Entry] = []
+        found: dict[int, Verdict] = {}
+        for entry in listing.entries:
+            verdict = known.get(entry.number) or transitions.resolve(entry.number, entry.registration, Gone.UNREAD)
+            if verdict is Verdict.READ_AGAIN:
+                open_entries.append(entry)
+            else:
+                found[entry.number] = verdict
+        if open_entries:
+            found.update(self._by_headers(view, open_entries))
+        with self._lock:
+            self._final.update((n, v) for n, v in found.items() if v is not Verdict.UNDECIDED)
+        return found
+
+    def _by_headers(self, view: View, entries: Sequence[Entry]) -> dict[int, Verdict]:
+        txns = [e.registration.txn or "" for e in entries]
+        headers = [None if r is None else Header.of(r) for r in view.get_many([paths.header(t) for t in txns])]
+        found: dict[int, Verdict] = {}
+        gone: list[Entry] = []
+        for entry, header in zip(entries, headers, strict=True):
+            if header is None:
+                gone.append(entry)
+                continue
+            if transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
+                self._abort_expired(view, entry.registration.txn or "")
+                raise _LookAgain
+            found[entry.number] = transitions.resolve(entry.number, entry.registration, header)
+        if gone:
+            again = view.get_many([paths.LOG.key(e.number) for e in gone])
+            for entry, record in zip(gone, again, strict=True):
+                if record is None:
+                    raise _LookAgain
+                registration = Registration.of(record)
+                self.log.update(Entry(entry.number, record, registration))
+                found[entry.number] = transitions.resolve(entry.number, registration, Gone.GONE, reread=True)
+        return found
+
+    def _abort_expired(self, view: View, txn_id: str) -> None:
+        """A reader that meets a transaction past its deadline ends it itself (8.10): by CAS, so at most once."""
+        record = view.get(paths.header(txn_id))
+        if record is None:
+            return
+        header = Header.of(record)
+        if not transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
+            return
+        ended = transitions.end(header, State.ABORTED, now_ms=view.now_ms())
+        if ended is not None:
+            try:
+                self.cluster.store.put(paths.header(txn_id), ended.to_bytes(), expect=record, indexes=ended.indexes())
+            except (BadVersion, UnknownOutcome):
+                return  # whoever decided it meanwhile, the caller looks again
+
+    def deciding(self, body: Callable[[View], T]) -> T:
+        """Run a decision that uses `verdicts`; over a fresh view whenever it must look again."""
+        while True:
+            try:
+                return decide(self.cluster.store, body)
+            except _LookAgain:
+                continue
+
+    def _read(self, view: View, selection: Selection, uncommitted: bool) -> Reading:
+        listing = self.log.list(view, again=self.still_open)
+        verdicts = self.verdicts(view, listing)
+        topics, names = self._topics(view, selection)
+        marks = view.get_many([paths.watermark(s) for _, _, s in names])
+        seals = listing.seals()
+        undecided = [
+            (e.number, e.registration.txn or "")
+            for e in listing.entries
+            if verdicts[e.number] is Verdict.UNDECIDED and any(selection.covers(s) for s in e.registration.segments)
+        ]
+        cut = listing.end if uncommitted else transitions.cut((n for n, _ in undecided), listing.end)
+        shown = set(Verdict) if uncommitted else {Verdict.VISIBLE}
+        segments = [
+            self._segment(topic, info, name, mark, listing, seals, {n for n, v in verdicts.items() if v in shown})
+            for (topic, info, name), mark in zip(names, marks, strict=True)
+        ]
+        return Reading(
+            self.cluster, cut, listing.end, view.now_ms(), tuple(topics), tuple(segments), () if uncommitted else tuple(undecided)
+        )
+
+    def still_open(self, entry: Entry) -> bool:
+        """Whether a known entry must be read again: it is not settled and nobody has found out yet what became of it."""
+        return entry.registration.state is None and entry.registration.txn is not None and entry.number not in self._final
+
+    def _topics(self, view: View, selection: Selection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
+        if selection.pattern is not None:
+            topics = matching(view, compiled(selection.pattern))
+            wanted = None
+        else:
+            parsed = [segment_name(n).topic if n.startswith("segment://") else topic_name(n) for n in selection.names]
+            names = list(dict.fromkeys(parsed))
+            records = view.get_many([paths.topic(n) for n in names])
+            topics = [_present(n, r) for n, r in zip(names, records, strict=True)]
+            wanted = set(selection.names)
+        found = []
+        for topic in topics:
+            for info in sorted(topic.layout.segments.values(), key=lambda i: i.segment_id):
+                name = topic.segment(info)
+                if wanted is None or str(topic.name) in wanted or name in wanted:
+                    found.append((topic, info, name))
+        if wanted is not None:
+            missing = [n for n in wanted if n.startswith("segment://") and n not in {f[2] for f in found}]
+            if missing:
+                raise OptionError(f"There is no segment {missing[0]}.", advice="txnsegment segments show TOPIC lists them.")
+        return topics, found
+
+    def _segment(
+        self,
+        topic: Topic,
+        info: SegmentInfo,
+        name: str,
+        mark: Record | None,
+        listing: Listing,
+        seals: dict[int, Registration],
+        shown: set[int],
+    ) -> SegmentView:
+        watermark = None if mark is None else Watermark.of(mark)
+        sealed = transitions.sealed_at(info.segment_id, name, topic.layout, seals)
+        folded_to = 0 if watermark is None else watermark.ledger_id
+        live = tuple(
+            (e.number, e.registration)
+            for e in listing.entries
+            if e.number > folded_to
+            and e.number in shown
+            and name in e.registration.segments
+            and (sealed is None or e.number < sealed)
+        )
+        head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)
+        return SegmentView(name, topic, info, watermark, head, sealed, live)
+
+    def head(self, path: str) -> SnapshotHead:
+        """A snapshot's head; immutable, so kept (the last thousand)."""
+        with self._lock:
+            if path in self._heads:
+                self._heads.move_to_end(path)
+                return self._heads[path]
+        head = snapshots.read_head(self.cluster.storage, path)
+        with self._lock:
+            self._heads[path] = head
+            while len(self._heads) > 1000:
+                self._heads.popitem(last=False)
+        return head
+
+
+def _present(name: TopicName, record: Record | None) -> Topic:
+    topic = of_record(name, record)
+    if topic is None:
+        raise not_found(name)
+    return topic

@@ -1,0 +1,340 @@
+"""Every state transition and every visibility rule of the protocol, pure: no I/O, no clock, no threads.
+
+Rule 1: a rule stands here or nowhere. Callers read records, ask this module what follows, and carry it out by CAS.
+Numbers in brackets are sections of protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from metadata.errors import Fenced, TxnConflict, VersionConflict
+from metadata.records import Application, Attempt, Header, Layout, Nanos, Registration, SegmentState, Settled, State
+
+# --- the header (8.1, 8.2) ----------------------------------------------------------------------------------------
+
+HEADER_TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.OPEN: frozenset({State.COMMITTED, State.ABORTED}),
+    State.COMMITTED: frozenset(),
+    State.ABORTED: frozenset(),
+}
+"""Terminal is terminal. The documentation's picture is drawn from this table."""
+
+
+def end(header: Header, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
+    """The header to CAS so that the transaction ends this way, or None if it has ended this way already (tell again).
+
+    `commit` names the registration that a COMMITTED header decides (none for a transaction without rows).
+    Raises TxnConflict if it ended the other way, or committed another registration.
+    """
+    if decision in HEADER_TRANSITIONS[header.state]:
+        update = {"state": decision, "finalized_at": Nanos(now_ms * 1_000_000)}
+        return header.model_copy(update=update | ({"commit": commit} if decision is State.COMMITTED else {}))
+    if header.state is not decision or (decision is State.COMMITTED and header.commit != commit):
+        raise TxnConflict(
+            f"The transaction is {header.state} and cannot become {decision}.",
+            advice="It was ended by a newer attempt, an operator or its timeout; nothing of this one counts.",
+        )
+    return None
+
+
+def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
+    """Whether anyone may abort this OPEN transaction: its deadline has passed by the store's clock, with the allowance."""
+    return header.state is State.OPEN and now_ms > header.deadline_ms + allowance_ms
+
+
+# --- opening a version of an application (5) ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants to write what: version `version` on behalf of `by` (a query id, or None for a batch write).
+
+    `attempt` tells two tries at one version apart. `replays`: a stream, which may replay its last batch and no other.
+    """
+
+    version: int
+    by: str | None
+    attempt: str
+    replays: bool
+
+
+class Opening(Enum):
+    """What follows from the application record."""
+
+    SKIP = auto()
+    """The version is committed already: write nothing, succeed."""
+    READ_PREDECESSOR = auto()
+    """Read the header of `current` and ask again."""
+    ABORT_PREDECESSOR = auto()
+    """CAS the header of `current` to ABORTED, and ask again."""
+    OPEN = auto()
+    """Create a header, CAS the application record to it."""
+
+
+class Gone(Enum):
+    """Not a header: it does not exist (any more), or nobody has looked yet."""
+
+    GONE = auto()
+    UNREAD = auto()
+
+
+def raised(app: Application) -> Application:
+    """`lastCommitted` (and its `by`) raised to `current`, whose header is COMMITTED."""
+    assert app.current is not None
+    return app.model_copy(update={"last_committed": app.current.version, "by": app.current.by})
+
+
+def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple[Opening, Application]:
+    """What the owner of `claim` does next, and the application record as it stands after raising it.
+
+    `predecessor` is the header of `app.current` (UNREAD until it was asked for).
+    Raises VersionConflict or Fenced where going on could lose or double rows.
+    """
+    pending = app.current is not None and app.current.version > app.last_committed
+    if pending and claim.version > app.last_committed:
+        assert app.current is not None
+        if predecessor is Gone.UNREAD:
+            return Opening.READ_PREDECESSOR, app
+        if isinstance(predecessor, Header):
+            if predecessor.state is State.COMMITTED:
+                return opening(raised(app), claim, Gone.GONE)
+            if predecessor.state is State.OPEN:
+                if app.current.version > claim.version:
+                    raise Fenced(
+                        f"Version {app.current.version} is being written by transaction {app.current.txn_id}; "
+                        f"version {claim.version} comes too late.",
+                        advice="Another driver runs this application further on. Stop one of the two.",
+                    )
+                return Opening.ABORT_PREDECESSOR, app
+    if claim.version > app.last_committed:
+        return Opening.OPEN, app
+    if claim.version == app.last_committed and (not claim.replays or claim.by == app.by):
+        return Opening.SKIP, app
+    raise VersionConflict(
+        f"Version {claim.version} of query {claim.by} is not above {app.last_committed}, which query {app.by} has committed.",
+        advice="A new checkpoint under an old txnAppId, or a txnVersion that is too low: its rows would be lost without a word. "
+        "Use a new txnAppId, or a version above the last one.",
+    )
+
+
+def opened(app: Application, claim: Claim, txn_id: str) -> Application:
+    """The application record once `txn_id` writes the claim's version."""
+    return app.model_copy(update={"current": Attempt(version=claim.version, txn_id=txn_id, by=claim.by)})
+
+
+def may_abort(header: Header, claim: Claim) -> bool:
+    """Whether Spark's late `abort` may end this header: only an OPEN one of its own version and attempt (A36)."""
+    return header.state is State.OPEN and header.version == claim.version and header.attempt == claim.attempt
+
+
+# --- which registrations count (6) --------------------------------------------------------------------------------
+
+
+class Verdict(Enum):
+    """What a registration means for a reader."""
+
+    VISIBLE = auto()
+    FILTERED = auto()
+    UNDECIDED = auto()
+    READ_AGAIN = auto()
+    """Its header is gone: read the registration again and ask with `reread=True`; if it is gone too, look again from the start."""
+
+
+def resolve(number: int, registration: Registration, header: Header | Gone, *, reread: bool = False) -> Verdict:
+    """The table of section 6, seals apart. `header` is read after the registration; `reread` says that the registration was read
+    once more after its header was found gone: a committed header is only forgotten after its registration was settled.
+    """
+    if registration.seal is not None or registration.state is Settled.VOID:
+        return Verdict.FILTERED
+    if registration.state is Settled.COMMITTED or registration.txn is None:
+        return Verdict.VISIBLE
+    if not isinstance(header, Header):
+        return Verdict.FILTERED if reread else Verdict.READ_AGAIN
+    if header.state is State.OPEN:
+        return Verdict.UNDECIDED
+    return Verdict.VISIBLE if header.state is State.COMMITTED and header.commit == number else Verdict.FILTERED
+
+
+def settled(verdict: Verdict) -> Settled:
+    """The state that a decided registration is given (7)."""
+    return Settled.COMMITTED if verdict is Verdict.VISIBLE else Settled.VOID
+
+
+# --- seals (5, Sealing) -------------------------------------------------------------------------------------------
+
+
+def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
+    """A seal counts iff a `sealedAtLog` equals its number, or the layout still has its epoch and no lower seal of the topic in
+    the log has the same epoch. Any other is void everywhere.
+    """
+    if layout is None:
+        return False
+    if any(info.sealed_at_log == number for info in layout.segments.values()):
+        return True
+    return layout.epoch == seal.epoch and not any(
+        n < number and s.topic == seal.topic and s.epoch == seal.epoch for n, s in log_seals.items()
+    )
+
+
+def unfinished(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
+    """A seal that counts but whose layout is missing: whoever meets it finishes it."""
+    return seal_counts(number, seal, layout, log_seals) and layout is not None and layout.epoch == seal.epoch
+
+
+def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[int, Registration]) -> int | None:
+    """The number of the seal that is this segment's last word, or None. Look the seals up in the log first, then in the layout."""
+    info = layout.segments.get(str(segment_id))
+    if info is not None and info.state is SegmentState.SEALED:
+        return info.sealed_at_log
+    for number, seal in sorted(log_seals.items()):
+        if seal.seal is not None and segment in seal.seal and seal_counts(number, seal, layout, log_seals):
+            return number
+    return None
+
+
+def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
+    """The layout after a `delete` seal: its segments SEALED, the epoch raised, a tombstone left."""
+    sealed = {name.rsplit("-", 1)[1] for name in seal.seal or ()}
+    segments = {
+        key: info.model_copy(
+            update={
+                "state": SegmentState.SEALED,
+                "sealed_at_epoch": layout.epoch + 1,
+                "sealed_at_ms": now_ms,
+                "sealed_at_log": number,
+            }
+        )
+        if key in sealed
+        else info
+        for key, info in layout.segments.items()
+    }
+    return layout.model_copy(update={"epoch": layout.epoch + 1, "segments": segments, "deleted": True})
+
+
+# --- the cut, and what a micro-batch takes (6) --------------------------------------------------------------------
+
+
+def cut(undecided: Iterable[int], end_of_log: int) -> int:
+    """The number N up to which everything that a read touches is decided: before its first undecided registration, or the end
+    of the listed log.
+    """
+    first = min(undecided, default=None)
+    return end_of_log if first is None else min(first - 1, end_of_log)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Rows and bytes of one visible registration, summed over the segments of a read."""
+
+    number: int
+    rows: int
+    bytes: int
+
+
+def limited(
+    weights: Iterable[Weight], end: int, *, max_rows: int | None = None, max_bytes: int | None = None, seals: Collection[int] = ()
+) -> int:
+    """The end of a micro-batch: at most `end`, whole transactions within the limits but never fewer than one (a stream always
+    moves), and never beyond the first of `seals` (a child's rows never share a micro-batch with its parent's).
+
+    `weights` are the visible registrations beyond the start in ascending order; it is read no further than needed.
+    `seals` are numbers of seals of this read's segments beyond the start.
+    """
+    end = min([end, *seals])
+    if max_rows is None and max_bytes is None:
+        return end
+    rows = size = 0
+    last = None
+    for weight in weights:
+        if weight.number > end:
+            break
+        rows += weight.rows
+        size += weight.bytes
+        over = (max_rows is not None and rows > max_rows) or (max_bytes is not None and size > max_bytes)
+        if over and last is not None:
+            return last
+        last = weight.number
+        if over:
+            return last
+    return end
+
+
+def start_at_timestamp(published: Iterable[tuple[int, int]], timestamp_ms: int, end: int) -> int:
+    """The number before the first visible registration whose publish time (as running maximum) is >= the timestamp, else `end`.
+
+    `published`: (number, publish ms) of the visible registrations of this read, ascending.
+    """
+    latest = 0
+    for number, publish_ms in published:
+        latest = max(latest, publish_ms)
+        if latest >= timestamp_ms:
+            return number - 1
+    return end
+
+
+def end_at_timestamp(published: Iterable[tuple[int, int]], timestamp_ms: int, end: int) -> tuple[int, bool]:
+    """The number before the first visible registration whose running publish time is > the timestamp, and whether that is final
+    (a later decided one exists); else `end`, not final.
+    """
+    latest = 0
+    for number, publish_ms in published:
+        latest = max(latest, publish_ms)
+        if latest > timestamp_ms:
+            return number - 1, True
+    return end, False
+
+
+# --- folding (7) --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What folding does to one segment: the numbers that its snapshot gains, and its new watermark (a number)."""
+
+    committed: tuple[int, ...]
+    through: int
+
+
+def fold(segment: str, watermark: int, log: Sequence[tuple[int, Registration]], sealed: int | None) -> Fold | None:
+    """Fold `segment` from its watermark up to before the first registration of it that is not settled; None if nothing moves.
+
+    `log` is the live log in ascending order; `sealed` the number of the segment's seal, above which all is void.
+    A plain registration (no transaction) is settled by nature. A seal of the segment moves the watermark and adds nothing.
+    """
+    committed: list[int] = []
+    through = watermark
+    for number, registration in log:
+        if number <= watermark:
+            continue
+        if registration.seal is not None:
+            if segment in registration.seal:
+                through = number
+            continue
+        if segment not in registration.segments:
+            continue
+        if registration.txn is not None and registration.state is None:
+            break
+        through = number
+        if registration.state is not Settled.VOID and (sealed is None or number < sealed):
+            committed.append(number)
+    return Fold(tuple(committed), through) if through > watermark else None
+
+
+def may_drop(
+    number: int,
+    registration: Registration,
+    watermarks: Mapping[str, int | None],
+    end_of_log: int,
+    *,
+    seal_shown: bool,
+) -> bool:
+    """Whether a registration may leave the log: folded in all its segments, never the newest, a seal only once the layout shows it.
+
+    `watermarks`: for each of its segments the watermark's number; None for a segment that the layout no longer has.
+    """
+    if number >= end_of_log or (registration.seal is not None and not seal_shown):
+        return False
+    return all(mark is None or mark >= number for mark in watermarks.values())
