@@ -1,0 +1,1 @@
+"""Writing topics from Spark: tasks stage parts, the driver commits one transaction. Knows metadata and ledgers."""

@@ -1,0 +1,214 @@
+"""The options of the sink, typed and checked (issue 2, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from metadata.errors import OptionError
+from metadata.names import RING, TopicName, topic_name
+from metadata.options import Given, Option, OptionTable, bad, boolean, byte_size, integer, milliseconds, one_of, words
+from metadata.service import SERVICE_URL, ServiceUrl, service_url
+
+Compression = Literal["zstd", "lz4", "snappy", "none"]
+MIN_TIMEOUT_MS: Final = 1_000
+MAX_TIMEOUT_MS: Final = 300_000
+"""The longest that any cluster allows by default (protocol.md section 7); a cluster may allow less, which its owner checks."""
+
+
+def _topic(option: str, text: str) -> TopicName:
+    word = words(option, text)
+    if word.lower().startswith("segment:"):
+        raise bad(
+            option, text, "it names a segment, and rows find their segment by their key", "Write to the topic: topic://t/n/name."
+        )
+    try:
+        return topic_name(word)
+    except OptionError as e:
+        raise OptionError(f"The option {option}: {e.message}", advice=e.advice) from e
+
+
+def _one_topic(option: str, text: str) -> TopicName:
+    raise bad(option, text, "a write goes to one topic", "Give save(name), start(name) or the option topic.")
+
+
+def _column(option: str, text: str) -> str:
+    if not text.strip():
+        raise bad(option, text, "it is empty", "Give a column's name, or leave the option out for rows without a key.")
+    return text
+
+
+def _app_id(option: str, text: str) -> str:
+    word = words(option, text)
+    if len(word) > 512 or not word.isprintable():
+        raise bad(option, text, "it must be at most 512 printable characters", "Give a short name that stays the same, e.g. etl-1.")
+    return word
+
+
+_NO_VERSION: Final = "a stream's version is its batch id"
+_NAME: Final = "`topic://tenant/namespace/name`, or a bare `name` for `topic://public/default/name`"
+
+PATH: Final = Option("path", _NAME, "The argument of `save` or `start`.", _topic)
+PATHS: Final = Option("paths", "", "Refused.", _one_topic)
+TOPIC: Final = Option("topic", _NAME, "Where to write; also the argument of `save` and `start`.", _topic)
+KEY_COLUMN: Final = Option(
+    "keyColumn",
+    "column name",
+    "Routes rows by the hash of this column (string, binary or integer; null: no key). Kept with the topic once set.",
+    _column,
+    default_note="the topic's, else no key",
+)
+SEGMENTS: Final = Option(
+    "segments",
+    f"1 to {RING}",
+    "Number of segments, when the topic is made on first write.",
+    integer(1, RING),
+    default="1",
+)
+AUTO_CREATE: Final = Option(
+    "autoCreate",
+    "`true`, `false`",
+    "Whether a topic that does not exist is made on first write.",
+    boolean,
+    default="true",
+)
+TXN_APP_ID: Final = Option(
+    "txnAppId",
+    "text",
+    "Who writes. With `txnVersion` a batch write commits once, for each topic of its own; alone it names a stream.",
+    _app_id,
+    default_note="stream: the query's id; batch: random",
+)
+TXN_VERSION: Final = Option(
+    "txnVersion",
+    "whole number",
+    "The version of this batch write. Committed already: nothing is written; lower: an error.",
+    integer(0),
+    only="batch",
+    why=_NO_VERSION,
+)
+TXN_TIMEOUT: Final = Option(
+    "txnTimeoutMs",
+    f"{MIN_TIMEOUT_MS} to {MAX_TIMEOUT_MS}",
+    "How long a transaction may take from opening to deciding, in milliseconds; not the batch's duration.",
+    milliseconds(MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
+    default="30000",
+)
+COMPRESSION: Final[Option[Compression]] = Option(
+    "compression",
+    "`zstd`, `lz4`, `snappy`, `none`",
+    "Of the Parquet parts.",
+    one_of("zstd", "lz4", "snappy", "none"),
+    default="zstd",
+)
+ENTRY_BYTES: Final = Option(
+    "entryBytes",
+    "size up to `1g`",
+    "An entry (row group) is closed at about so many bytes in memory. A task holds one entry for each segment it touches.",
+    byte_size(1, 1024**3),
+    default="16m",
+)
+ENTRY_ROWS: Final = Option(
+    "entryRows",
+    "whole number",
+    "An entry is closed at so many rows at the latest.",
+    integer(1, 2**31 - 1),
+    default="1000000",
+)
+
+SINK: Final = OptionTable(
+    "sink",
+    (
+        SERVICE_URL,
+        TOPIC,
+        KEY_COLUMN,
+        SEGMENTS,
+        AUTO_CREATE,
+        TXN_APP_ID,
+        TXN_VERSION,
+        TXN_TIMEOUT,
+        COMPRESSION,
+        ENTRY_BYTES,
+        ENTRY_ROWS,
+    ),
+    spark_own=(PATH, PATHS),
+)
+
+
+@dataclass(frozen=True)
+class TaskOptions:
+    """What a write task needs: nothing of the metadata store."""
+
+    topic: TopicName
+    key_column: str | None
+    compression: Compression
+    entry_bytes: int
+    entry_rows: int
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """The options of one write. `key_column` None: the topic's, if it has one. `txn_app_id` None: the query's id, or random.
+    `txn_version` None: the batch id, or 1.
+    """
+
+    service_url: ServiceUrl
+    topic: TopicName
+    streaming: bool
+    key_column: str | None
+    segments: int
+    auto_create: bool
+    txn_app_id: str | None
+    txn_version: int | None
+    txn_timeout_ms: int
+    compression: Compression
+    entry_bytes: int
+    entry_rows: int
+
+    @classmethod
+    def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
+        """Read and check the options of a batch or streaming write. Raises OptionError."""
+        given = SINK.read(options, streaming=streaming)
+        app, version = given.get(TXN_APP_ID), given.get(TXN_VERSION)
+        if version is not None and app is None:
+            raise OptionError(
+                "txnVersion is given without txnAppId: a version counts for one application.",
+                advice="Give both, or neither.",
+            )
+        if app is not None and version is None and not streaming:
+            raise OptionError(
+                "txnAppId is given without txnVersion: a second batch write would be taken for a repetition of the first.",
+                advice="Give both (the version must rise), or neither.",
+            )
+        return cls(
+            service_url=service_url(given.get(SERVICE_URL)),
+            topic=_where(given),
+            streaming=streaming,
+            key_column=given.get(KEY_COLUMN),
+            segments=given.value(SEGMENTS),
+            auto_create=given.value(AUTO_CREATE),
+            txn_app_id=app,
+            txn_version=version,
+            txn_timeout_ms=given.value(TXN_TIMEOUT),
+            compression=given.value(COMPRESSION),
+            entry_bytes=given.value(ENTRY_BYTES),
+            entry_rows=given.value(ENTRY_ROWS),
+        )
+
+    def for_tasks(self) -> TaskOptions:
+        """The part that is pickled to executors."""
+        return TaskOptions(self.topic, self.key_column, self.compression, self.entry_bytes, self.entry_rows)
+
+
+def _where(given: Given) -> TopicName:
+    path, topic = given.get(PATH), given.get(TOPIC)
+    if path is not None and topic is not None and path != topic:
+        raise OptionError(
+            f"The argument of save() or start() is {path} and the option topic is {topic}: they differ.",
+            advice="Give one of the two.",
+        )
+    found = topic if topic is not None else path
+    if found is None:
+        raise OptionError("There is no topic to write to.", advice="Give save(name), start(name) or the option topic.")
+    return found

@@ -1,0 +1,1 @@
+"""Reading topics in Spark: options, plan, offsets, tasks that yield Arrow batches, native scan. Knows metadata and ledgers."""
