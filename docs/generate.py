@@ -54,7 +54,9 @@ batch id.
 
 Without `serviceUrl` the environment variable `{VARIABLE}` counts, as the driver's JVM was started with it. A relative
 path is refused. Credentials are never options and never part of the URL, since Spark shows both in plans and logs: an
-option that looks like one, and a URL with a user or password, are refused and their value is not shown.
+option that looks like one, and a URL with a user or password, are refused and their value is not shown. Give them in
+the driver's environment (`TXNSEGMENT_ZK_AUTH=digest:user:password`, for instance) or in the file that
+`TXNSEGMENT_ZK_AUTH_FILE` names.
 
 ## Spark's own options
 

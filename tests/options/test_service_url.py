@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from metadata.errors import OptionError
 from metadata.service import VARIABLE, embedded_ledgers, parse_service_url, service_url
+from metadata.store import folder_of
 
 
 @pytest.mark.parametrize(
@@ -131,4 +132,5 @@ def test_every_folder_has_a_url_that_leads_back(name: str) -> None:
     url = parse_service_url("x", folder.as_uri())
     assert url.path == str(folder)
     assert parse_service_url("x", str(url)) == url
+    assert folder_of(str(url)) == str(folder)
     assert pyarrow.fs.FileSystem.from_uri(embedded_ledgers(url))[1] == f"{folder}/ledgers"
