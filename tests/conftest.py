@@ -1,0 +1,44 @@
+"""What every test may use: one Spark session for the whole run, made when the first test asks for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A real `local[2]` session, on 127.0.0.1 only, without a UI, its files under pytest's temporary folder.
+
+    It is shared: a test that sets a configuration puts it back, and stops the queries that it started. Rows written in one test
+    stay out of another's way by a service URL of its own.
+    """
+    from pyspark.sql import SparkSession
+
+    folder = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # The variable would give every test one cluster; Spark's JVM keeps the environment that it is started with.
+    os.environ.pop("TXNSEGMENT_SERVICE_URL", None)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("txnsegment tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
