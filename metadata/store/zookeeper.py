@@ -1,0 +1,250 @@
+"""The store on ZooKeeper 3.5 or newer, for many machines: `zk://host:port,host:port/chroot`.
+
+A view begins with a sync that is sent with its first reads, in one round trip, and ends with its session. A write group is one
+multi. How keys and records lie in znodes: `zookeeper_paths`; what a failed multi means: `zookeeper_write`.
+
+One limit: a put that expects a Record keeps an ephemeral record ephemeral and a lasting one lasting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from kazoo.exceptions import NoNodeError
+
+from metadata.clock import Clock, SystemClock
+from metadata.errors import ConfigurationError
+from metadata.paths import Key, KeyRange, Prefix
+from metadata.store.contract import IndexEntry, MetadataStore, Record, View, Watch, Write
+from metadata.store.limits import check_writes
+from metadata.store.zookeeper_eras import ERA_FULL, Eras
+from metadata.store.zookeeper_paths import (
+    ERA_SIZE,
+    RESERVED,
+    era_folder,
+    folder,
+    index_folder,
+    index_name,
+    is_era,
+    numbered,
+    numbered_key,
+    unescape,
+    znode,
+)
+from metadata.store.zookeeper_session import Outcome, Request, Session, children, get, stat
+from metadata.store.zookeeper_watch import Watches
+from metadata.store.zookeeper_write import Writer, to_record
+
+FLIGHT = 2_000
+"""Requests sent at once: a longer list goes in several flights, so that no answer waits for megabytes of questions."""
+
+_URL = re.compile(r"zk://([^/?#\s]+)((?:/[^/?#\s]+)*)/?")
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:,\[\]]+):([0-9]{1,5})")
+
+
+class ZooKeeperStore(MetadataStore):
+    """A session with a ZooKeeper ensemble."""
+
+    def __init__(
+        self,
+        hosts: str,
+        root: str = "",
+        *,
+        clock: Clock | None = None,
+        create: bool = True,
+        connect_seconds: float = 10.0,
+        session_seconds: float = 10.0,
+        era_full: int = ERA_FULL,
+    ) -> None:
+        """`hosts`: `host:port,host:port`; `root`: the chroot, e.g. `/txnsegment` (empty: none), made if `create`.
+        `connect_seconds`: how long a call waits for a server. `session_seconds`: how long ephemeral records outlive a process
+        that was killed. `era_full`: creations under one folder after which a sequence moves on (tests lower it).
+        Raises Unavailable, ConfigurationError.
+        """
+        self._session = Session(
+            hosts, root, clock=clock or SystemClock(), connect_seconds=connect_seconds, session_seconds=session_seconds
+        )
+        try:
+            self._open(create)
+        except BaseException:
+            self._session.close()
+            raise
+        self._eras = Eras(self._session, full=era_full)
+        self._writer = Writer(self._session, self._eras)
+        self._watches = Watches(self._session)
+
+    @classmethod
+    def from_url(cls, url: str, *, clock: Clock | None = None, create: bool = True) -> ZooKeeperStore:
+        """Raises ConfigurationError for a URL that is not `zk://host:port[,host:port...][/chroot]`."""
+        hosts, root = hosts_and_root(url)
+        return cls(hosts, root, clock=clock, create=create)
+
+    def _open(self, create: bool) -> None:
+        root = self._session.root
+        (found,) = self._session.flight([stat(root or "/")])
+        if found is None and not create:
+            raise ConfigurationError(
+                f"There is no {root} on ZooKeeper at {self._session.hosts}.",
+                advice=f"Check the chroot, or run: txnsegment init zk://{self._session.hosts}{root} --ledgers URI",
+            )
+        if found is None:
+            self._session.make_root()
+
+    def view(self) -> View:
+        return ZooKeeperView(self._session)
+
+    def write(self, *writes: Write) -> list[Record | None]:
+        check_writes(writes)
+        return self._writer.write(writes) if writes else []
+
+    def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
+        return self._watches.add(target, wake)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class ZooKeeperView(View):
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._id = session.begin()
+        self._synced = False
+
+    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
+        outcomes = self._fly([get(self._session.root + znode(key.path)) for key in keys])
+        return [_found(key, outcome) for key, outcome in zip(keys, outcomes, strict=True)]
+
+    def keys(self, within: KeyRange) -> list[str]:
+        if within.first > within.last:
+            return []
+        place, end = numbered(within.first), numbered(within.last)
+        if place and end and place[:2] == end[:2]:
+            found = self._sequence(place.parent, place.number // ERA_SIZE, end.number // ERA_SIZE)
+            return sorted(path for path in found if within.first <= path <= within.last)
+        return sorted(self._walk(within))
+
+    def scan(self, within: KeyRange) -> list[Record]:
+        paths = self.keys(within)
+        found = self.get_many([Key(path, within.partition) for path in paths])
+        return [record for record in found if record is not None]
+
+    def scan_index(self, index: str, first: str, last: str) -> list[Record]:
+        (names,) = self._fly([children(self._session.root + index_folder(index))])
+        if isinstance(names, NoNodeError):
+            return []
+        entries = sorted(entry for entry in map(index_name, names) if first <= entry[0] <= last)
+        found = self.get_many([Key(path, "") for _, path in entries])
+        # A record that was replaced between list and get may no longer have the entry by which it was found.
+        return [
+            record
+            for (key, _), record in zip(entries, found, strict=True)
+            if record is not None and IndexEntry(index, key) in record.indexes
+        ]
+
+    def now_ms(self) -> int:
+        return self._session.now_ms(self._id)
+
+    # --- listing ---
+
+    def _sequence(self, parent: str, first_era: int, last_era: int) -> list[str]:
+        """The keys of all sequences under a parent, in these eras.
+
+        Later eras are listed first: an era is closed before the next one opens, so whoever has seen a record of the later one
+        then finds the earlier one whole. One round trip while there is one era.
+        """
+        root = self._session.root
+        eras = [0] if first_era == 0 else []
+        names, *lists = self._fly([children(root + folder(parent)), *(children(root + era_folder(parent, e)) for e in eras)])
+        if isinstance(names, NoNodeError):
+            return []
+        there = sorted((int(n) for n in names if is_era(n) and first_era <= int(n) <= last_era), reverse=True)
+        if there != eras:
+            eras = there
+            lists = self._fly([children(root + era_folder(parent, era)) for era in eras])
+        return [numbered_key(parent, era, name) for era, found in zip(eras, lists, strict=True) for name in _names(found)]
+
+    def _walk(self, within: KeyRange) -> Iterable[str]:
+        """The records of a range, folder by folder, a level in one flight: all keys between two begin with what both begin with."""
+        root = self._session.root
+        common = _common(within.first, within.last)
+        level = [common.rpartition("/")[0]]
+        while level:
+            lists = self._fly([children(root + folder(path)) for path in level])
+            eras = [(path, int(name)) for path, names in zip(level, lists, strict=True) for name in _names(names) if is_era(name)]
+            eras.sort(key=lambda era: -era[1])  # later ones first, as in `_sequence`
+            for (path, era), names in zip(
+                eras, self._fly([children(root + era_folder(path, era)) for path, era in eras]), strict=True
+            ):
+                found = [numbered_key(path, era, name) for name in _names(names)]
+                yield from (key for key in found if within.first <= key <= within.last)
+            below = [
+                f"{path}/{unescape(name)}"
+                for path, names in zip(level, lists, strict=True)
+                for name in _names(names)
+                if not is_era(name) and (path or name not in RESERVED)
+            ]
+            below = [path for path in below if _may_hold(path, within)]
+            states = self._fly([stat(root + folder(path)) for path in below])
+            level = []
+            for path, state in zip(below, states, strict=True):
+                if state is None:
+                    continue
+                if state.dataLength and within.first <= path <= within.last:
+                    yield path
+                if state.numChildren:
+                    level.append(path)
+
+    def _fly(self, requests: Sequence[Request]) -> list[Outcome]:
+        """The view's first flight begins with its sync; if that is lost with the connection, the whole flight goes again."""
+        outcomes: list[Outcome] = []
+        for start in range(0, len(requests), FLIGHT):
+            part = requests[start : start + FLIGHT]
+            if self._synced:
+                outcomes += self._session.flight(part, self._id)
+            else:
+                outcomes += self._session.flight([self._session.sync, *part], self._id)[1:]
+                self._synced = True
+        return outcomes
+
+
+def _found(key: Key, outcome: Outcome) -> Record | None:
+    if isinstance(outcome, NoNodeError):
+        return None
+    data, state = outcome
+    return to_record(key, data, state.version)
+
+
+def _names(outcome: Outcome) -> list[str]:
+    """A folder that went away between two flights has nothing in it."""
+    return [] if isinstance(outcome, NoNodeError) else outcome
+
+
+def _common(first: str, last: str) -> str:
+    for length, (a, b) in enumerate(zip(first, last, strict=False)):
+        if a != b:
+            return first[:length]
+    return min(first, last, key=len)
+
+
+def _may_hold(path: str, within: KeyRange) -> bool:
+    """Whether the key itself, or any key below it, can lie in the range (`0` is the character after `/`)."""
+    return within.first <= path <= within.last or (path + "/" <= within.last and within.first < path + "0")
+
+
+def hosts_and_root(url: str) -> tuple[str, str]:
+    """The hosts and the chroot (empty or `/a/b`) of a zk:// URL. Raises ConfigurationError."""
+    found = _URL.fullmatch(url)
+    hosts = found[1] if found else ""
+    parsed = [_HOST.fullmatch(host) for host in hosts.split(",")]
+    if not found or "@" in hosts or not all(host and 0 < int(host[2]) < 65536 for host in parsed):
+        raise ConfigurationError(
+            "The service URL does not name ZooKeeper servers as zk://host:port,host:port/chroot."
+            if "@" in url
+            else f"{url!r} does not name ZooKeeper servers.",
+            advice="Write zk://host:port,host:port/chroot; credentials come from the environment, never from the URL.",
+        )
+    parts = found[2].split("/")[1:]
+    if any(part in (".", "..") for part in parts) or parts[:1] == ["zookeeper"]:
+        raise ConfigurationError(f"{found[2]} cannot be a chroot.", advice="Name one like /txnsegment.")
+    return hosts, found[2]

@@ -1,0 +1,99 @@
+"""The eras of sequences on ZooKeeper (protocol.md section 3).
+
+A sequential znode's ten digits count the creations of its parent in 32 bits. So each parent has numbered folders, one for each
+era, and a record that says which era is open. Whoever appends checks that record in the same multi: nobody who paused can append
+below a newer era. The next era opens long before the counter is full.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from kazoo.exceptions import KazooException, NoNodeError
+
+from metadata.errors import CorruptRecord
+from metadata.store.zookeeper_paths import era_folder, era_record
+from metadata.store.zookeeper_session import Session, change, get, stat
+
+ERA_FULL = 1_000_000_000
+"""Creations after which an era closes: below 2^30, where the counter that we read back still has its sign."""
+
+
+@dataclass(slots=True)
+class _Open:
+    era: int
+    version: int
+    created: int
+
+
+class Eras:
+    """Which era of each parent is open, as far as this process has seen. A stale entry costs a failed multi and another look."""
+
+    def __init__(self, session: Session, *, full: int = ERA_FULL) -> None:
+        self._session = session
+        self._full = full
+        self._guard = threading.Lock()
+        self._open: dict[str, _Open] = {}
+
+    def open(self, parent: str) -> tuple[int, int]:
+        """The open era and the version of the record that says so. Moves on to the next era if this one is full."""
+        while True:
+            known = self._open.get(parent)
+            if known is None:
+                known = self._load(parent)
+            if known.created < self._full:
+                return known.era, known.version
+            self.move_on(parent)
+
+    def saw(self, parent: str, era: int, number: int) -> None:
+        """An append got this number within the era."""
+        with self._guard:
+            known = self._open.get(parent)
+            if known is not None and known.era == era:
+                known.created = max(known.created, number + 1)
+
+    def forget(self, parent: str) -> None:
+        with self._guard:
+            self._open.pop(parent, None)
+
+    def move_on(self, parent: str) -> None:
+        """Open the next era, unless someone has done so. Raises Unavailable or UnknownOutcome; either may be repeated."""
+        known = self._open.get(parent) or self._load(parent)
+        guard, house = self._session.root + era_record(parent), self._session.root + era_folder(parent, known.era + 1)
+
+        def fill(transaction: object) -> None:
+            transaction.set_data(guard, b"%d" % (known.era + 1), known.version)  # type: ignore[attr-defined]
+
+        results = self._session.multi(fill)
+        self.forget(parent)
+        if not any(isinstance(result, KazooException) for result in results):
+            self._session.make_folders(house.removeprefix(self._session.root) + "/0")
+
+    def _load(self, parent: str) -> _Open:
+        path = self._session.root + era_record(parent)
+        while True:
+            outcome = self._session.flight([self._session.sync, get(path)])[1]
+            if not isinstance(outcome, NoNodeError) and outcome[0]:
+                break
+            self._begin(parent, None if isinstance(outcome, NoNodeError) else outcome[1].version)
+        data, known_stat = outcome
+        if not data.isdigit():
+            raise CorruptRecord(f"{path} does not name an era: {data[:50]!r}.", advice="Restore that znode from a backup.")
+        era = int(data)
+        house = self._session.root + era_folder(parent, era)
+        (state,) = self._session.flight([stat(house)])
+        # The server reports the count of creations as creations * 2 - children.
+        created = 0 if state is None else ((state.cversion + state.numChildren) & 0xFFFFFFFF) // 2
+        with self._guard:
+            known = self._open[parent] = _Open(era, known_stat.version, created)
+        return known
+
+    def _begin(self, parent: str, folder_version: int | None) -> None:
+        """Make the era record. A parent's folder under /era may exist before its record does: it is empty then."""
+        place = era_record(parent)
+        path = self._session.root + place
+        self._session.make_folders(place)
+        self._session.make_folders(era_folder(parent, 0) + "/0")
+        begin = self._session.create(path, b"0") if folder_version is None else change(path, b"0", folder_version)
+        self._session.flight([begin])

@@ -1,0 +1,137 @@
+"""Where a record lies in ZooKeeper, and what its znode holds. Pure; every mapping here has an inverse.
+
+- The znode path is the record's key, but a key that ends in `-<20 digits>` lies in a folder for its era (the first ten digits):
+  `/log/log-00000000010000000005` is `/log/0000000001/log-0000000005` (protocol.md section 3: a sequential znode has ten digits).
+- A part of a key that ZooKeeper would refuse, or that looks like one of our own folders, is written as `!` + percent-encoding.
+- The znode's data is exactly the record's value; index entries, and a partition key, follow in a trailer `\\n#{json}`, which
+  readers of JSON ignore. An empty znode is a folder and no record.
+- An index entry is an empty znode `/idx/<index>/<index key>,<record key>`, both percent-encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from metadata.errors import CorruptRecord
+from metadata.paths import Key
+from metadata.store.contract import IndexEntry
+
+INDEXES = "/idx"
+ERAS = "/era"
+CLOCK = "/clock"
+RESERVED = frozenset({"idx", "era", "clock", "zookeeper"})
+ERA_SIZE = 10**10
+
+_NUMBERED = re.compile(r"(.*)-([0-9]{10})([0-9]{10})", re.DOTALL)
+_ERA = re.compile(r"[0-9]{10}")
+_REFUSED = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+_TRAILER = b"\n#"
+
+
+class Place(NamedTuple):
+    """A numbered key taken apart: parent folder (as a key), name before the dash, number."""
+
+    parent: str
+    base: str
+    number: int
+
+
+def escape(part: str, *, top: bool = False) -> str:
+    """One part of a key as the name of a znode. `top`: it stands first, where our own folders are."""
+    odd = part in ("", ".", "..") or part.startswith("!") or _ERA.fullmatch(part) or _REFUSED.search(part)
+    return "!" + quote(part, safe="") if odd or (top and part in RESERVED) else part
+
+
+def unescape(name: str) -> str:
+    return unquote(name[1:]) if name.startswith("!") else name
+
+
+def is_era(name: str) -> bool:
+    return _ERA.fullmatch(name) is not None
+
+
+def era_name(era: int) -> str:
+    return f"{era:010d}"
+
+
+def numbered(path: str) -> Place | None:
+    """Parent, name and number of a key that ends in `-<20 digits>`; None for any other."""
+    parent, _, last = path.rpartition("/")
+    found = _NUMBERED.fullmatch(last)
+    return Place(parent, found[1], int(found[2] + found[3])) if found else None
+
+
+def folder(path: str) -> str:
+    """The znode of a folder: a key without the mapping of its number. The root is the empty string."""
+    return "".join("/" + escape(part, top=depth == 0) for depth, part in enumerate(path.split("/")[1:]))
+
+
+def era_folder(parent: str, era: int) -> str:
+    return f"{folder(parent)}/{era_name(era)}"
+
+
+def sequence_znode(parent: str, era: int, base: str) -> str:
+    """What a sequential create is given: the server adds ten digits."""
+    return f"{era_folder(parent, era)}/{escape(base)}-"
+
+
+def znode(path: str) -> str:
+    """The znode of a record."""
+    place = numbered(path)
+    if place is None:
+        return folder(path)
+    era, number = divmod(place.number, ERA_SIZE)
+    return f"{sequence_znode(place.parent, era, place.base)}{number:010d}"
+
+
+def numbered_key(parent: str, era: int, name: str) -> str:
+    """The key of the record whose znode has this name in an era's folder: the inverse of `znode`."""
+    return f"{parent}/{unescape(name[:-11])}-{era:010d}{name[-10:]}"
+
+
+def era_record(parent: str) -> str:
+    """The znode that says which era of a parent is open for appends."""
+    return ERAS + folder(parent)
+
+
+# --- index entries ---
+
+
+def index_folder(index: str) -> str:
+    return f"{INDEXES}/!{quote(index, safe='')}"
+
+
+def index_znode(entry: IndexEntry, path: str) -> str:
+    return f"{index_folder(entry.name)}/{quote(entry.key, safe='')},{quote(path, safe='')}"
+
+
+def index_name(name: str) -> tuple[str, str]:
+    """(index key, record key) of an entry's znode name."""
+    key, _, path = name.partition(",")
+    return unquote(key), unquote(path)
+
+
+# --- data ---
+
+
+def to_data(value: bytes, indexes: tuple[IndexEntry, ...], partition: str) -> bytes:
+    if not indexes and not partition and _TRAILER not in value:
+        return value
+    trailer = {**({"i": indexes} if indexes else {}), **({"p": partition} if partition else {})}
+    return value + _TRAILER + json.dumps(trailer, separators=(",", ":")).encode()
+
+
+def from_data(path: str, data: bytes) -> tuple[Key, bytes, tuple[IndexEntry, ...]]:
+    """Key with its partition, value, index entries. Raises CorruptRecord."""
+    value, mark, text = data.rpartition(_TRAILER)
+    if not mark:
+        return Key(path, ""), data, ()
+    try:
+        trailer = json.loads(text)
+        indexes = tuple(IndexEntry(str(name), str(key)) for name, key in trailer.get("i", ()))
+        return Key(path, str(trailer.get("p", ""))), value, indexes
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CorruptRecord(f"{path}: the trailer of its znode is not ours: {text[:100]!r} ({error}).") from error

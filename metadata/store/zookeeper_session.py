@@ -1,0 +1,334 @@
+"""One ZooKeeper session: how to reach the servers, who we are, what a lost connection means.
+
+Reads go in flights: requests sent back to back on one connection, which the server answers in that order. Flights are sent
+again after a lost connection, within the same session only. A group of writes is one multi, and is never sent twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotReadOnlyCallError,
+    OperationTimeoutError,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from metadata.clock import Clock
+from metadata.errors import ConfigurationError, SessionLost, StoreError, Unavailable, UnknownOutcome
+from metadata.store.zookeeper_paths import CLOCK, is_era
+
+log = logging.getLogger(__name__)
+
+LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
+Request = Callable[[KazooClient], Any]
+Outcome = Any
+"""What a request gave: its result, or a NoNodeError, NodeExistsError or BadVersionError as a value."""
+
+
+def get(path: str) -> Request:
+    """(data, stat)"""
+    return lambda client: client.get_async(path)
+
+
+def stat(path: str) -> Request:
+    """The stat, or None if there is no such znode."""
+    return lambda client: client.exists_async(path)
+
+
+def children(path: str) -> Request:
+    """The names below it, in no order."""
+    return lambda client: client.get_children_async(path)
+
+
+def change(path: str, data: bytes, version: int = -1) -> Request:
+    """Its new stat. Only where repeating it does no harm."""
+    return lambda client: client.set_async(path, data, version)
+
+
+class Session:
+    """A connection that is kept up, and the identity of the session it has."""
+
+    def __init__(self, hosts: str, root: str, *, clock: Clock, connect_seconds: float, session_seconds: float) -> None:
+        self.hosts = hosts
+        self.root = root
+        self._clock = clock
+        self._connect_seconds = connect_seconds
+        self._session_seconds = session_seconds
+        self._credentials = credentials()
+        self.acl = CREATOR_ALL_ACL if "auth_data" in self._credentials or "sasl_options" in self._credentials else OPEN_ACL_UNSAFE
+        self._on_connect: Callable[[KazooClient], None] | None = None
+        self._closed = False
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        self._pid = os.getpid()
+        self._guard = threading.Lock()
+        self._changed = threading.Condition()
+        self._client: Any = None  # kazoo has no types
+        self._auth_failed = False
+        self.id: int | None = None
+        self._measured: tuple[int, int, float] | None = None
+
+    def on_connect(self, call: Callable[[KazooClient], None]) -> None:
+        """Call it (from kazoo's thread: it must not wait) whenever a connection was made, in the old or a new session."""
+        self._on_connect = call
+
+    # --- connecting ---
+
+    def client(self) -> KazooClient:
+        """The client, connected. Raises Unavailable when no server answers in time, ConfigurationError for bad credentials."""
+        if self._closed:
+            raise Unavailable(f"The store at {self.hosts} was closed.", advice="Open it again.")
+        if os.getpid() != self._pid:
+            self._begin_process()  # kazoo's threads do not survive a fork, and the session belongs to the parent
+        with self._guard:
+            client = self._client
+            if client is None or client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+                client = self._start(client)
+        if not client.connected:
+            with self._changed:
+                self._changed.wait_for(lambda: client.connected or self._auth_failed, self._connect_seconds)
+            if self._auth_failed:
+                raise _refused(self.hosts)
+            if not client.connected:
+                raise self._unreachable()
+        return client
+
+    def _start(self, dead: KazooClient | None) -> KazooClient:
+        if dead is not None:
+            dead.stop()
+            dead.close()
+            self._auth_failed = False
+        client: Any = KazooClient(
+            hosts=self.hosts,
+            timeout=self._session_seconds,
+            randomize_hosts=True,
+            connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.2},
+            command_retry={"max_tries": 0},
+            **self._credentials,
+        )
+        client.add_listener(lambda state: self._state_changed(client, state))
+        self._client = client
+        client.start_async()
+        return client
+
+    def _state_changed(self, client: KazooClient, state: str) -> None:
+        if client is not self._client:
+            return
+        if state == KazooState.CONNECTED:
+            # kazoo tells us before it sends anything in a new session: no answer of it can be taken for the old one's.
+            self.id = client.client_id[0]
+            if self._on_connect:
+                self._on_connect(client)
+        elif state == KazooState.LOST:
+            self.id = None
+            self._auth_failed = client.client_state == KeeperState.AUTH_FAILED
+        with self._changed:
+            self._changed.notify_all()
+
+    def _unreachable(self) -> StoreError:
+        return Unavailable(
+            f"No ZooKeeper server of {self.hosts} answered within {self._connect_seconds:g} s; nothing was done.",
+            advice="Check that the servers run and have a quorum, the host names and ports, TLS settings and firewalls.",
+        )
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._client is not None and os.getpid() == self._pid:
+            self._client.stop()
+            self._client.close()
+
+    # --- reading ---
+
+    def begin(self) -> int:
+        """The id of the session of now. Raises Unavailable."""
+        while True:
+            self.client()
+            if (found := self.id) is not None:
+                return found
+
+    def flight(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
+        """Send all requests, then wait for all answers: one round trip. Sent again when the connection was lost.
+
+        Raises SessionLost if `session` is given and is not the one that answered, Unavailable if nobody answers in time.
+        """
+        deadline = self._clock.monotonic() + self._connect_seconds
+        while True:
+            client = self.client()
+            if session is not None and self.id != session:
+                raise _session_lost()
+            answers = [request(client) for request in requests]
+            outcomes = [self._outcome(answer) for answer in answers]
+            if session is not None and self.id != session:
+                raise _session_lost()
+            if not any(isinstance(outcome, LOST) for outcome in outcomes):
+                return outcomes
+            if self._clock.monotonic() > deadline:
+                raise self._unreachable()
+
+    def _outcome(self, answer: Any) -> Outcome:
+        try:
+            return answer.get(timeout=self._session_seconds + self._connect_seconds)
+        except (NoNodeError, NodeExistsError, BadVersionError, *LOST) as error:
+            return error
+        except (NoAuthError, AuthFailedError) as error:
+            raise _refused(self.hosts) from error
+        except KazooException as error:
+            raise Unavailable(f"ZooKeeper at {self.hosts} refused to answer: {error!r}.") from error
+
+    def sync(self, client: KazooClient) -> Any:
+        """As a request: what follows in the flight sees everything that was acknowledged before."""
+        return client.sync_async(self.root or "/")
+
+    # --- writing ---
+
+    def multi(self, fill: Callable[[Any], None]) -> list[Any]:
+        """Send one multi, once. Its results, exceptions among them: if there is one, nothing was done.
+
+        Raises Unavailable (not sent, or refused as a whole) or UnknownOutcome (sent, but no answer came).
+        """
+        client = self.client()
+        transaction = client.transaction()
+        fill(transaction)
+        try:
+            results: list[Any] = transaction.commit_async().get(timeout=self._session_seconds + self._connect_seconds)
+        except LOST as error:
+            raise UnknownOutcome(
+                f"The connection to ZooKeeper at {self.hosts} was lost before a write was answered ({type(error).__name__}).",
+                advice="What was being written is read again before anything is repeated.",
+            ) from error
+        except (NoAuthError, AuthFailedError) as error:
+            raise _refused(self.hosts) from error
+        except NotReadOnlyCallError as error:
+            raise Unavailable(f"ZooKeeper at {self.hosts} is read-only now: it has lost its quorum; nothing was done.") from error
+        except KazooException as error:
+            raise UnknownOutcome(f"ZooKeeper at {self.hosts} answered a write with {error!r}.") from error
+        if any(isinstance(result, NoAuthError) for result in results):
+            raise _refused(self.hosts)
+        return results
+
+    def make_folders(self, znode: str) -> None:
+        """Make the folders above a znode (all below the root), as empty znodes: one round trip."""
+        parts = znode.split("/")[1:-1]
+        self.flight([self._folder("/" + "/".join(parts[: i + 1])) for i in range(len(parts))])
+
+    def make_root(self) -> None:
+        parts = self.root.split("/")[1:]
+        self.flight([self.create("/" + "/".join(parts[: i + 1])) for i in range(len(parts))])
+
+    def create(self, path: str, data: bytes = b"") -> Request:
+        """Only where it does no harm that it may exist already."""
+        return lambda client: client.create_async(path, data, acl=self.acl)
+
+    def _folder(self, path: str) -> Request:
+        path = self.root + path
+        if not is_era(path.rpartition("/")[2]):
+            return self.create(path)
+
+        def era(client: KazooClient) -> Any:
+            # A sequence begins at 1 on every backend: the counter is moved on once. In a multi, since whoever finds the folder
+            # may append at once. Exists already: the multi fails as a whole, which is as good.
+            transaction = client.transaction()
+            transaction.create(path, b"", acl=self.acl)
+            transaction.create(path + "/0", b"", acl=self.acl)
+            transaction.delete(path + "/0")
+            return transaction.commit_async()
+
+        return era
+
+    # --- time ---
+
+    def now_ms(self, session: int) -> int:
+        """The servers' clock: the mtime of a znode written in this session plus what has elapsed since the answer came.
+
+        It lags by at most the round trip of that one write. Raises SessionLost, Unavailable.
+        """
+        measured = self._measured
+        if measured is None or measured[0] != session:
+            path = self.root + CLOCK
+            while True:
+                (answer,) = self.flight([change(path, b"")], session)
+                if not isinstance(answer, NoNodeError):
+                    break
+                self.flight([self.create(path)], session)
+            measured = self._measured = (session, int(answer.mtime), self._clock.monotonic())
+        elif self.id != session:
+            raise _session_lost()
+        return measured[1] + int((self._clock.monotonic() - measured[2]) * 1000)
+
+
+def _session_lost() -> SessionLost:
+    return SessionLost("The ZooKeeper session of this view has ended.", advice="Start over with a new view.")
+
+
+def _refused(hosts: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"ZooKeeper at {hosts} does not let us in: wrong or missing credentials.",
+        advice="Set TXNSEGMENT_ZK_AUTH=digest:user:password or TXNSEGMENT_ZK_SASL_* as the cluster was made with.",
+    )
+
+
+def credentials() -> dict[str, Any]:
+    """Arguments of KazooClient from the environment, or from the file that TXNSEGMENT_ZK_AUTH_FILE names (lines NAME=value).
+
+    TXNSEGMENT_ZK_AUTH=digest:user:password, or TXNSEGMENT_ZK_SASL_MECHANISM/USERNAME/PASSWORD, and TXNSEGMENT_ZK_TLS_CA, _CERT,
+    _KEY (paths of PEM files). Raises ConfigurationError, which never shows a password.
+    """
+    settings = {name: value for name, value in os.environ.items() if name.startswith("TXNSEGMENT_ZK_") and value}
+    if file := settings.pop("TXNSEGMENT_ZK_AUTH_FILE", None):
+        settings = {**_settings_of(Path(file)), **settings}
+    arguments: dict[str, Any] = {}
+    if auth := settings.get("TXNSEGMENT_ZK_AUTH"):
+        scheme, _, secret = auth.partition(":")
+        if scheme != "digest" or not all(secret.partition(":")):
+            raise ConfigurationError("TXNSEGMENT_ZK_AUTH is not of the form digest:user:password.", advice="Correct it.")
+        arguments["auth_data"] = [(scheme, secret)]
+    sasl = {part: settings.get(f"TXNSEGMENT_ZK_SASL_{part.upper()}") for part in ("mechanism", "username", "password")}
+    if any(sasl.values()):
+        arguments["sasl_options"] = _sasl(sasl)
+    tls = {name: settings.get(f"TXNSEGMENT_ZK_TLS_{name}") for name in ("CA", "CERT", "KEY")}
+    if any(tls.values()):
+        for name, value in tls.items():
+            if value and not Path(value).is_file():
+                raise ConfigurationError(f"TXNSEGMENT_ZK_TLS_{name}: there is no file {value}.", advice="Name a PEM file.")
+        arguments |= {"use_ssl": True, "verify_certs": True, "ca": tls["CA"], "certfile": tls["CERT"], "keyfile": tls["KEY"]}
+    return arguments
+
+
+def _sasl(options: dict[str, str | None]) -> dict[str, str]:
+    if not options["mechanism"]:
+        raise ConfigurationError("TXNSEGMENT_ZK_SASL_MECHANISM is not set.", advice="Set it, e.g. DIGEST-MD5 or GSSAPI.")
+    try:
+        import puresasl.client  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError("SASL to ZooKeeper needs the package pure-sasl.", advice="Run: pip install pure-sasl") from error
+    return {name: value for name, value in options.items() if value}
+
+
+def _settings_of(file: Path) -> dict[str, str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigurationError(f"TXNSEGMENT_ZK_AUTH_FILE: {file} cannot be read: {error.strerror}.") from error
+    pairs = (line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -1,0 +1,101 @@
+"""Wake-ups on ZooKeeper. A server's watch fires once and dies with its connection: so each is set again before anyone is woken
+(on one connection a later look comes after it), and on every new connection all are set again and everybody is woken.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.protocol.states import EventType
+
+from metadata.paths import Key, Prefix
+from metadata.store.contract import Watch
+from metadata.store.zookeeper_paths import folder, is_era, znode
+from metadata.store.zookeeper_session import Session
+
+
+class Watches:
+    """All watches of one store. Nothing here waits: it runs in kazoo's threads."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._guard = threading.Lock()
+        self._all: list[_Watch] = []
+        session.on_connect(self._connected)
+
+    def add(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
+        client = self._session.client()
+        watch = _Watch(self, target, wake, self._session.root)
+        with self._guard:
+            self._all.append(watch)
+        watch.arm(client)
+        return watch
+
+    def remove(self, watch: _Watch) -> None:
+        with self._guard:
+            if watch in self._all:
+                self._all.remove(watch)
+
+    def _connected(self, client: KazooClient) -> None:
+        with self._guard:
+            watches = list(self._all)
+        for watch in watches:
+            watch.arm(client)
+            client.handler.spawn(watch.wake)
+
+
+class _Watch(Watch):
+    """On a key: its znode. On a prefix: the parent's folder (where eras appear) and the highest era in it."""
+
+    def __init__(self, watches: Watches, target: Key | Prefix, wake: Callable[[], None], root: str) -> None:
+        self._watches, self.wake = watches, wake
+        self._closed = False
+        self._sequence = isinstance(target, Prefix)
+        self._path = root + (folder(target.path.rpartition("/")[0]) if isinstance(target, Prefix) else znode(target.path))
+        self._guard = threading.Lock()
+        self._armed: set[str] = set()
+
+    def arm(self, client: KazooClient) -> None:
+        """Set what is not set. Failures need no answer: the next connection arms again, and wake-ups may be lost."""
+        with self._guard:
+            self._armed.clear()
+        self._set(client, self._path)
+
+    def _set(self, client: KazooClient, path: str) -> None:
+        with self._guard:
+            if self._closed or path in self._armed:
+                return
+            self._armed.add(path)
+
+        def fired(event: Any) -> None:
+            with self._guard:
+                self._armed.discard(path)
+            if self._closed or event.type == EventType.NONE:
+                return  # the connection is gone: `_connected` sets it again
+            self._set(client, path)
+            self.wake()
+
+        if not self._sequence:
+            client.exists_async(path, watch=fired)
+            return
+
+        def listed(answer: Any) -> None:
+            if isinstance(answer.exception, NoNodeError):
+                client.exists_async(path, watch=fired)
+            elif answer.exception is None and path == self._path:
+                eras = [name for name in answer.value if is_era(name)]
+                if eras:
+                    self._set(client, f"{path}/{max(eras)}")
+            elif isinstance(answer.exception, KazooException):
+                with self._guard:
+                    self._armed.discard(path)
+
+        client.get_children_async(path, watch=fired).rawlink(listed)
+
+    def close(self) -> None:
+        self._closed = True
+        self._watches.remove(self)
