@@ -15,8 +15,16 @@ class TxnSegmentError(Exception):
         self.advice = advice
         super().__init__(message, advice)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return _again, (type(self), self.message, self.advice)
+
     def __str__(self) -> str:
         return f"{self.message} {self.advice}".rstrip()
+
+
+def _again(kind: type[TxnSegmentError], message: str, advice: str) -> TxnSegmentError:
+    """Errors cross processes pickled (Spark's workers raise them)."""
+    return kind(message, advice=advice)
 
 
 class StorageError(TxnSegmentError):

@@ -14,7 +14,7 @@ from metadata.errors import TxnSegmentError
 
 log = logging.getLogger("txnsegment.aftermath")
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 
 class Aftermath:

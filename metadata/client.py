@@ -35,7 +35,7 @@ class Client:
 def client(cluster: Cluster) -> Client:
     buffer = TransactionBuffer(cluster)
     sweeper = Sweeper(cluster, buffer)
-    aftermath = Aftermath(lambda: sweeper.share())
+    aftermath = Aftermath(sweeper.share)
     coordinator = Coordinator(cluster, aftermath, buffer.log)
     return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, aftermath.close)
 

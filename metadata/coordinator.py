@@ -232,7 +232,10 @@ class Coordinator:
                 return self._commit_empty(work, app, app_record)
             return self._begin(view, work, app, app_record, next(taken, None) or self.ids.next())
 
-        return until(lambda: decide(self.cluster.store, body))
+        def step() -> _Opened | Committed | None:
+            return decide(self.cluster.store, body)
+
+        return until(step)
 
     def _refuse_sealed(self, work: WriteSet, layouts: Mapping[object, Record | None]) -> None:
         for segment in work.parts:

@@ -61,6 +61,7 @@ class Topics:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._log = LiveLog()
+        self._schemas: dict[tuple[TopicName, int], StructType] = {}  # a version never changes
 
     def get(self, name: TopicName) -> Topic:
         """Raises TopicNotFound."""
@@ -136,10 +137,12 @@ class Topics:
 
     def schema_version(self, name: TopicName, schema_id: int) -> StructType:
         """Raises SchemaError if the version does not exist."""
-        record = self._cluster.store.view().get(paths.schema(str(name), schema_id))
-        if record is None:
-            raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
-        return spark_schema(record)
+        if (name, schema_id) not in self._schemas:
+            record = self._cluster.store.view().get(paths.schema(str(name), schema_id))
+            if record is None:
+                raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
+            self._schemas[name, schema_id] = spark_schema(record)
+        return self._schemas[name, schema_id]
 
     def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
         """Let the topic take rows of `incoming`: its schema grows if it must. The topic as it is then, and its schema id.
@@ -154,10 +157,7 @@ class Topics:
             old_id = topic.layout.schema_id
             old = None
             if old_id is not None:
-                record = view.get(paths.schema(str(name), old_id))
-                if record is None:
-                    raise SchemaError(f"The topic {name} names schema version {old_id}, which does not exist.")
-                old = spark_schema(record)
+                old = self.schema_version(name, old_id)
             new = evolve(old, incoming)
             layout = topic.layout
             if new is not old:

@@ -1,0 +1,155 @@
+"""Reading parts: entry by entry, the wanted columns only, everything checked against the Part before a row is shown.
+
+A part that is damaged, short, missing or another file raises CorruptPart: never fewer rows, never other ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ledgers.errors import CorruptPart, MissingFile
+from ledgers.footer import NotParquet, read_footer
+from ledgers.io_errors import explain, number_of
+from ledgers.model import Part
+from ledgers.part_writer import STAGING_KEY
+from ledgers.storage import LedgerStorage
+
+BATCH_ROWS = 10_000
+
+
+class EntryBatch(NamedTuple):
+    """Rows of one entry: which entry of the part (from 0), which row of the entry comes first (from 0), and the rows."""
+
+    entry: int
+    first_row: int
+    batch: pa.RecordBatch
+
+
+def read_part(
+    storage: LedgerStorage,
+    part: Part,
+    *,
+    columns: Sequence[str] | None = None,
+    first_entry: int = 0,
+    last_entry: int | None = None,
+    batch_rows: int = BATCH_ROWS,
+    where: str = "",
+) -> Iterator[EntryBatch]:
+    """The rows of entries `first_entry` to `last_entry` (inclusive; none: the last), in order.
+
+    `columns`: names of top-level columns, in the order wanted; one that this part does not have is left out (`conform` fills
+    it with nulls); None: all. Batches never cross entries. Holds one entry's compressed bytes and a batch in memory.
+    `where` says in errors what the part belongs to. Raises CorruptPart, StorageError.
+    """
+    with _checked(storage, part, where) as file:
+        names = file.schema_arrow.names
+        wanted = names if columns is None else [name for name in columns if name in names]
+        fields = [file.schema_arrow.field(name) for name in wanted]
+        schema = pa.schema(fields)
+        leaves = _leaves(file.schema_arrow)
+        indices = [index for name in wanted for index in leaves[names.index(name)]]
+        end = len(part.entries) if last_entry is None else last_entry + 1
+        for entry in range(first_entry, end):
+            row = 0
+            for batch in file.reader.iter_batches(batch_rows, row_groups=[entry], column_indices=indices, use_threads=False):
+                yield EntryBatch(entry, row, _ordered(batch, schema))
+                row += batch.num_rows
+            if row != part.entries[entry]:
+                raise _corrupt(storage, part, where, f"entry {entry} gave {row} rows instead of {part.entries[entry]}")
+
+
+def verify_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
+    """Read every page of a part and check it. Raises CorruptPart, StorageError."""
+    for _ in read_part(storage, part, where=where):
+        continue
+
+
+def check_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
+    """Compare a part's length, footer CRC, rows and entries with its registration, without reading a page.
+
+    Raises CorruptPart, StorageError.
+    """
+    with _checked(storage, part, where):
+        return
+
+
+def part_staging_id(storage: LedgerStorage, path: str) -> str | None:
+    """The staging id in a file's metadata; None for a file without one. Raises CorruptPart for a file that is no part."""
+    try:
+        with storage.open_input(path) as stream:
+            metadata = read_footer(stream).metadata().metadata or {}
+    except (NotParquet, pa.ArrowException, OSError) as error:
+        raise CorruptPart(f"The file {path} in {storage.uri} is not a part: {error}.") from error
+    found = metadata.get(STAGING_KEY)
+    return None if found is None else found.decode()
+
+
+@contextmanager
+def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[pq.ParquetFile]:
+    """The open part, once its length, footer CRC, rows and entries agree with its registration."""
+    try:
+        with storage.open_input(part.path) as stream:
+            yield _open(storage, stream, part, where)
+    except MissingFile as error:
+        raise _corrupt(storage, part, where, "the file is missing") from error
+    except NotParquet as error:
+        raise _corrupt(storage, part, where, str(error)) from error
+    except pa.ArrowException as error:
+        raise _corrupt(storage, part, where, str(error)) from error
+    except OSError as error:
+        if number_of(error) is None:  # pyarrow reports a damaged page as an OSError without a number
+            raise _corrupt(storage, part, where, str(error)) from error
+        raise explain(error, "read", f"{storage.uri}/{part.path}") from error
+
+
+def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> pq.ParquetFile:
+    footer = read_footer(stream)
+    if footer.file_bytes != part.bytes:
+        raise _corrupt(storage, part, where, f"it has {footer.file_bytes} bytes instead of {part.bytes}")
+    if footer.crc != part.crc:
+        raise _corrupt(storage, part, where, f"the CRC of its footer is {footer.crc:08x} instead of {part.crc:08x}")
+    metadata = footer.metadata()
+    entries = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+    if entries != part.entries or metadata.num_rows != part.rows:
+        raise _corrupt(storage, part, where, f"its entries have {entries} rows instead of {part.entries}")
+    return pq.ParquetFile(stream, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
+
+
+def _corrupt(storage: LedgerStorage, part: Part, where: str, what: str) -> CorruptPart:
+    place = f" ({where})" if where else ""
+    return CorruptPart(
+        f"The part {part.path} in {storage.uri}{place} does not match its registration: {what}.",
+        advice="Restore the file from a copy; `txnsegment verify` lists all that are damaged. No row of it was left out silently.",
+    )
+
+
+def _leaves(schema: pa.Schema) -> list[range]:
+    """Which Parquet columns belong to each top-level column. By index: a name with a dot would also match inside a struct."""
+    edges = [0]
+    for field in schema:
+        edges.append(edges[-1] + _leaf_count(field.type))
+    return [range(a, b) for a, b in pairwise(edges)]
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    if pa.types.is_map(kind):
+        return _leaf_count(kind.key_type) + _leaf_count(kind.item_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _leaf_count(kind.value_type)
+    if pa.types.is_struct(kind):
+        return sum(_leaf_count(field.type) for field in kind)
+    return 1
+
+
+def _ordered(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The reader returns columns in the file's order, and the file's metadata with the schema."""
+    if not len(schema):
+        return batch.select([])
+    names = batch.schema.names
+    return pa.RecordBatch.from_arrays([batch.column(names.index(name)) for name in schema.names], schema=schema)

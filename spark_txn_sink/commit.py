@@ -1,0 +1,91 @@
+"""The driver's side: one Spark write becomes one transaction (protocol.md section 5)."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ledgers.model import Part
+from metadata.client import Client
+from metadata.coordinator import WriteSet
+from metadata.errors import OptionError, TxnConflict
+from metadata.transitions import Claim
+from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.staging import Staged
+
+log = logging.getLogger("txnsegment.sink")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who writes which version, as far as the options and the batch id say it. `app` None: the query's id."""
+
+    app: str | None
+    version: int
+    random: bool
+    streaming: bool
+
+
+def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Sequence[Staged | None]) -> None:
+    """Commit what the accepted attempts staged, in the order of the tasks; all of it or nothing, once for each version.
+
+    Raises what `Coordinator.commit` raises; then Spark runs the batch again.
+    """
+    staged = [m for m in messages if m is not None]
+    if len(staged) != len(messages):
+        raise TxnConflict("A task did not report what it staged.", advice="Spark must not commit such a write; run it again.")
+    schema_id = plan.schema_id
+    if schema_id is None and any(m.parts for m in staged):
+        _, schema_id = client.topics.evolve(plan.topic, plan.types, plan.key)
+    parts: dict[str, list[Part]] = defaultdict(list)
+    for message in staged:
+        for segment, part in message.parts:
+            assert schema_id is not None
+            parts[segment].append(dataclasses.replace(part, schema=schema_id))
+    client.coordinator.commit(
+        WriteSet(
+            app=_app(identity, staged),
+            app_topic=str(plan.topic),
+            claim=claim(identity, staged),
+            parts=parts,
+            staged_ms=min((m.staged_ms for m in staged), default=plan.staged_ms),
+            timeout_ms=timeout_ms,
+            random=identity.random,
+        )
+    )
+
+
+def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
+    """Spark gave the write up, perhaps after a commit that raised, perhaps in a new process and long after a successor took over.
+
+    Ends only an OPEN header of this very attempt and deletes no file. A task that never reported means that no commit was tried.
+    """
+    staged = [m for m in messages if m is not None]
+    if len(staged) != len(messages) or not staged:
+        log.info("abort topic=%s version=%s: nothing was opened", plan.topic, identity.version)
+        return
+    client.coordinator.abort_attempt(_app(identity, staged), str(plan.topic), claim(identity, staged))
+
+
+def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
+    """`attempt` is derived from the commit messages, so that commit and abort of one attempt agree on it."""
+    digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
+    return Claim(identity.version, _query(staged) if identity.streaming else None, digest, identity.streaming)
+
+
+def _app(identity: Identity, staged: Sequence[Staged]) -> str:
+    app = identity.app if identity.app is not None else _query(staged)
+    if app is None:
+        raise OptionError(
+            "The streaming query's id did not reach the tasks, so the write has no identity.",
+            advice="Name the stream by the option txnAppId.",
+        )
+    return app
+
+
+def _query(staged: Sequence[Staged]) -> str | None:
+    return next((m.query_id for m in staged if m.query_id is not None), None)

@@ -1,0 +1,85 @@
+"""What one write needs, decided on the driver before a row is staged: topic, segments, types (issue 2, section 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from metadata.routing import check_key
+from pyspark.sql.types import StructType
+
+from ledgers.schema import check_writable, evolve
+from metadata.client import Client, shared_client
+from metadata.errors import OptionError
+from metadata.names import TopicName
+from metadata.topics import Topic
+from spark_txn_sink.options import TaskOptions, WriteOptions
+
+OVERWRITE = OptionError(
+    "A topic is a log: overwrite mode and complete output mode would need to take back rows that readers have seen.",
+    advice='Write mode("append") or outputMode("append"); for results that change, append each version with its batch id, or '
+    "write to a new topic.",
+)
+
+
+@dataclass(frozen=True)
+class WritePlan:
+    """Picklable; it travels to the tasks, which open the storage and nothing else.
+
+    `types`: the incoming columns with the types that the topic keeps. `schema_id`: of the topic schema that has them all; None
+    if the topic has to grow for it, which the commit does. `staged_ms`: store time before the first part is written.
+    """
+
+    topic: TopicName
+    segments: tuple[tuple[str, int, int], ...]
+    """Active segments: (full name, first and last hash of its range)."""
+    key: str | None
+    types: StructType
+    schema_id: int | None
+    staged_ms: int
+    storage_uri: str
+    options: TaskOptions
+
+
+def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, WritePlan]:
+    """Look at the topic (make it if that is allowed) and refuse what cannot be written. Idempotent.
+
+    Raises SchemaError, OptionError, TopicNotFound.
+    """
+    check_writable(schema)
+    client = shared_client(options.service_url.text)
+    if options.key_column is not None:
+        check_key(schema, options.key_column)
+    topic = client.topics.ensure(
+        options.topic,
+        segments=options.segments,
+        key=options.key_column,
+        schema=schema,
+        create=options.auto_create,
+    )
+    key = _key(topic, options, schema)
+    known = client.topics.schema(topic)
+    grown = evolve(known, schema)
+    types = StructType([grown[field.name] for field in schema])
+    return client, WritePlan(
+        topic=options.topic,
+        segments=tuple((topic.segment(i), i.hash_range.start, i.hash_range.end) for i in topic.active()),
+        key=key,
+        types=types,
+        schema_id=topic.layout.schema_id if grown is known and key == topic.layout.key else None,
+        staged_ms=client.cluster.store.view().now_ms(),
+        storage_uri=client.cluster.storage.uri,
+        options=options.for_tasks(),
+    )
+
+
+def _key(topic: Topic, options: WriteOptions, schema: StructType) -> str | None:
+    kept = topic.layout.key
+    if kept is None:
+        return options.key_column
+    if options.key_column is not None and options.key_column != kept:
+        raise OptionError(
+            f"keyColumn is {options.key_column!r}, but the topic {topic.name} routes by {kept!r}.",
+            advice="Leave keyColumn out: it is kept with the topic once set.",
+        )
+    check_key(schema, kept)
+    return kept

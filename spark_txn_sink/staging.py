@@ -1,0 +1,79 @@
+"""The tasks' side: route rows, stage parts, report them. Nothing is registered; failed attempts leave files that nobody names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pyarrow as pa
+from metadata.routing import Router
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from ledgers.arrow import arrow_schema, conform
+from ledgers.model import Part
+from ledgers.parts import PartWriter
+from ledgers.storage import LedgerStorage, segment_folder
+from metadata.names import segment_name
+from spark_txn_sink.plan import WritePlan
+
+UNASSIGNED = -1
+"""Schema id of a staged part: the commit knows it, when the topic has grown."""
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What one task staged: its parts by segment. `staging_id` is unique to the attempt, also when it has no rows."""
+
+    staging_id: str
+    parts: tuple[tuple[str, Part], ...]
+    staged_ms: int
+    query_id: str | None
+
+
+def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
+    """Write the rows of one task, in order within each segment. Holds at most one entry for each segment in memory.
+
+    Raises SchemaError (a batch that is not what the plan says), StorageError.
+    """
+    storage = LedgerStorage(plan.storage_uri)
+    schema = arrow_schema(plan.types)
+    staging_id = uuid4().hex
+    router = Router(plan.segments, plan.key, schema)
+    writers: dict[str, PartWriter] = {}
+    try:
+        for batch in batches:
+            for segment, rows in router.route(conform(batch, schema)):
+                if segment not in writers:
+                    writers[segment] = _writer(plan, storage, segment, schema, staging_id)
+                writers[segment].write(rows)
+        parts = [(segment, writer.close()) for segment, writer in writers.items()]
+    except BaseException:
+        for writer in writers.values():
+            writer.discard()
+        raise
+    found = tuple((segment, part) for segment, part in parts if part is not None)
+    return Staged(staging_id, found, plan.staged_ms, _query_id())
+
+
+def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Schema, staging_id: str) -> PartWriter:
+    name = segment_name(segment)
+    descriptor = segment.rsplit("/", 1)[1]
+    return PartWriter(
+        storage,
+        segment_folder(name.topic.tenant, name.topic.namespace, name.topic.name, descriptor),
+        schema,
+        UNASSIGNED,
+        staging_id=staging_id,
+        compression=plan.options.compression,
+        entry_bytes=plan.options.entry_bytes,
+        entry_rows=plan.options.entry_rows,
+    )
+
+
+def _query_id() -> str | None:
+    """The streaming query that this task works for; None in batch writes outside `foreachBatch`."""
+    context = TaskContext.get()
+    found = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+    return None if found is None else str(found)

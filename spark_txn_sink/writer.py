@@ -1,0 +1,70 @@
+"""The writers that Spark sees: Arrow in, one transaction out. All work is done in `plan`, `staging` and `commit`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from metadata.client import shared_client
+from spark_txn_sink import commit as committing
+from spark_txn_sink.commit import Identity
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import OVERWRITE, plan_write
+from spark_txn_sink.staging import Staged, stage
+
+Messages = Sequence[WriterCommitMessage | None]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One `df.write.format("txnsegment").mode("append").save()`. Pickled to the tasks and to the process that commits."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OVERWRITE
+        parsed = WriteOptions.parse(options, streaming=False)
+        _, self._plan = plan_write(parsed, schema)
+        self._url, self._timeout_ms = parsed.service_url.text, parsed.txn_timeout_ms
+        random = parsed.txn_app_id is None
+        version = 1 if parsed.txn_version is None else parsed.txn_version
+        self._identity = Identity(parsed.txn_app_id or f"write-{uuid4().hex}", version, random, streaming=False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return stage(self._plan, iterator)
+
+    def commit(self, messages: Messages) -> None:
+        committing.commit(shared_client(self._url), self._plan, self._identity, self._timeout_ms, _staged(messages))
+
+    def abort(self, messages: Messages) -> None:
+        committing.abort(shared_client(self._url), self._plan, self._identity, _staged(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One micro-batch of `df.writeStream.format("txnsegment")`: made anew in the tasks' process and in the committing one."""
+
+    def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OVERWRITE
+        parsed = WriteOptions.parse(options, streaming=True)
+        _, self._plan = plan_write(parsed, schema)
+        self._url, self._timeout_ms, self._app = parsed.service_url.text, parsed.txn_timeout_ms, parsed.txn_app_id
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return stage(self._plan, iterator)
+
+    def commit(self, messages: Messages, batchId: int) -> None:
+        committing.commit(shared_client(self._url), self._plan, self._identity(batchId), self._timeout_ms, _staged(messages))
+
+    def abort(self, messages: Messages, batchId: int) -> None:
+        committing.abort(shared_client(self._url), self._plan, self._identity(batchId), _staged(messages))
+
+    def _identity(self, batch_id: int) -> Identity:
+        return Identity(self._app, batch_id, random=False, streaming=True)
+
+
+def _staged(messages: Messages) -> list[Staged | None]:
+    return [cast("Staged | None", m) for m in messages]

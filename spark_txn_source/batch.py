@@ -1,0 +1,34 @@
+"""The batch reader that Spark sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from metadata.client import shared_client
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.plan import check_schema, read_batch, tasks
+from spark_txn_source.tasks import ReadTask, read_task
+from spark_txn_source.topics import columns_of, full_schema, topics_now
+
+
+class BatchReader(DataSourceReader):
+    """One `spark.read.format("txnsegment").load(...)`: all visible rows from the start up to the cut, planned once."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options = ReadOptions.parse(options, streaming=False)
+        client = shared_client(self._options.service_url.text)
+        self._columns = columns_of(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        client = shared_client(self._options.service_url.text)
+        reading, start, end = read_batch(client, self._options)
+        check_schema(client, reading, self._columns, streaming=False, ignore_new=True)
+        return tasks(reading, self._options, self._columns, start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(cast("ReadTask | None", partition))

@@ -1,0 +1,135 @@
+"""`scan`: the same cut, read by Spark's own Parquet reader: column pruning, filter pushdown, vectorised (issue 2, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import accumulate
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from ledgers.parts import check_part
+from metadata.client import shared_client
+from metadata.errors import OptionError
+from metadata.names import segment_name
+from metadata.options import option_text
+from metadata.transaction_buffer import Reading
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.plan import check_schema, pieces, read_batch
+from spark_txn_source.tasks import Piece
+from spark_txn_source.topics import METADATA_NAMES, Columns, columns_of, full_schema, topics_now
+
+_NOT_HERE = ("minPartitions", "maxPartitionBytes")
+_THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_FACTS = StructType(
+    [
+        StructField("__file", StringType()),
+        StructField("__topic", StringType()),
+        StructField("__segment", StringType()),
+        StructField("__ledger", LongType()),
+        StructField("__base", IntegerType()),
+        StructField("__starts", ArrayType(LongType())),
+        StructField("__publishMs", LongType()),
+        StructField("__txnId", StringType()),
+    ]
+)
+
+
+def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **options: object) -> DataFrame:
+    """The committed rows of a topic as a DataFrame that Spark's own Parquet reader scans: the same rows as
+    `spark.read.format("txnsegment")` at the same cut, with column pruning and filter pushdown. Row order is Spark's.
+
+    `topic`: a name or a list of names (or one of the options topics, topicsPattern). `options`: the batch options of the source
+    as keywords, e.g. `serviceUrl=..., startingOffsets={"log": 41}, includeMetadata=True`; tasks are split by Spark's own settings.
+    Every part is checked against its registration (length, rows, footer CRC) when the scan is planned and page checksums are
+    verified when it runs: a missing or damaged file is an error. Raises what reading raises.
+    """
+    given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
+    for name in given:
+        if name.lower() in {n.lower() for n in _NOT_HERE}:
+            raise OptionError(
+                f"scan() does not take {name}: Spark's own reader splits the files.",
+                advice="Set spark.sql.files.maxPartitionBytes or spark.sql.files.minPartitionNum instead.",
+            )
+    if isinstance(topic, str):
+        given["path"] = topic
+    elif topic is not None:
+        given["topics"] = option_text("topics", list(topic)) or ""
+    parsed = ReadOptions.parse(given, streaming=False)
+    client = shared_client(parsed.service_url.text)
+    columns = columns_of(full_schema(client, topics_now(client, parsed.selection)), parsed)
+    reading, start, end = read_batch(client, parsed)
+    check_schema(client, reading, columns, streaming=False, ignore_new=True)
+    found = [p for s in reading.segments for p in pieces(reading, s, start, end, fail_on_data_loss=parsed.fail_on_data_loss)]
+    if not found:
+        return spark.createDataFrame([], columns.output)
+    _check(reading, found)
+    return _frame(spark, reading, found, columns)
+
+
+def _check(reading: Reading, found: Sequence[Piece]) -> None:
+    """Compare every part with its registration before Spark reads it by name. Raises CorruptPart."""
+    storage = reading.cluster.storage
+
+    def one(piece: Piece) -> None:
+        last = piece.base + len(piece.part.entries) - 1
+        check_part(storage, piece.part, where=f"{piece.segment}, ledger {piece.ledger}, entries {piece.base} to {last}")
+
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        for _ in pool.map(one, found):
+            continue
+
+
+def _frame(spark: SparkSession, reading: Reading, found: Sequence[Piece], columns: Columns) -> DataFrame:
+    uris = [reading.cluster.storage.spark_uri(p.part.path) for p in found]
+    with _listing_by_driver(spark, len(uris)):
+        rows = (
+            spark.read.schema(columns.wanted)
+            .option("mergeSchema", "false")
+            .option("ignoreMissingFiles", "false")
+            .option("ignoreCorruptFiles", "false")
+            .option("recursiveFileLookup", "true")
+            .option("parquet.page.verify-checksum.enabled", "true")
+            .parquet(*uris)
+        )
+    if not METADATA_NAMES.intersection(columns.output.fieldNames()):
+        return rows
+    facts = spark.createDataFrame([_fact(p) for p in found], _FACTS)
+    at = F.col("_metadata.row_index")
+    joined = (
+        rows.withColumn("__file", F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1))
+        .withColumn("__row", at)
+        .join(F.broadcast(facts), "__file")
+    )
+    entry = F.size(F.filter("__starts", lambda first: first <= F.col("__row"))) - 1
+    index = F.col("__row") - F.element_at("__starts", entry + 1)
+    message = F.concat_ws(":", F.col("__ledger"), F.col("__base") + entry, index)
+    made = joined.withColumn("__messageId", message).withColumn(
+        "__publishTime", F.timestamp_millis(F.col("__publishMs")).cast(TimestampType())
+    )
+    return made.select(*(F.col(f"`{name}`") for name in columns.output.fieldNames()))
+
+
+def _fact(piece: Piece) -> tuple[object, ...]:
+    """What the metadata columns of one part's rows come from. Part names are unique, whatever their folder."""
+    starts = [0, *accumulate(piece.part.entries)][:-1]
+    name = piece.part.path.rsplit("/", 1)[1]
+    topic = str(segment_name(piece.segment).topic)
+    return name, topic, piece.segment, piece.ledger, piece.base, starts, piece.publish_ms, piece.txn
+
+
+@contextmanager
+def _listing_by_driver(spark: SparkSession, count: int) -> Iterator[None]:
+    """Spark lists more than 32 explicit paths by a job of its own: 15 s for 4,000 files instead of 1 s."""
+    before = spark.conf.get(_THRESHOLD, None)
+    spark.conf.set(_THRESHOLD, str(count + 1))
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_THRESHOLD)
+        else:
+            spark.conf.set(_THRESHOLD, before)

@@ -1,0 +1,113 @@
+"""The stream reader that Spark sees. One object in one long-lived process serves a query: the live log stays in its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from metadata import metrics, transitions
+from metadata.client import Client, shared_client
+from metadata.transaction_buffer import Reading
+from spark_txn_source.offsets import StreamOffset, offset_of, same_topics
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.plan import check_schema, start_number, tasks
+from spark_txn_source.tasks import ReadTask, read_task
+from spark_txn_source.topics import columns_of, full_schema, selected, topics_now
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One `spark.readStream.format("txnsegment").load(...)`: offsets are numbers of the log, micro-batches whole transactions."""
+
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self._options = ReadOptions.parse(options, streaming=True)
+        self._selection = selected(self._options.selection)
+        client = self._client()
+        self._columns = columns_of(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
+        self._target: int | None = None
+
+    def _client(self) -> Client:
+        return shared_client(self._options.service_url.text)
+
+    def initialOffset(self) -> dict[str, Any]:
+        reading = self._client().buffer.read(self._selection)
+        return self._offset(start_number(reading, self._options.start))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_rows_per_trigger is not None:
+            return ReadMaxRows(self._options.max_rows_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._client().buffer.read(self._selection).cut
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
+        begin = self._start(start)
+        reading = self._client().buffer.read(self._selection)
+        self._measure(reading)
+        end = max(begin, reading.last_change(begin))
+        if self._target is not None:
+            end = max(begin, min(end, self._target))
+        if end == begin:
+            return self._offset(begin)
+        check_schema(self._client(), reading, self._columns, streaming=True, ignore_new=self._ignores_new())
+        unlimited = isinstance(limit, ReadAllAvailable)
+        number = transitions.limited(
+            reading.weights(begin, end),
+            end,
+            max_rows=None if unlimited else self._options.max_rows_per_trigger,
+            max_bytes=None if unlimited else self._options.max_bytes_per_trigger,
+            seals=reading.seals(begin, end),
+        )
+        return self._offset(number)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        reading = self._client().buffer.read(self._selection)
+        return self._offset(reading.cut)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange rather than fewer."""
+        begin, last = self._start(start), offset_of(end).log
+        if begin == last:
+            return []
+        client = self._client()
+        reading = client.buffer.read_to(self._selection, last)
+        check_schema(client, reading, self._columns, streaming=True, ignore_new=self._ignores_new())
+        return tasks(reading, self._options, self._columns, begin, last)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(cast("ReadTask | None", partition))
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark's checkpoint keeps the progress; there is nothing to move here without a subscription."""
+
+    def stop(self) -> None:
+        """The client is shared by the process's queries and stays."""
+
+    def _start(self, start: dict[str, Any]) -> int:
+        offset = offset_of(start)
+        same_topics(offset, self._options.selection, self._options.topics_changed)
+        return offset.log
+
+    def _offset(self, number: int) -> dict[str, Any]:
+        return StreamOffset(number, self._options.selection.key).to_json()
+
+    def _ignores_new(self) -> bool:
+        return self._options.schema_change == "ignoreNewColumns"
+
+    def _measure(self, reading: Reading) -> None:
+        for topic in reading.topics:
+            metrics.READ_LAG.labels(topic=str(topic.name)).set(reading.end_of_log - reading.cut)

@@ -1,0 +1,96 @@
+"""What read tasks do: part files to Arrow batches. Executors get paths and entry ranges and never open the metadata store."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ledgers.arrow import arrow_schema, conform
+from ledgers.model import Part
+from ledgers.parts import EntryBatch, read_part
+from ledgers.storage import LedgerStorage
+from metadata.names import segment_name
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Entries `first` to `last` (inclusive, counted within the part) of one part. `base`: entryId of the part's entry 0."""
+
+    segment: str
+    ledger: int
+    base: int
+    publish_ms: int
+    txn: str | None
+    part: Part
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> int:
+        return sum(self.part.entries[self.first : self.last + 1])
+
+    @property
+    def bytes(self) -> int:
+        """About: the part's bytes by the share of its rows."""
+        return self.part.bytes * self.rows // max(1, self.part.rows)
+
+
+class ReadTask(InputPartition):
+    """Pieces to read one after the other. `wanted`: the topic columns; `output`: all columns, metadata among them, in order."""
+
+    def __init__(self, storage_uri: str, pieces: tuple[Piece, ...], wanted: StructType, output: StructType) -> None:
+        self.storage_uri, self.pieces, self.wanted, self.output = storage_uri, pieces, wanted, output
+
+
+def read_task(task: ReadTask | None) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, exactly in the Arrow schema that Spark derives. None: an empty plan (Spark makes one partition of it).
+
+    Raises CorruptPart naming file, segment and positions.
+    """
+    if task is None or not task.pieces:
+        return
+    storage = LedgerStorage(task.storage_uri)
+    wanted = arrow_schema(task.wanted)
+    plain = task.output.fieldNames() == task.wanted.fieldNames()
+    output = wanted if plain else to_arrow_schema(task.output, timezone="UTC")
+    names = [f.name for f in wanted]
+    for piece in task.pieces:
+        where = f"{piece.segment}, ledger {piece.ledger}, entries {piece.base} to {piece.base + len(piece.part.entries) - 1}"
+        found = read_part(storage, piece.part, columns=names, first_entry=piece.first, last_entry=piece.last, where=where)
+        for rows in found:
+            batch = conform(rows.batch, wanted)
+            yield batch if plain else _with_metadata(batch, rows, piece, output)
+
+
+def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output: pa.Schema) -> pa.RecordBatch:
+    count = rows.batch.num_rows
+    columns = []
+    for field in output:
+        match field.name:
+            case "__topic":
+                columns.append(_repeat(str(segment_name(piece.segment).topic), count, field.type))
+            case "__segment":
+                columns.append(_repeat(piece.segment, count, field.type))
+            case "__messageId":
+                index = pa.array(range(rows.first_row, rows.first_row + count), pa.int64()).cast(pa.string())
+                prefix = f"{piece.ledger}:{piece.base + rows.entry}:"
+                columns.append(pc.binary_join_element_wise(prefix, index, ""))
+            case "__publishTime":
+                time = datetime.datetime.fromtimestamp(piece.publish_ms / 1000, datetime.UTC)
+                columns.append(_repeat(time, count, field.type))
+            case "__txnId":
+                columns.append(_repeat(piece.txn, count, field.type))
+            case name:
+                columns.append(batch.column(batch.schema.get_field_index(name)))
+    return pa.RecordBatch.from_arrays(columns, schema=output)
+
+
+def _repeat(value: object, count: int, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), count)
