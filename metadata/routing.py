@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import mmh3
 import numpy as np
@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from metadata.errors import OptionError, SegmentSealed
 from metadata.names import RING, HashRange
-from metadata.topics import Topic
+
+if TYPE_CHECKING:
+    from metadata.topics import Topic  # write tasks route too, and need nothing of the metadata store
 
 ENTRY_BYTES: Final = 16 << 20
 ENTRY_ROWS: Final = 1_000_000
