@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from ledgers.model import Part
 from metadata import metrics, paths, transitions
@@ -232,10 +233,7 @@ class Coordinator:
                 return self._commit_empty(work, app, app_record)
             return self._begin(view, work, app, app_record, next(taken, None) or self.ids.next())
 
-        def step() -> _Opened | Committed | None:
-            return decide(self.cluster.store, body)
-
-        return until(step)
+        return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
 
     def _refuse_sealed(self, work: WriteSet, layouts: Mapping[object, Record | None]) -> None:
         for segment in work.parts:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metadata.routing import check_key
+from metadata.routing import Target, check_key, targets
 from pyspark.sql.types import StructType
 
+from ledgers.arrow import arrow_schema
 from ledgers.schema import check_writable, evolve
 from metadata.client import Client, shared_client
 from metadata.errors import OptionError
@@ -30,8 +31,7 @@ class WritePlan:
     """
 
     topic: TopicName
-    segments: tuple[tuple[str, int, int], ...]
-    """Active segments: (full name, first and last hash of its range)."""
+    to: tuple[Target, ...]
     key: str | None
     types: StructType
     schema_id: int | None
@@ -48,7 +48,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
     check_writable(schema)
     client = shared_client(options.service_url.text)
     if options.key_column is not None:
-        check_key(schema, options.key_column)
+        check_key(options.key_column, arrow_schema(schema))
     topic = client.topics.ensure(
         options.topic,
         segments=options.segments,
@@ -62,7 +62,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
     types = StructType([grown[field.name] for field in schema])
     return client, WritePlan(
         topic=options.topic,
-        segments=tuple((topic.segment(i), i.hash_range.start, i.hash_range.end) for i in topic.active()),
+        to=targets(topic),
         key=key,
         types=types,
         schema_id=topic.layout.schema_id if grown is known and key == topic.layout.key else None,
@@ -81,5 +81,5 @@ def _key(topic: Topic, options: WriteOptions, schema: StructType) -> str | None:
             f"keyColumn is {options.key_column!r}, but the topic {topic.name} routes by {kept!r}.",
             advice="Leave keyColumn out: it is kept with the topic once set.",
         )
-    check_key(schema, kept)
+    check_key(kept, arrow_schema(schema))
     return kept

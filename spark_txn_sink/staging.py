@@ -40,7 +40,15 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
     storage = LedgerStorage(plan.storage_uri)
     schema = arrow_schema(plan.types)
     staging_id = uuid4().hex
-    router = Router(plan.segments, plan.key, schema)
+    task = _Task.now()
+    router = Router(
+        plan.to,
+        plan.key,
+        schema,
+        start=task.start,
+        entry_bytes=plan.options.entry_bytes,
+        entry_rows=plan.options.entry_rows,
+    )
     writers: dict[str, PartWriter] = {}
     try:
         for batch in batches:
@@ -54,7 +62,7 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
             writer.discard()
         raise
     found = tuple((segment, part) for segment, part in parts if part is not None)
-    return Staged(staging_id, found, plan.staged_ms, _query_id())
+    return Staged(staging_id, found, plan.staged_ms, task.query_id)
 
 
 def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Schema, staging_id: str) -> PartWriter:
@@ -72,8 +80,19 @@ def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Sc
     )
 
 
-def _query_id() -> str | None:
-    """The streaming query that this task works for; None in batch writes outside `foreachBatch`."""
-    context = TaskContext.get()
-    found = None if context is None else context.getLocalProperty("sql.streaming.queryId")
-    return None if found is None else str(found)
+@dataclass(frozen=True)
+class _Task:
+    """`start`: where this task's round robin begins. `query_id`: the streaming query that it works for; None in batch writes
+    outside `foreachBatch`.
+    """
+
+    start: int
+    query_id: str | None
+
+    @classmethod
+    def now(cls) -> _Task:
+        context = TaskContext.get()
+        if context is None:
+            return cls(0, None)
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return cls(context.partitionId() + int(batch or 0), context.getLocalProperty("sql.streaming.queryId"))
