@@ -1,0 +1,92 @@
+# The one way to run anything. `make help` lists the targets; everything installs into .venv first.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+PYTEST_ARGS ?=
+
+# The first Python from 3.11 on; give another with `make venv PYTHON=/path/to/python3`.
+PYTHON ?=
+define FIND_PYTHON
+python=""; \
+for candidate in "$(PYTHON)" python3 python3.14 python3.13 python3.12 python3.11; do \
+  if [ -n "$$candidate" ] && "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+    python="$$candidate"; break; \
+  fi; \
+done; \
+if [ -z "$$python" ]; then \
+  echo "txnsegment needs Python 3.11 or newer; found: $$(python3 --version 2>&1 || true)." >&2; \
+  echo "Install it (Debian, Ubuntu: apt install python3 python3-venv), or name it: make PYTHON=/path/to/python3" >&2; exit 1; \
+fi; \
+if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+  echo "$$python cannot make virtual environments." >&2; \
+  echo "Install its venv module (Debian, Ubuntu: apt install python3-venv)." >&2; exit 1; \
+fi
+endef
+
+# Spark needs Java 17 or newer; the same rule as txnsegment/java.py, before anything is installed.
+define CHECK_JAVA
+java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+if ! found="$$("$$java" -version 2>&1)"; then \
+  echo "Spark needs Java 17 or newer, and $$java cannot be run." >&2; \
+  echo "Install it (Debian, Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to where it is." >&2; exit 1; \
+fi; \
+major="$$(sed -n 's/.*version "\([0-9]*\)[."-].*/\1/p' <<<"$$found" | head -n 1)"; \
+if [ "$${major:-0}" -lt 17 ]; then \
+  echo "Spark needs Java 17 or newer; $$java is: $$(head -n 1 <<<"$$found")." >&2; \
+  echo "Install it (Debian, Ubuntu: apt install openjdk-17-jre-headless), or set JAVA_HOME to a newer one." >&2; exit 1; \
+fi
+endef
+
+.PHONY: help
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
+
+.PHONY: venv
+venv: $(STAMP)  ## make the environment in .venv and install into it; again when pyproject.toml changes
+
+$(STAMP): pyproject.toml
+	@$(FIND_PYTHON); $(CHECK_JAVA); \
+	echo "Making $(VENV) with $$("$$python" --version)"; \
+	"$$python" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,demo]'
+	@touch $@
+
+.PHONY: lint
+lint: venv  ## style, formatting, types and import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test
+test: venv lint  ## lint, then all tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: quickstart
+quickstart: venv  ## run the quick start of README.md and compare its output
+	$(BIN)/python docs/readme.py quickstart
+
+.PHONY: demo
+demo: venv  ## a year of flights through a driver that is killed in the middle of a commit
+	$(BIN)/python examples/flights.py
+
+.PHONY: docs
+docs: venv  ## write the pages and tables that come from the code
+	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/readme.py tables
+
+.PHONY: wheel
+wheel: venv  ## the wheel, into dist/
+	$(BIN)/python -m build --wheel
+
+.PHONY: clean
+clean:  ## remove everything that was made here
+	rm -rf $(VENV) build dist out *.egg-info spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
