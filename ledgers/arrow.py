@@ -1,0 +1,157 @@
+"""Spark's types in Arrow, and batches brought into the form that a part or Spark expects.
+
+A part is stored exactly in the Arrow form that Spark derives for Python data sources: Parquet then holds day-time intervals
+as plain INT64 microseconds and variants as a struct of two binaries, which is what Spark's own Parquet reader takes, and the
+Arrow schema in the file's metadata gives all types back (tried for every type, nested too: tests/ledgers/test_spark_types.py).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from ledgers.errors import SchemaError
+from ledgers.schema import check_types
+
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
+
+def arrow_schema(struct: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects from a reader of these columns: normal (not large) types, timestamps in us and UTC.
+
+    Raises SchemaError for types that a topic cannot keep.
+    """
+    check_types(struct)
+    return to_arrow_schema(struct, timezone="UTC")
+
+
+def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly the columns and types of `target`, matched by name, at every level.
+
+    Columns are put in order and missing ones filled with nulls; integers, floats and decimals are widened; timestamps of any
+    zone become UTC; large and dictionary types become normal ones. What fits already is not copied.
+    Raises SchemaError naming the column: one that `target` does not have, a type that does not fit, nulls where none may be.
+    """
+    if batch.schema.equals(target, check_metadata=True):
+        return batch
+    names = batch.schema.names
+    _refuse_strangers(names, target.names, "")
+    columns = [
+        _conform(batch.column(names.index(f.name)), f, f.name) if f.name in names else _nulls(batch.num_rows, f, f.name)
+        for f in target
+    ]
+    if not columns:
+        return batch.select([]).replace_schema_metadata(target.metadata)
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+def _refuse_strangers(names: list[str], known: list[str], inside: str) -> None:
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise SchemaError(f"The column {inside}{twice} occurs twice in a batch.", advice="Give every column a name of its own.")
+    strangers = [name for name in names if name not in known]
+    if strangers:
+        raise SchemaError(
+            f"A batch has the column {inside}{strangers[0]}, which is not expected here.",
+            advice=f"Expected are: {', '.join(known)}.",
+        )
+
+
+def _nulls(rows: int, field: pa.Field, path: str) -> pa.Array:
+    if not field.nullable and rows:
+        raise SchemaError(f"The column {path} is missing in a batch and may not be null.")
+    return pa.nulls(rows, field.type)
+
+
+def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+    """One column as `field` describes it. Array types carry names, nullability and metadata of what is nested in them."""
+    if not field.nullable and array.null_count:
+        raise SchemaError(f"The column {path} holds nulls, but may not.")
+    kind = field.type
+    if array.type.equals(kind, check_metadata=True):
+        return array
+    if pa.types.is_dictionary(array.type):
+        return _conform(array.dictionary_decode(), field, path)
+    if pa.types.is_struct(kind) and pa.types.is_struct(array.type):
+        return _struct(array, kind, path)
+    if pa.types.is_map(kind) and pa.types.is_map(array.type):
+        return _map(array, kind, path)
+    if pa.types.is_list(kind) and (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        return _list(array, kind, path)
+    if not _fits(array.type, kind):
+        raise SchemaError(f"The column {path} has the type {array.type} in a batch, but should have {kind}.")
+    try:
+        return pc.cast(array, kind)
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"The column {path} cannot be brought from {array.type} to {kind}: {error}.",
+            advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch if single batches hold more than 2 GB of it.",
+        ) from error
+
+
+def _fits(source: pa.DataType, kind: pa.DataType) -> bool:
+    """May values of `source` be cast to `kind` without losing anything? The same widening as ledgers.schema.evolve."""
+    types = pa.types
+    fits = source == kind
+    if types.is_null(source):
+        fits = True
+    elif kind in _INTEGERS:
+        fits = source in _INTEGERS and source.bit_width <= kind.bit_width
+    elif types.is_floating(kind):
+        fits = types.is_floating(source) and source.bit_width <= kind.bit_width
+    elif types.is_decimal(kind):
+        fits = types.is_decimal(source) and kind.scale >= source.scale and _whole(kind) >= _whole(source)
+    elif types.is_timestamp(kind):
+        fits = types.is_timestamp(source) and (source.tz is None) == (kind.tz is None)
+    elif types.is_duration(kind):
+        fits = types.is_duration(source)
+    elif types.is_string(kind):
+        fits = types.is_string(source) or types.is_large_string(source) or types.is_string_view(source)
+    elif types.is_binary(kind):
+        fits = types.is_binary(source) or types.is_large_binary(source) or types.is_binary_view(source)
+    return bool(fits)
+
+
+def _whole(kind: pa.DataType) -> int:
+    return int(kind.precision - kind.scale)
+
+
+def _struct(array: pa.StructArray, kind: pa.StructType, path: str) -> pa.Array:
+    names = [field.name for field in array.type]
+    wanted = [kind.field(i) for i in range(kind.num_fields)]
+    _refuse_strangers(names, [field.name for field in wanted], f"{path}.")
+    valid = array.is_valid() if array.null_count else None
+    children = []
+    for field in wanted:
+        inner = f"{path}.{field.name}"
+        child = array.field(names.index(field.name)) if field.name in names else None
+        if child is None:
+            children.append(_nulls(len(array), field, inner))
+        else:
+            children.append(_conform(child, field.with_nullable(True) if valid is not None else field, inner))
+    buffer = None if valid is None else valid.buffers()[1]
+    return pa.Array.from_buffers(kind, len(array), [buffer], null_count=array.null_count, children=children)
+
+
+def _list(array: pa.ListArray | pa.LargeListArray, kind: pa.ListType, path: str) -> pa.Array:
+    if pa.types.is_large_list(array.type):
+        small = pa.list_(array.type.value_field)
+        try:
+            array = pc.cast(array, small)
+        except pa.ArrowException as error:
+            raise SchemaError(f"The column {path} holds a list that is too long: {error}.") from error
+    values = _conform(array.values, kind.value_field, f"{path}.element")
+    return pa.Array.from_buffers(
+        kind, len(array), array.buffers()[:2], null_count=array.null_count, offset=array.offset, children=[values]
+    )
+
+
+def _map(array: pa.MapArray, kind: pa.MapType, path: str) -> pa.Array:
+    keys = _conform(array.keys, kind.key_field, f"{path}.key")
+    items = _conform(array.items, kind.item_field, f"{path}.value")
+    entries = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
+    return pa.Array.from_buffers(
+        kind, len(array), array.buffers()[:2], null_count=array.null_count, offset=array.offset, children=[entries]
+    )

@@ -1,0 +1,48 @@
+"""The footer of a Parquet file: read once from the file's tail, and checked against the CRC-32 that the registration keeps."""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_MAGIC = b"PAR1"
+_TRAILER = 8
+_GUESS = 64 * 1024
+
+
+class Footer(NamedTuple):
+    """What a file's tail says: length of the file in bytes, CRC-32 of the thrift bytes, and the thrift bytes with their trailer."""
+
+    file_bytes: int
+    crc: int
+    tail: bytes
+
+    def metadata(self) -> pq.FileMetaData:
+        """Decode it. Raises pyarrow.ArrowException or OSError for bytes that are no footer."""
+        return pq.read_metadata(pa.BufferReader(_MAGIC + self.tail))
+
+
+class NotParquet(Exception):
+    """The bytes do not end as a Parquet file does; the text says how."""
+
+
+def read_footer(stream: pa.NativeFile) -> Footer:
+    """Read the tail of an open file, as a rule in one call. Raises NotParquet, OSError."""
+    size: int = stream.size()
+    if size < len(_MAGIC) + _TRAILER:
+        raise NotParquet(f"its {size} bytes are too few for a Parquet file")
+    stream.seek(max(size - _GUESS, 0))
+    tail: bytes = stream.read()
+    if tail[-4:] != _MAGIC:
+        raise NotParquet("it does not end as a Parquet file does")
+    length = int.from_bytes(tail[-_TRAILER:-4], "little") + _TRAILER
+    if length > size - len(_MAGIC):
+        raise NotParquet(f"its footer claims {length} bytes of {size}")
+    if length > len(tail):
+        stream.seek(size - length)
+        tail = stream.read()
+    tail = tail[-length:]
+    return Footer(size, zlib.crc32(tail[:-_TRAILER]), tail)

@@ -1,0 +1,178 @@
+"""Writing parts: one Parquet file for one segment, entry by entry, under a unique name, published whole.
+
+An entry is a row group (protocol.md section 1). Batches are gathered into it without copying their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ledgers.errors import SchemaError, StorageError
+from ledgers.footer import NotParquet, read_footer
+from ledgers.io_errors import explained
+from ledgers.model import Part
+from ledgers.storage import LedgerStorage, Output
+
+ENTRY_BYTES = 32 << 20
+ENTRY_ROWS = 1_000_000
+STAGING_KEY = b"txnsegment.staging"
+COMPRESSIONS = ("zstd", "lz4", "snappy", "none")
+_DICTIONARY_SAMPLE = 10_000
+
+
+def part_name() -> str:
+    """A new unique name: 32 hexadecimal digits."""
+    return uuid4().hex
+
+
+class PartWriter:
+    """Writes the rows of one task for one segment into one new part under `folder`.
+
+    schema         of every batch (ledgers.arrow.conform makes them so)
+    schema_id      id of the topic schema, kept in the Part
+    staging_id     who staged it, kept in the file's metadata
+    compression    zstd, lz4, snappy or none
+    entry_bytes    an entry is closed before it holds more than this many bytes in memory
+    entry_rows     .. or more than this many rows
+    name_source    gives unique names of letters and digits
+
+    Nothing is visible before `close`; whoever stops earlier calls `discard`. All methods raise StorageError.
+    """
+
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        folder: str,
+        schema: pa.Schema,
+        schema_id: int,
+        *,
+        staging_id: str,
+        compression: str = "zstd",
+        entry_bytes: int = ENTRY_BYTES,
+        entry_rows: int = ENTRY_ROWS,
+        name_source: Callable[[], str] = part_name,
+    ) -> None:
+        if compression not in COMPRESSIONS:
+            raise ValueError(f"compression {compression!r} is none of {', '.join(COMPRESSIONS)}")
+        if entry_bytes < 1 or entry_rows < 1:
+            raise ValueError("an entry holds at least one byte and one row")
+        self._storage = storage
+        self._path = f"{folder}/{name_source()}.parquet"
+        self._schema = schema
+        self._schema_id = schema_id
+        self._staging_id = staging_id
+        self._compression = compression
+        self._entry_bytes = entry_bytes
+        self._entry_rows = entry_rows
+        self._gathered: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._rows = 0
+        self._entries: list[int] = []
+        self._output: Output | None = None
+        self._parquet: pq.ParquetWriter | None = None
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes in memory that wait for their entry to be full."""
+        return self._bytes
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows, in order. Raises SchemaError if the batch has another schema, StorageError."""
+        if not batch.schema.equals(self._schema):
+            raise SchemaError(f"A batch for {self._path} has the schema {batch.schema}, not {self._schema}.")
+        for piece in self._pieces(batch):
+            if self._bytes + piece.nbytes > self._entry_bytes or self._rows + piece.num_rows > self._entry_rows:
+                self._close_entry()
+            self._gathered.append(piece)
+            self._bytes += piece.nbytes
+            self._rows += piece.num_rows
+
+    def _pieces(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """The batch, cut only where it alone is more than an entry."""
+        rows = batch.num_rows
+        count = max(ceil(batch.nbytes / self._entry_bytes), ceil(rows / self._entry_rows))
+        if count <= 1:
+            return [batch] if rows else []
+        step = max(rows // count, 1)
+        return [batch.slice(at, step) for at in range(0, rows, step)]
+
+    def _close_entry(self) -> None:
+        if not self._rows:
+            return
+        with explained("write", self._path):
+            if self._parquet is None:
+                self._open()
+            assert self._parquet is not None
+            self._parquet.write_table(pa.Table.from_batches(self._gathered, self._schema), row_group_size=self._rows)
+        self._entries.append(self._rows)
+        self._gathered, self._bytes, self._rows = [], 0, 0
+
+    def _open(self) -> None:
+        self._output = self._storage.open_output(self._path)
+        self._parquet = pq.ParquetWriter(
+            self._output.stream,
+            self._schema,
+            compression=self._compression,
+            use_dictionary=_repeating(self._gathered),
+            write_page_checksum=True,
+        )
+        self._parquet.add_key_value_metadata({STAGING_KEY: self._staging_id.encode()})
+
+    def close(self) -> Part | None:
+        """Publish the file and say what it holds; None, and no file, if there were no rows."""
+        try:
+            self._close_entry()
+            if self._parquet is None or self._output is None:
+                return None
+            with explained("write", self._path):
+                self._parquet.close()
+            self._output.publish()
+        except BaseException:
+            self.discard()
+            raise
+        self._parquet = self._output = None
+        return self._published()
+
+    def _published(self) -> Part:
+        """Read the tail back: what a reader will check is what the storage has, not what we believe to have written."""
+        try:
+            with self._storage.open_input(self._path) as stream, explained("read back", self._path):
+                footer = read_footer(stream)
+        except NotParquet as error:
+            raise StorageError(
+                f"The part {self._path} in {self._storage.uri} was written but reads back wrong: {error}.",
+                advice="The storage is not reliable; nothing was registered.",
+            ) from error
+        return Part(self._path, sum(self._entries), footer.file_bytes, footer.crc, tuple(self._entries), self._schema_id)
+
+    def discard(self) -> None:
+        """Forget all rows and leave nothing behind. Does nothing after `close`."""
+        self._gathered, self._bytes, self._rows = [], 0, 0
+        output, self._output = self._output, None
+        self._parquet = None
+        if output is not None:
+            output.discard()
+
+
+def _repeating(batches: list[pa.RecordBatch]) -> list[str]:
+    """Columns worth a dictionary, judged by the first rows: at most half of the values differ.
+
+    Measured: dictionaries make repeating columns 1.5 times as fast to write and 1.3 times smaller, others 1.2 times slower.
+    """
+    first = batches[0].slice(0, _DICTIONARY_SAMPLE)
+    found = []
+    for field, column in zip(first.schema, first.columns, strict=True):
+        plain = not (pa.types.is_nested(field.type) or pa.types.is_boolean(field.type))
+        if plain and pc.count_distinct(_countable(column)).as_py() * 2 <= len(column):
+            found.append(field.name)
+    return found
+
+
+def _countable(column: pa.Array) -> pa.Array:
+    return column.view(pa.int64()) if pa.types.is_duration(column.type) else column
