@@ -38,7 +38,7 @@ from metadata.store.zookeeper_paths import (
     to_data,
     znode,
 )
-from metadata.store.zookeeper_session import Session, get, stat
+from metadata.store.zookeeper_session import Session, get
 
 MULTI_LIMIT = 1_000_000
 """Bytes of one multi: a server drops the connection at 1,048,575 (jute.maxbuffer), which would look like a lost reply."""
@@ -215,7 +215,7 @@ class Writer:
         for entry in old:
             if entry not in new:
                 place = self._session.root + index_znode(entry, path)
-                plan.add("entry", path, place, 0, partial(_delete, place))
+                plan.add("no entry", path, place, 0, partial(_delete, place))
         for entry in new:
             if entry not in old:
                 place = self._session.root + index_znode(entry, path)
@@ -266,7 +266,7 @@ class Writer:
                 raise Unavailable(f"ZooKeeper undid a group without a reason ({results!r}).", advice="Try again.")
             return
         step, error = errors[0]
-        if isinstance(error, NoNodeError) and self._lacks_folder(step):
+        if isinstance(error, NoNodeError) and step.role in ("create", "append", "house", "entry"):
             self._session.make_folders(step.znode.removeprefix(self._session.root))
             raise _Again
         if step.role in ("era", "append", "house"):
@@ -304,12 +304,6 @@ class Writer:
             found[path] = _Found(None, state.version, is_folder=True)
             return
         raise BadVersion(f"{path} has another version by now, or is gone ({type(error).__name__}).") from error
-
-    def _lacks_folder(self, step: _Step) -> bool:
-        if step.role == "entry":
-            (found,) = self._session.flight([stat(step.znode.rpartition("/")[0])])
-            return found is None
-        return step.role in ("create", "append", "house")
 
 
 def _delete(path: str, transaction: Any) -> None:
