@@ -109,6 +109,14 @@ class Router:
         return self._keyless
 
 
+def places(keys: pa.Array, to: Sequence[Target]) -> npt.NDArray[np.uint16]:
+    """For each key the index in `to` of its segment; the first one for null keys."""
+    place = np.zeros(len(keys), np.uint16)
+    if len(to) > 1 and keys.null_count < len(keys):
+        place[keys.is_valid().to_numpy(zero_copy_only=False)] = _ring(to)[_hashes(keys.drop_null())]
+    return place
+
+
 def check_key(key: str, schema: pa.Schema) -> None:
     """Raises OptionError if the column does not exist, occurs twice, or is no string, binary or integer."""
     _key_index(key, schema)

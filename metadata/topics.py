@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ledgers.schema import check_writable, evolve, nullable
 from pyspark.sql.types import StructType
 
+from ledgers.schema import check_writable, evolve, nullable
 from metadata import paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, OptionError, SchemaError, TopicExists, TopicNotFound, UnknownOutcome

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metadata.routing import Target, check_key, targets
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
@@ -12,6 +11,7 @@ from ledgers.schema import check_writable, evolve
 from metadata.client import Client, shared_client
 from metadata.errors import OptionError
 from metadata.names import TopicName
+from metadata.routing import Target, check_key, targets
 from metadata.topics import Topic
 from spark_txn_sink.options import TaskOptions, WriteOptions
 

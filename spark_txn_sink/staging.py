@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 import pyarrow as pa
-from metadata.routing import Router
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -16,6 +15,7 @@ from ledgers.model import Part
 from ledgers.parts import PartWriter
 from ledgers.storage import LedgerStorage, segment_folder
 from metadata.names import segment_name
+from metadata.routing import Router
 from spark_txn_sink.plan import WritePlan
 
 UNASSIGNED = -1

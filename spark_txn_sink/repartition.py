@@ -1,0 +1,48 @@
+"""Fewer, larger parts: bring the rows of a segment together before they are written (issue 2, section 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ledgers.arrow import arrow_schema
+from metadata.client import shared_client
+from metadata.errors import TopicNotFound
+from metadata.names import even_ranges
+from metadata.options import option_text
+from metadata.routing import Target, check_key, places, targets
+from spark_txn_sink.options import WriteOptions
+
+
+def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> DataFrame:
+    """The same rows in as many partitions as the topic has active segments, each with the rows of one segment: a write of the
+    result leaves one part for each segment instead of one for each task and segment. It costs a shuffle.
+
+    `options`: those of the write (`serviceUrl`, `keyColumn`, `segments` if the topic is yet to be made). Without a key the rows
+    are spread evenly. Raises OptionError, TopicNotFound (autoCreate=false).
+    """
+    given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
+    parsed = WriteOptions.parse(given | {"path": topic}, streaming=False)
+    found = shared_client(parsed.service_url.text).topics.find(parsed.topic)
+    if found is None and not parsed.auto_create:
+        raise TopicNotFound(f"There is no topic {parsed.topic}.", advice="Create it, or leave autoCreate on.")
+    if found is None:
+        to: Sequence[Target] = [Target(parsed.topic.segment(r, i), r) for i, r in enumerate(even_ranges(parsed.segments))]
+        key = parsed.key_column
+    else:
+        to, key = targets(found), found.layout.key or parsed.key_column
+    if key is None:
+        return df.repartition(len(to))
+    check_key(key, arrow_schema(df.schema))
+    return df.repartitionById(len(to), _segment_of(to)(F.col(f"`{key}`")))
+
+
+def _segment_of(to: Sequence[Target]) -> Callable[[Column], Column]:
+    def segment_index(keys: pa.Array) -> pa.Array:
+        return pa.array(places(keys, to), pa.int32())
+
+    made: Callable[[Column], Column] = F.arrow_udf(segment_index, "int")
+    return made
