@@ -1,0 +1,292 @@
+"""Index snapshots: which ledgers a segment has up to its watermark (protocol.md sections 1 and 7).
+
+A snapshot is a chain: a head, found through the watermark record, refers to ledger files and holds the newest few ledgers
+itself. All files are immutable and uniquely named; extending a chain writes a new head and sometimes one ledger file:
+
+- cost: a ledger is copied once for each power of FANOUT in the size of the chain (blocks are copied as they are),
+- reading numbers a..b opens the files, and reads the blocks, that overlap a..b,
+- a chain of n parts has at most FANOUT files for each power of FANOUT in n.
+
+Files that a new head does not refer to any more stay, for readers that planned from an older head, until the sweep.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from typing import Any
+
+import fastavro
+
+from ledgers.errors import MissingFile
+from ledgers.model import Ledger
+from ledgers.snapshot_files import (
+    BLOCK,
+    Block,
+    LedgerFile,
+    block_ledgers,
+    block_record,
+    corrupt,
+    encode_block,
+    make_header,
+    write_ledgers,
+)
+from ledgers.storage import LedgerStorage, segment_folder
+
+SUFFIX = ".avro"
+"""What the names of all index snapshot files end with, and no other file's."""
+
+TAIL_PARTS = 256
+"""A head that would hold this many parts itself puts them into a ledger file. Also the parts in a block."""
+
+FANOUT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFile:
+    """A ledger file of a chain, as its head refers to it.
+
+    first, last          lowest and highest ledgerId in it
+    ledgers, parts       how many it lists; rows, bytes: of their parts
+    publish_max          the highest publish time (ms) of all ledgers up to its last one, those of earlier files too
+    header_bytes, crc    length and CRC-32 of its header
+    """
+
+    path: str
+    first: int
+    last: int
+    ledgers: int
+    parts: int
+    rows: int
+    bytes: int
+    publish_max: int
+    header_bytes: int
+    crc: int
+
+    @property
+    def level(self) -> int:
+        """How many powers of FANOUT more than a smallest file it lists."""
+        return _level(self.parts)
+
+
+@dataclass(frozen=True)
+class SnapshotHead:
+    """A snapshot: `files` in ascending order, then the ledgers of `tail`.
+
+    watermark            the position (ledgerId, entryId) up to which it lists the segment
+    ledgers, rows, bytes totals over the chain
+    last_ledger          the highest ledgerId in the chain
+    publish_max          the highest publish time (ms) in the chain
+    """
+
+    path: str
+    segment: str
+    watermark: tuple[int, int]
+    files: tuple[SnapshotFile, ...]
+    tail: tuple[Ledger, ...]
+    ledgers: int
+    rows: int
+    bytes: int
+    last_ledger: int
+    publish_max: int
+
+
+_TYPES = {"str": "string", "int": "long"}
+_FILE = {
+    "type": "record",
+    "name": "SnapshotFile",
+    "namespace": "org.txnsegment",
+    "fields": [{"name": n, "type": _TYPES[str(f.type)]} for n, f in SnapshotFile.__dataclass_fields__.items()],
+}
+_HEAD = fastavro.parse_schema(
+    {
+        "type": "record",
+        "name": "SnapshotHead",
+        "namespace": "org.txnsegment",
+        "fields": [
+            {"name": "segment", "type": "string"},
+            {"name": "ledgerId", "type": "long"},
+            {"name": "entryId", "type": "long"},
+            {"name": "files", "type": {"type": "array", "items": _FILE}},
+            {"name": "tail", "type": BLOCK},
+        ],
+    }
+)
+
+
+def extend(
+    storage: LedgerStorage,
+    head: str | None,
+    segment: str,
+    ledgers: Sequence[Ledger],
+    *,
+    watermark: tuple[int, int],
+    name: str,
+) -> str:
+    """Write the snapshot that lists what `head` (None: nothing yet) lists, and `ledgers`; the path of its head.
+
+    `ledgers` rise and lie above the chain's last, none above `watermark`. `name` is unique and begins with a letter or digit.
+    Nothing refers to what this writes before the caller's CAS of the watermark record.
+    Raises CorruptSnapshot, StorageError; ValueError for numbers out of order.
+    """
+    before = None if head is None else read_head(storage, head)
+    _check_order(before, ledgers, watermark)
+    folder = _folder(segment)
+    files = [] if before is None else list(before.files)
+    tail = [*(before.tail if before is not None else ()), *ledgers]
+    if _parts(tail) >= TAIL_PARTS:
+        files = _append(storage, f"{folder}/{name}-ledgers{SUFFIX}", files, tail)
+        tail = []
+    out = BytesIO()
+    record = {
+        "segment": segment,
+        "ledgerId": watermark[0],
+        "entryId": watermark[1],
+        "files": [asdict(file) for file in files],
+        "tail": block_record(tail),
+    }
+    fastavro.writer(out, _HEAD, [record], sync_marker=zlib.crc32(name.encode()).to_bytes(16, "big"))
+    data = out.getvalue()
+    path = f"{folder}/{name}-{zlib.crc32(data):08x}{SUFFIX}"
+    storage.publish(path, data)
+    return path
+
+
+def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
+    """The snapshot whose head is `path`. Heads never change: keep it as long as you like. Raises CorruptSnapshot, StorageError."""
+    place = f"{storage.uri}/{path}"
+    try:
+        data = storage.read(path)
+    except MissingFile as error:
+        raise corrupt(place, "it is missing") from error
+    if path[-len(SUFFIX) - 8 :] != f"{zlib.crc32(data):08x}{SUFFIX}":
+        raise corrupt(place, "its CRC is not the one in its name")
+    record: Any = next(iter(fastavro.reader(BytesIO(data))))
+    files = tuple(SnapshotFile(**file) for file in record["files"])
+    tail = tuple(block_ledgers(record["tail"]))
+    last = tail[-1].id if tail else files[-1].last if files else -1
+    return SnapshotHead(
+        path=path,
+        segment=record["segment"],
+        watermark=(record["ledgerId"], record["entryId"]),
+        files=files,
+        tail=tail,
+        ledgers=sum(f.ledgers for f in files) + len(tail),
+        rows=sum(f.rows for f in files) + sum(t.rows for t in tail),
+        bytes=sum(f.bytes for f in files) + sum(t.bytes for t in tail),
+        last_ledger=last,
+        publish_max=max([0, *(f.publish_max for f in files), *(t.publish_ms for t in tail)]),
+    )
+
+
+def read_ledgers(storage: LedgerStorage, head: SnapshotHead, after: int, through: int) -> Iterator[Ledger]:
+    """The ledgers with after < id <= through, ascending. Raises CorruptSnapshot, StorageError."""
+    for file in head.files:
+        if file.last > after and file.first <= through:
+            with _open(storage, file) as opened:
+                yield from opened.ledgers(after, through)
+    for ledger in head.tail:
+        if after < ledger.id <= through:
+            yield ledger
+
+
+def files(head: SnapshotHead) -> list[str]:
+    """Paths of all files that the snapshot needs, its head included: what protects them from the orphan sweep."""
+    return [head.path, *(file.path for file in head.files)]
+
+
+def _check_order(before: SnapshotHead | None, ledgers: Sequence[Ledger], watermark: tuple[int, int]) -> None:
+    last = -1 if before is None else before.last_ledger
+    for ledger in ledgers:
+        if ledger.id <= last:
+            raise ValueError(f"ledger {ledger.id} does not come after {last}")
+        last = ledger.id
+    if watermark[0] < last or (before is not None and watermark < before.watermark):
+        raise ValueError(f"the watermark {watermark} lies below ledger {last} or moves back")
+
+
+def _folder(segment: str) -> str:
+    return f"{segment_folder(*segment.removeprefix('segment://').split('/'))}/index"
+
+
+def _parts(ledgers: Sequence[Ledger]) -> int:
+    return sum(max(len(ledger.parts), 1) for ledger in ledgers)
+
+
+def _level(parts: int) -> int:
+    level = 0
+    while parts >= TAIL_PARTS * FANOUT ** (level + 1):
+        level += 1
+    return level
+
+
+def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: Sequence[Ledger]) -> list[SnapshotFile]:
+    """The files of the chain with the tail behind them, joined with as many of the last ones as the tiers ask for."""
+    joined = _to_join([file.parts for file in files], _parts(tail))
+    kept, old = files[: len(files) - joined], files[len(files) - joined :]
+    new = [encode_block(some) for some in _blocks(tail)]
+    blocks = [block for file in old for block in _blocks_of(storage, file)] + [block for block, _ in new]
+    header = make_header(path, blocks)
+    write_ledgers(storage, path, header, _copied(storage, old, [raw for _, raw in new]))
+    earlier = files[-1].publish_max if files else 0
+    whole = SnapshotFile(
+        path=path,
+        first=old[0].first if old else tail[0].id,
+        last=tail[-1].id,
+        ledgers=sum(f.ledgers for f in old) + len(tail),
+        parts=sum(f.parts for f in old) + _parts(tail),
+        rows=sum(f.rows for f in old) + sum(t.rows for t in tail),
+        bytes=sum(f.bytes for f in old) + sum(t.bytes for t in tail),
+        publish_max=max(earlier, *(t.publish_ms for t in tail)),
+        header_bytes=len(header.raw),
+        crc=zlib.crc32(header.raw),
+    )
+    return [*kept, whole]
+
+
+def _to_join(parts: Sequence[int], new: int) -> int:
+    """With how many of the last files a new one is joined: levels never rise along a chain, no level has FANOUT files."""
+    joined = 0
+    while True:
+        level = _level(new)
+        rest = parts[: len(parts) - joined]
+        smaller = same = 0
+        while smaller < len(rest) and _level(rest[-1 - smaller]) < level:
+            smaller += 1
+        while smaller + same < len(rest) and _level(rest[-1 - smaller - same]) == level:
+            same += 1
+        take = smaller + same if same + 1 >= FANOUT else smaller
+        if not take:
+            return joined
+        new += sum(rest[len(rest) - take :])
+        joined += take
+
+
+def _blocks(ledgers: Sequence[Ledger]) -> Iterator[Sequence[Ledger]]:
+    """Runs of ledgers of about TAIL_PARTS parts each."""
+    start = count = 0
+    for at, ledger in enumerate(ledgers):
+        count += max(len(ledger.parts), 1)
+        if count >= TAIL_PARTS:
+            yield ledgers[start : at + 1]
+            start, count = at + 1, 0
+    if start < len(ledgers):
+        yield ledgers[start:]
+
+
+def _open(storage: LedgerStorage, file: SnapshotFile) -> LedgerFile:
+    return LedgerFile(storage, file.path, file.header_bytes, file.crc)
+
+
+def _blocks_of(storage: LedgerStorage, file: SnapshotFile) -> tuple[Block, ...]:
+    with _open(storage, file) as opened:
+        return opened.blocks
+
+
+def _copied(storage: LedgerStorage, old: Sequence[SnapshotFile], new: Sequence[bytes]) -> Iterator[bytes]:
+    for file in old:
+        with _open(storage, file) as opened:
+            yield from opened.raw_blocks()
+    yield from new
