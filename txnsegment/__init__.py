@@ -1,0 +1,63 @@
+"""Transactional segment topics for Spark: the face. What users import.
+
+    from txnsegment import connect, scan, repartition_by_segment
+
+`spark.read.format("txnsegment")` and `df.write.format("txnsegment")` need no import at all. Names are loaded on first use, so
+that a write task or a development server does not pay for what it does not touch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from metadata.coordinator import Committed
+    from metadata.errors import TxnSegmentError
+    from metadata.sweeper import SweepReport
+    from spark_txn_sink.repartition import repartition_by_segment
+    from spark_txn_source.native_scan import scan
+    from txnsegment.cluster import Cluster, connect
+    from txnsegment.topics import SegmentDescription, TopicDescription
+    from txnsegment.transaction import Transaction
+    from txnsegment.transactions import TransactionDescription
+
+__all__ = [
+    "Cluster",
+    "Committed",
+    "SegmentDescription",
+    "SweepReport",
+    "TopicDescription",
+    "Transaction",
+    "TransactionDescription",
+    "TxnSegmentError",
+    "connect",
+    "repartition_by_segment",
+    "scan",
+]
+
+_WHERE = {
+    "Cluster": "txnsegment.cluster",
+    "Committed": "metadata.coordinator",
+    "SegmentDescription": "txnsegment.topics",
+    "SweepReport": "metadata.sweeper",
+    "TopicDescription": "txnsegment.topics",
+    "Transaction": "txnsegment.transaction",
+    "TransactionDescription": "txnsegment.transactions",
+    "TxnSegmentError": "metadata.errors",
+    "connect": "txnsegment.cluster",
+    "repartition_by_segment": "spark_txn_sink.repartition",
+    "scan": "spark_txn_source.native_scan",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_WHERE[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,37 @@
+"""Arrow's types as Spark's, for batches that come from programs and not from Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from ledgers.errors import SchemaError
+
+
+def from_arrow(schema: pa.Schema) -> StructType:
+    """The columns with Spark's types; timestamps without a zone are `timestamp_ntz`. What a topic cannot keep is for
+    `ledgers.schema.check_writable` to refuse. Raises SchemaError naming the column of a type that Spark does not have.
+    """
+    return StructType([_column(field) for field in schema])
+
+
+def _column(field: pa.Field) -> StructField:
+    try:
+        (found,) = from_arrow_schema(pa.schema([field.with_type(_plain(field.type))]), prefer_timestamp_ntz=True)
+    except (PySparkException, TypeError, ValueError) as error:
+        raise SchemaError(
+            f"The column {field.name} has the Arrow type {field.type}, which Spark does not have.",
+            advice="Cast it before appending, e.g. unsigned integers to the next larger signed type.",
+        ) from error
+    return StructField(found.name, found.dataType, found.nullable)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """Dictionaries and views are ways to lay out the same values: `ledgers.arrow.conform` undoes them."""
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    return pa.binary() if pa.types.is_binary_view(kind) else kind

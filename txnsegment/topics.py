@@ -1,0 +1,123 @@
+"""The topics of a cluster, as a program sees them: `cluster.topics`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from ledgers.arrow import arrow_schema
+from metadata.client import Client
+from metadata.errors import OptionError
+from metadata.names import TopicName, topic_name
+from metadata.records import SegmentState
+from metadata.routing import check_key
+from metadata.topics import Topic
+from txnsegment.ddl import parse_schema
+from txnsegment.schemas import from_arrow
+
+
+@dataclass(frozen=True)
+class SegmentDescription:
+    """One segment of a topic: its full name, the range of the ring that it holds (both ends inclusive), `ACTIVE` or `SEALED`,
+    when it was made and sealed (ms since 1970; None: not sealed).
+    """
+
+    name: str
+    start: int
+    end: int
+    state: SegmentState
+    parents: tuple[int, ...]
+    children: tuple[int, ...]
+    created_ms: int
+    sealed_ms: int | None
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """A topic as it is now. `key`: the column that routes rows (None: none yet). `schema` None: nothing was written yet and no
+    schema given. `epoch` counts the changes of its layout.
+    """
+
+    name: str
+    key: str | None
+    schema: StructType | None
+    epoch: int
+    segments: tuple[SegmentDescription, ...]
+
+
+Schema: TypeAlias = "StructType | pa.Schema | str"
+"""Spark's, Arrow's, or Spark's DDL text, such as `id bigint, name string`."""
+
+
+class ClusterTopics:
+    """Create, list, describe and delete topics. A bare `name` means `topic://public/default/name`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def create(self, name: str, *, segments: int = 1, key: str | None = None, schema: Schema | None = None) -> TopicDescription:
+        """Make a topic with so many segments of even ranges. `key`: the column whose hash routes rows (string, binary, integer).
+
+        Raises TopicExists, OptionError (a name, number or key that cannot be), SchemaError (a type that a topic cannot keep).
+        """
+        parsed = _whole_topic(name)
+        struct = None if schema is None else _struct(schema)
+        if key is not None:
+            if not key.strip():
+                raise OptionError(
+                    "The key column's name is empty.", advice="Name a column, or leave it out for rows without a key."
+                )
+            if struct is not None:
+                check_key(key, arrow_schema(struct))
+        return self._described(self._client.topics.create(parsed, segments=segments, key=key, schema=struct))
+
+    def list(self, pattern: str | None = None) -> list[TopicDescription]:
+        """All topics whose full name matches the whole regular expression, in the order of their names. Raises OptionError."""
+        return [self._described(topic) for topic in self._client.topics.list(pattern)]
+
+    def describe(self, name: str) -> TopicDescription:
+        """Raises TopicNotFound."""
+        return self._described(self._client.topics.get(_whole_topic(name)))
+
+    def delete(self, name: str) -> None:
+        """Seal all segments of the topic; its rows are gone for every new read, its files after the orphan age. For ever: a topic
+        made again under the name has new segments. Raises TopicNotFound.
+        """
+        self._client.topics.delete(_whole_topic(name))
+
+    def _described(self, topic: Topic) -> TopicDescription:
+        infos = sorted(topic.layout.segments.values(), key=lambda i: i.segment_id)
+        return TopicDescription(
+            name=str(topic.name),
+            key=topic.layout.key,
+            schema=self._client.topics.schema(topic),
+            epoch=topic.layout.epoch,
+            segments=tuple(
+                SegmentDescription(
+                    name=topic.segment(info),
+                    start=info.hash_range.start,
+                    end=info.hash_range.end,
+                    state=info.state,
+                    parents=info.parent_ids,
+                    children=info.child_ids,
+                    created_ms=info.created_at_ms,
+                    sealed_ms=info.sealed_at_ms if info.state is SegmentState.SEALED else None,
+                )
+                for info in infos
+            ),
+        )
+
+
+def _whole_topic(name: str) -> TopicName:
+    if name.startswith("segment:"):
+        raise OptionError(f"{name} names a segment.", advice="Name the topic: topic://tenant/namespace/name.")
+    return topic_name(name)
+
+
+def _struct(schema: Schema) -> StructType:
+    if isinstance(schema, StructType):
+        return schema
+    return parse_schema(schema) if isinstance(schema, str) else from_arrow(schema)

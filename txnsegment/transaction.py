@@ -1,0 +1,272 @@
+"""One explicit transaction over any number of topics: `cluster.begin()` (protocol.md section 5)."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from ledgers.arrow import arrow_schema, conform
+from ledgers.model import Part
+from ledgers.parts import PartWriter
+from ledgers.schema import evolve
+from ledgers.storage import segment_folder
+from metadata.client import Client
+from metadata.coordinator import Committed, WriteSet
+from metadata.errors import OptionError, SchemaError, TxnConflict
+from metadata.names import TopicName, segment_name, topic_name
+from metadata.routing import ENTRY_BYTES, ENTRY_ROWS, Router, targets
+from metadata.transitions import Claim
+from txnsegment.schemas import from_arrow
+
+log = logging.getLogger("txnsegment.transaction")
+
+Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table]"
+UNASSIGNED = -1
+"""Schema id of a staged part until the commit knows it."""
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """What one append left: parts in the order of their segments, and the columns and types that they hold."""
+
+    topic: TopicName
+    types: StructType
+    parts: tuple[tuple[str, Part], ...]
+
+
+class Transaction:
+    """Rows for any number of topics that become visible together or not at all. Made by `cluster.begin()`; for one thread.
+
+        with cluster.begin() as txn:
+            txn.append("orders", batch)
+            txn.append("payments", table)
+            txn.commit()
+
+    Appending stages part files; nothing is registered and no timeout runs before `commit`. Leaving the block without a commit
+    forgets the transaction; its files are swept once they are older than the orphan age.
+    """
+
+    def __init__(self, client: Client, *, app: str | None, version: int | None, timeout_ms: int) -> None:
+        self._client = client
+        self._app, self._version, self._timeout_ms = app, version, timeout_ms
+        self._id = client.coordinator.ids.next()
+        self._attempt = client.cluster.unique()
+        self._staged: list[_Staged] = []
+        self._staged_ms: int | None = None
+        self._tried = False
+        self._committed: Committed | None = None
+        self._aborted = False
+
+    @property
+    def id(self) -> str:
+        """The transaction's id, `0_977`. A commit that had to open again (after a lost race) goes under another one: then this is
+        the one that committed, as in `Committed.txn_id`.
+        """
+        return self._id
+
+    def append(self, topic: str, batches: Batches) -> None:
+        """Stage rows for a topic, which must exist: a RecordBatch, a Table, or anything that yields them (read once, and never
+        held as a whole). One call leaves one part for each segment it touches, so few calls with much are better than many with
+        little. Order is kept within each segment, over all calls.
+
+        If it raises, nothing of this call counts, and the transaction can go on. Raises TopicNotFound, SchemaError (a type that
+        does not fit the topic), OptionError (the topic's key column is missing or no key), StorageError, TxnConflict (ended).
+        """
+        self._check_open("append to")
+        found = _batches(batches)
+        first = next(found, None)
+        name = topic_name(topic)
+        now = self._client.topics.get(name)
+        if first is None:
+            return
+        incoming = from_arrow(first.schema)
+        grown = evolve(self._schema_with_staged(name, self._client.topics.schema(now)), incoming)
+        types = StructType([grown[field.name] for field in incoming])
+        schema = arrow_schema(types)
+        start = int(self._id.partition("_")[2]) + len(self._staged)
+        router = Router(targets(now), now.layout.key, schema, start=start)
+        if self._staged_ms is None:
+            self._staged_ms = self._client.cluster.store.view().now_ms()
+        writers: dict[str, PartWriter] = {}
+        try:
+            for batch in _then(first, found):
+                for segment, rows in router.route(conform(batch, schema)):
+                    if segment not in writers:
+                        writers[segment] = self._writer(segment, schema)
+                    writers[segment].write(rows)
+            closed = [(segment, writer.close()) for segment, writer in sorted(writers.items())]
+        except BaseException:
+            for writer in writers.values():
+                writer.discard()
+            raise
+        self._staged.append(_Staged(name, types, tuple((s, part) for s, part in closed if part is not None)))
+
+    def _schema_with_staged(self, name: TopicName, known: StructType | None) -> StructType | None:
+        """The topic's schema as it will be after what this transaction has staged already, so that two appends that do not fit
+        each other are found at the second one and not at the commit."""
+        for staged in self._staged:
+            if staged.topic == name:
+                known = evolve(known, staged.types)
+        return known
+
+    def _writer(self, segment: str, schema: pa.Schema) -> PartWriter:
+        name = segment_name(segment)
+        topic = name.topic
+        return PartWriter(
+            self._client.cluster.storage,
+            segment_folder(topic.tenant, topic.namespace, topic.name, segment.rsplit("/", 1)[1]),
+            schema,
+            UNASSIGNED,
+            staging_id=self._attempt,
+            entry_bytes=ENTRY_BYTES,
+            entry_rows=ENTRY_ROWS,
+            name_source=self._client.cluster.unique,
+        )
+
+    def commit(self) -> Committed:
+        """Make everything that was appended visible, in all topics at once. Returns the number of its registration, rows, bytes;
+        `skipped` says that this version of the application had committed earlier (then nothing was written).
+
+        Committing again returns the same. After an error nothing counts, or (OutcomeUnknown) it is not known: calling `commit`
+        again is safe either way. Raises SchemaError, SegmentSealed, VersionConflict, Fenced, TxnConflict, OutcomeUnknown, and what
+        store and storage raise.
+        """
+        if self._committed is not None:
+            return self._committed
+        self._check_open("commit")
+        if self._app is None and not any(staged.parts for staged in self._staged):
+            self._committed = Committed(None, None, 0, 0)  # no rows, and no version to remember: nothing for anybody to see
+            return self._committed
+        parts = self._parts()
+        staged_ms = self._client.cluster.store.view().now_ms() if self._staged_ms is None else self._staged_ms
+        again, self._tried = self._tried, True
+        committed = self._client.coordinator.commit(
+            WriteSet(
+                app=self._application,
+                app_topic="",
+                claim=self._claim,
+                parts=parts,
+                staged_ms=staged_ms,
+                timeout_ms=self._timeout_ms,
+                random=self._app is None,
+                txn_id=None if again else self._id,
+            )
+        )
+        self._committed = committed
+        self._id = committed.txn_id or self._id
+        return committed
+
+    @property
+    def _application(self) -> str:
+        return self._app if self._app is not None else f"txn-{self._attempt}"
+
+    @property
+    def _claim(self) -> Claim:
+        return Claim(1 if self._version is None else self._version, None, self._attempt, replays=False)
+
+    def _parts(self) -> dict[str, list[Part]]:
+        """The parts by segment, in the order of the appends, each with the id of the schema that the topic has for it now."""
+        found: dict[str, list[Part]] = defaultdict(list)
+        for staged in self._staged:
+            if staged.parts:
+                _, schema_id = self._client.topics.evolve(staged.topic, staged.types)
+                for segment, part in staged.parts:
+                    found[segment].append(dataclasses.replace(part, schema=schema_id))
+        return dict(found)
+
+    def abort(self) -> None:
+        """Give the transaction up. Before a commit was tried nothing was opened, so it is only forgotten; after one that raised,
+        what that attempt left OPEN is ended (should it have committed unknown to us, it stays committed).
+
+        Idempotent. Raises TxnConflict after a commit that succeeded.
+        """
+        if self._committed is not None:
+            raise TxnConflict(f"Transaction {self._id} has committed.", advice="A commit is final; write what corrects it.")
+        if self._tried and not self._aborted:
+            self._client.coordinator.abort_attempt(self._application, "", self._claim)
+        self._aborted = True
+        self._staged.clear()
+
+    def _check_open(self, verb: str) -> None:
+        if self._committed is not None or self._aborted:
+            how = "committed" if self._committed is not None else "aborted"
+            raise TxnConflict(f"One cannot {verb} transaction {self._id}: it was {how}.", advice="Begin a new one.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._committed is None and not self._aborted:
+            if kind is None:
+                log.info("txn=%s left without a commit: %s appends forgotten", self._id, len(self._staged))
+            self.abort()
+
+
+def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -> int:
+    """A timeout in whole ms from a timedelta or a number of SECONDS. Raises OptionError that says the unit (A12)."""
+    if given is None:
+        return default_ms
+    if isinstance(given, bool) or not isinstance(given, timedelta | int | float):
+        raise OptionError(f"timeout={given!r} is not a duration.", advice="Give seconds as a number, or a timedelta.")
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if not 0.001 <= seconds <= most_ms / 1000:
+        raise OptionError(
+            f"timeout={given!r} is {seconds} seconds, which is not between 0.001 and this cluster's {most_ms / 1000}.",
+            advice="It is in seconds, and counts from opening to deciding: the default is enough for nearly everybody.",
+        )
+    return int(seconds * 1000)
+
+
+def identity(app: str | None, version: int | None) -> tuple[str | None, int | None]:
+    """`app` and `version` checked: both or neither. Raises OptionError."""
+    if version is not None and app is None:
+        raise OptionError("version is given without app: a version counts for one application.", advice="Give both, or neither.")
+    if app is None:
+        return None, None
+    if version is None:
+        raise OptionError(
+            "app is given without version: a second transaction would be taken for a repetition of the first.",
+            advice="Give both (the version must rise), or neither.",
+        )
+    if not isinstance(app, str) or not app.strip() or len(app) > 512 or not app.isprintable():
+        raise OptionError(f"app={app!r:.200} must be 1 to 512 printable characters.", advice="Give a name that stays the same.")
+    if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
+        raise OptionError(f"version={version!r} is not a whole number from 0.", advice="Count up from 0.")
+    return app, version
+
+
+def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
+    """Batches with rows, one by one."""
+    if isinstance(given, pa.RecordBatch):
+        if given.num_rows:
+            yield given
+    elif isinstance(given, pa.Table):
+        yield from (batch for batch in given.to_batches() if batch.num_rows)
+    elif isinstance(given, Iterable) and not isinstance(given, str | bytes | dict):
+        for one in given:
+            if not isinstance(one, pa.RecordBatch | pa.Table):
+                raise _no_batches(one)
+            yield from _batches(one)
+    else:
+        raise _no_batches(given)
+
+
+def _no_batches(given: object) -> SchemaError:
+    return SchemaError(
+        f"append() takes Arrow batches, not {type(given).__name__}.",
+        advice="Give a pyarrow RecordBatch, a Table, or an iterable of them (pyarrow.Table.from_pylist, Table.from_pandas).",
+    )
+
+
+def _then(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rest

@@ -1,0 +1,109 @@
+"""The transactions of a cluster, as their records say: `cluster.transactions`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from metadata import paths
+from metadata.client import Client
+from metadata.errors import OptionError, TransactionNotFound
+from metadata.options import one_of
+from metadata.records import Header, Op, State
+from metadata.store.contract import Record, View, decide
+
+_ID = re.compile(r"[0-9]{1,20}_[0-9]{1,20}")
+_LAST = "9" * 20
+
+
+@dataclass(frozen=True)
+class TransactionDescription:
+    """One transaction as its header says. Times are ms since 1970 by the store's clock; `deadline_ms` is when an OPEN one may be
+    aborted by anybody. `app` None: opened by another program without one; `topic` empty: over several topics. `commit`: the number
+    of the registration that it committed. `segments`: what its op records name (they go when it is settled).
+    """
+
+    id: str
+    state: State
+    app: str | None
+    topic: str | None
+    version: int | None
+    owner: str | None
+    created_ms: int
+    deadline_ms: int
+    finalized_ms: int | None
+    commit: int | None
+    segments: tuple[str, ...] = ()
+
+
+class ClusterTransactions:
+    """List, look up and abort transactions."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def list(self, state: State | str | None = None) -> list[TransactionDescription]:
+        """All that have a header (OPEN, or ended within the header retention), of one state or of all: OPEN ones by deadline, then
+        the ended ones by the time they ended. Raises OptionError for a state that does not exist.
+        """
+        wanted = list(State) if state is None else [_state(state)]
+
+        def body(view: View) -> list[Record]:
+            return [record for one in wanted for record in _of_state(view, one)]
+
+        return [_described(r) for r in decide(self._client.cluster.store, body)]
+
+    def get(self, txn_id: str) -> TransactionDescription:
+        """One transaction with the segments that its op records name. Raises TransactionNotFound."""
+        _check(txn_id)
+
+        def body(view: View) -> TransactionDescription:
+            record = view.get(paths.header(txn_id))
+            if record is None:
+                raise TransactionNotFound(
+                    f"There is no transaction {txn_id}.", advice="It never opened, or was forgotten after its retention."
+                )
+            return _described(record, tuple(Op.of(op).segment for op in view.scan(paths.ops(txn_id).range())))
+
+        return decide(self._client.cluster.store, body)
+
+    def abort(self, txn_id: str) -> None:
+        """End an OPEN transaction ABORTED, for ever; its owner's commit then fails. Idempotent.
+
+        Raises TxnConflict if it has committed, TransactionNotFound if there is none.
+        """
+        _check(txn_id)
+        self._client.coordinator.abort(txn_id)
+
+
+def _state(given: State | str) -> State:
+    return given if isinstance(given, State) else State(one_of(*(s.value for s in State))("state", given))
+
+
+def _of_state(view: View, state: State) -> list[Record]:
+    if state is State.OPEN:
+        return view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), _LAST)
+    return view.scan_index(paths.TXN_BY_FINAL_STATE, f"{state}:{paths.pad20(0)}", f"{state}:{_LAST}")
+
+
+def _check(txn_id: str) -> None:
+    if not _ID.fullmatch(txn_id):
+        raise OptionError(f"{txn_id!r} is not a transaction id.", advice="Write it as `txnsegment txns list` does, e.g. 0_977.")
+
+
+def _described(record: Record, segments: tuple[str, ...] = ()) -> TransactionDescription:
+    header = Header.of(record)
+    app, _, topic = (header.app or "").partition(":")
+    return TransactionDescription(
+        id=record.key.partition,
+        state=header.state,
+        app=None if header.app is None else paths.decode(app),
+        topic=None if header.app is None else paths.decode(topic),
+        version=header.version,
+        owner=header.owner,
+        created_ms=header.created_at // 1_000_000,
+        deadline_ms=header.deadline_ms,
+        finalized_ms=None if header.finalized_at is None else header.finalized_at // 1_000_000,
+        commit=header.commit,
+        segments=segments,
+    )
