@@ -1,0 +1,105 @@
+"""The wheel holds the program and nothing else, and Spark finds the format in it with no registration and no jar."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = {"txnsegment", "spark_txn_source", "spark_txn_sink", "metadata", "ledgers", "conformance"}
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy of what git knows or would add, so that a stale build/ here cannot slip into it."""
+    source = tmp_path_factory.mktemp("source")
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
+    for name in filter(None, os.fsdecode(listed).split("\0")):
+        here, there = ROOT / name, source / name
+        if here.is_file():
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.write_bytes(here.read_bytes())
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
+    built = subprocess.run(command, capture_output=True, text=True)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (found,) = out.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="session")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new environment with the wheel in it. Its dependencies are those of this one, by a path entry; this
+    folder itself is not on its path."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False)
+    site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site), str(wheel)]
+    subprocess.run(command, check=True)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin" / "python"
+
+
+def test_contents(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    tops = {name.split("/")[0] for name in names if not name.split("/")[0].endswith(".dist-info")}
+    assert tops == {*PACKAGES, "pyspark_txnsegment.py"}
+    here = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if "__pycache__" not in path.parts
+    }
+    assert here <= set(names), "a module is missing: has its folder an __init__.py?"
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_command_and_metadata(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        info = next(name.split("/")[0] for name in archive.namelist() if ".dist-info/" in name)
+        metadata = archive.read(f"{info}/METADATA").decode()
+        scripts = archive.read(f"{info}/entry_points.txt").decode()
+    assert "txnsegment = txnsegment.cli.main:main" in scripts
+    assert "License-Expression: Apache-2.0" in metadata
+    assert "Requires-Python: >=3.11" in metadata
+
+
+JOB = """
+import sys
+import pyspark_txnsegment
+from pyspark.sql import SparkSession
+assert sys.prefix in pyspark_txnsegment.__file__, pyspark_txnsegment.__file__
+spark = SparkSession.builder.getOrCreate()
+rows = spark.range(100).selectExpr("id", "cast(id % 7 as string) as name")
+rows.write.format("txnsegment").mode("append").option("segments", 4).option("keyColumn", "name").save("numbers")
+read = spark.read.format("txnsegment").load("numbers")
+print("counted", read.count(), read.selectExpr("sum(id)").first()[0])
+spark.stop()
+"""
+
+
+def test_spark_finds_the_format(python: Path, tmp_path: Path) -> None:
+    """No `register`, no jar, no PYSPARK_PYTHON: an activated environment is enough."""
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK_") and k != "PYTHONPATH"}
+    environment |= {
+        "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+        "TXNSEGMENT_SERVICE_URL": (tmp_path / "cluster").as_uri(),
+        "PYSPARK_SUBMIT_ARGS": "--master local[2] --conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell",
+    }
+    ran = subprocess.run(
+        [str(python), str(job)], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "counted 100 4950" in ran.stdout
