@@ -1,9 +1,9 @@
 """A TCP proxy that fails on command, between a real client and a real server: lost replies, cut connections, silence.
 
-    with TcpProxy("127.0.0.1", server.port) as proxy:
-        store = open_store(f"zk://{proxy.hosts}/test")
-        with proxy.drop_replies():      # what is sent now arrives; its answer is thrown away and the line is cut
-            ...
+with TcpProxy("127.0.0.1", server.port) as proxy:
+    store = open_store(f"zk://{proxy.hosts}/test")
+    with proxy.drop_replies():      # what is sent now arrives; its answer is thrown away and the line is cut
+        ...
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 from metadata.errors import SessionLost
 from metadata.paths import Key, KeyRange, Prefix, sequence_number
@@ -175,7 +175,7 @@ class MetadataStore(ABC):
     def close(self) -> None:
         """End the session (its ephemeral records go) and free everything."""
 
-    def __enter__(self) -> MetadataStore:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -111,7 +111,9 @@ class MemoryState:
             while write.prefix.key(number) in self._shard(write.prefix.key(number)):
                 number += 1
             self.numbers[write.prefix] = number
-            undo.append(lambda: self.numbers.__setitem__(write.prefix, before))
+            undo.append(
+                lambda: self.numbers.__setitem__(write.prefix, before) if before else self.numbers.__delitem__(write.prefix)
+            )
             return self._place(write.prefix.key(number), Stored(write.value, 0, tuple(write.indexes), 0), undo)
         old = self._shard(write.key).get(write.key)
         expected = expected_version(write.expect)

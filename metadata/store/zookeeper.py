@@ -1,6 +1,6 @@
 """The store on ZooKeeper 3.5 or newer, for many machines: `zk://host:port,host:port/chroot`.
 
-A view begins with a sync that is sent with its first reads, in one round trip, and ends with its session. A write group is one
+A view is made fresh in the same round trip as its first reads, and ends with its session. A write group is one
 multi. How keys and records lie in znodes: `zookeeper_paths`; what a failed multi means: `zookeeper_write`.
 
 One limit: a put that expects a Record keeps an ephemeral record ephemeral and a lasting one lasting.
@@ -20,6 +20,7 @@ from metadata.store.contract import IndexEntry, MetadataStore, Record, View, Wat
 from metadata.store.limits import check_writes
 from metadata.store.zookeeper_eras import ERA_FULL, Eras
 from metadata.store.zookeeper_paths import (
+    CLOCK,
     ERA_SIZE,
     RESERVED,
     era_folder,
@@ -90,6 +91,7 @@ class ZooKeeperStore(MetadataStore):
             )
         if found is None:
             self._session.make_root()
+            self._session.flight([self._session.create(root + CLOCK)])
 
     def view(self) -> View:
         return ZooKeeperView(self._session)
@@ -196,14 +198,14 @@ class ZooKeeperView(View):
                     level.append(path)
 
     def _fly(self, requests: Sequence[Request]) -> list[Outcome]:
-        """The view's first flight begins with its sync; if that is lost with the connection, the whole flight goes again."""
+        """The view's first flight is a fresh one; all later ones, on the same session, are not older."""
         outcomes: list[Outcome] = []
         for start in range(0, len(requests), FLIGHT):
             part = requests[start : start + FLIGHT]
             if self._synced:
                 outcomes += self._session.flight(part, self._id)
             else:
-                outcomes += self._session.flight([self._session.sync, *part], self._id)[1:]
+                outcomes += self._session.fresh(part, self._id)
                 self._synced = True
         return outcomes
 

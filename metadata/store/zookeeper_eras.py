@@ -73,7 +73,7 @@ class Eras:
     def _load(self, parent: str) -> _Open:
         path = self._session.root + era_record(parent)
         while True:
-            outcome = self._session.flight([self._session.sync, get(path)])[1]
+            (outcome,) = self._session.fresh([get(path)])
             if not isinstance(outcome, NoNodeError) and outcome[0]:
                 break
             self._begin(parent, None if isinstance(outcome, NoNodeError) else outcome[1].version)

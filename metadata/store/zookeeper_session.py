@@ -38,6 +38,7 @@ from metadata.store.zookeeper_paths import CLOCK, is_era
 log = logging.getLogger(__name__)
 
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
+QUORUM = "/zookeeper/config"
 Request = Callable[[KazooClient], Any]
 Outcome = Any
 """What a request gave: its result, or a NoNodeError, NodeExistsError or BadVersionError as a value."""
@@ -84,6 +85,7 @@ class Session:
         self._changed = threading.Condition()
         self._client: Any = None  # kazoo has no types
         self._auth_failed = False
+        self._alone = False
         self.id: int | None = None
         self._measured: tuple[int, int, float] | None = None
 
@@ -136,6 +138,8 @@ class Session:
         if state == KazooState.CONNECTED:
             # kazoo tells us before it sends anything in a new session: no answer of it can be taken for the old one's.
             self.id = client.client_id[0]
+            self._alone = False
+            client.get_async(QUORUM).rawlink(self._learn_quorum)
             if self._on_connect:
                 self._on_connect(client)
         elif state == KazooState.LOST:
@@ -143,6 +147,10 @@ class Session:
             self._auth_failed = client.client_state == KeeperState.AUTH_FAILED
         with self._changed:
             self._changed.notify_all()
+
+    def _learn_quorum(self, answer: Any) -> None:
+        """A server that is alone keeps no quorum configuration. Known anew with every connection; until then: not alone."""
+        self._alone = answer.exception is None and not answer.value[0]
 
     def _unreachable(self) -> StoreError:
         return Unavailable(
@@ -196,9 +204,21 @@ class Session:
         except KazooException as error:
             raise Unavailable(f"ZooKeeper at {self.hosts} refused to answer: {error!r}.") from error
 
-    def sync(self, client: KazooClient) -> Any:
-        """As a request: what follows in the flight sees everything that was acknowledged before."""
-        return client.sync_async(self.root or "/")
+    def fresh(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
+        """A flight that sees everything that was acknowledged, by any server to anyone, before it began.
+
+        In front goes a write of our own: what follows it on the connection is answered after it was applied here, and so after all
+        that is before it in the one order of writes. ZooKeeper's `sync` does not give that: on the leader it waits for nothing
+        (a commit that a follower has acknowledged may not be applied there yet), and a leader that was cut off from its quorum
+        answers it too (ZOOKEEPER-1675). Only a server that is alone needs no more than `sync`.
+        """
+        path = self.root + CLOCK
+        while True:
+            front: Request = (lambda client: client.sync_async(self.root or "/")) if self._alone else change(path, b"")
+            first, *outcomes = self.flight([front, *requests], session)
+            if not isinstance(first, NoNodeError):
+                return outcomes
+            self.flight([self.create(path)])
 
     # --- writing ---
 

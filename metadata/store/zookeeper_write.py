@@ -129,7 +129,7 @@ class Writer:
         if not missing:
             return
         requests = [get(self._session.root + znode(key.path)) for key in missing]
-        outcomes = self._session.flight([self._session.sync, *requests])[1:]
+        outcomes = self._session.fresh(requests)
         for key, outcome in zip(missing, outcomes, strict=True):
             if isinstance(outcome, NoNodeError):
                 found[key.path] = _Found(None, ABSENT)

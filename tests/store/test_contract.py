@@ -167,7 +167,21 @@ class TestIndexes:
 
 class TestRanges:
     def test_keys_are_exact_and_in_order(self, store: MetadataStore) -> None:
-        for path in ["/r/0_1", "/r/0_10", "/r/0_2", "/r/0", "/r", "/r/0_1/x", "/r0", "/r/é", "/r/~", "/r/.", "/r/..", "/r/!", "/q/0_1"]:
+        for path in [
+            "/r/0_1",
+            "/r/0_10",
+            "/r/0_2",
+            "/r/0",
+            "/r",
+            "/r/0_1/x",
+            "/r0",
+            "/r/é",
+            "/r/~",
+            "/r/.",
+            "/r/..",
+            "/r/!",
+            "/q/0_1",
+        ]:
             store.put(Key(path, ""), b"x")
         assert store.view().keys(KeyRange("/r/0_1", "/r/0_1", "")) == ["/r/0_1"]
         assert store.view().keys(KeyRange("/r/0_1", "/r/0_10", "")) == ["/r/0_1", "/r/0_1/x", "/r/0_10"]
@@ -177,7 +191,13 @@ class TestRanges:
         assert len(store.view().keys(EVERYTHING)) == 13
 
     def test_nested_folders(self, store: MetadataStore) -> None:
-        names = ["public/default/t", "public/default/t-00000000000000000007", "public/other/0123456789", "acme/x/%7E", "public/idx/idx"]
+        names = [
+            "public/default/t",
+            "public/default/t-00000000000000000007",
+            "public/other/0123456789",
+            "acme/x/%7E",
+            "public/idx/idx",
+        ]
         made = sorted((store.put(Key(f"/topics/{n}", ""), n.encode()) for n in names), key=lambda r: r.key.path)
         store.put(Key("/topicsx", ""), b"no")
         store.put(Key("/idx/a", ""), b"no")

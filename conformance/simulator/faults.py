@@ -1,0 +1,197 @@
+"""A metadata store whose every atomic step passes a gate: the gate says what becomes of it.
+
+Used with a gate that counts (crash exactly at the k-th step) and with the scheduler's (who goes next, and what befalls him).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+from metadata.clock import Clock
+from metadata.errors import SessionLost, Unavailable, UnknownOutcome
+from metadata.paths import Key, KeyRange, Prefix
+from metadata.store.contract import MetadataStore, Put, Record, View, Watch, Write
+from metadata.store.limits import check_writes
+from metadata.store.memory import MemoryState
+
+
+class Fate(Enum):
+    """What becomes of one step."""
+
+    GO = auto()
+    CRASH_BEFORE = auto()
+    """The caller dies; the step never happens."""
+    CRASH_AFTER = auto()
+    """The step happens; the caller dies before it hears of it."""
+    LOSE_REPLY = auto()
+    """UnknownOutcome, and it happened."""
+    LOSE_REQUEST = auto()
+    """UnknownOutcome, and it did not happen."""
+    LATE = auto()
+    """UnknownOutcome, and it happens some steps later."""
+    SPLIT = auto()
+    """UnknownOutcome, and only the first writes of the group happened (a backend without groups stopped between two)."""
+    SPLIT_CRASH = auto()
+    """Only the first writes of the group happen; the caller dies."""
+    UNAVAILABLE = auto()
+    """Unavailable: known to be not done."""
+    SESSION_LOST = auto()
+    """The session ends; views of it raise SessionLost, a write of it is Unavailable."""
+
+
+READ_FATES = (Fate.GO, Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
+
+
+class Crashed(BaseException):
+    """The process is dead: nothing of it runs on, whatever it catches."""
+
+
+Gate = Callable[[str, str], Fate]
+"""Called before a step with its kind (`get`, `keys`, `index`, `write`, `publish`, ...) and what it touches."""
+
+
+def always(kind: str, what: str) -> Fate:
+    return Fate.GO
+
+
+class Observer:
+    """Sees each write that happens, with what was there before. The default sees nothing."""
+
+    def wrote(self, key: Key, before: bytes | None, after: bytes | None) -> None:
+        """`after` None: deleted."""
+
+
+class GatedStore(MetadataStore):
+    """A session on a `MemoryState`. `torn`: whether lists of several records are read record by record (each its own step), as
+    the contract allows.
+    """
+
+    def __init__(
+        self,
+        state: MemoryState,
+        clock: Clock,
+        gate: Gate = always,
+        *,
+        observer: Observer | None = None,
+        torn: Callable[[], bool] = lambda: False,
+        late: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self.state, self.clock, self.gate, self.torn = state, clock, gate, torn
+        self.observer = observer or Observer()
+        self.session = state.begin_session()
+        self._late = late
+
+    def view(self) -> View:
+        return GatedView(self)
+
+    def write(self, *writes: Write) -> list[Record | None]:
+        check_writes(writes)
+        fate = self.gate("write", _what(writes[0]))
+        if fate is Fate.CRASH_BEFORE:
+            raise Crashed
+        if fate is Fate.UNAVAILABLE:
+            raise Unavailable("The simulated store refused.")
+        if fate is Fate.SESSION_LOST:
+            self.lose_session()
+            raise Unavailable("The simulated session was lost before the write was sent.")
+        if fate is Fate.LOSE_REQUEST:
+            raise UnknownOutcome("The simulated reply was lost.")
+        if fate in (Fate.SPLIT, Fate.SPLIT_CRASH) and len(writes) > 1:
+            self._apply(writes[: len(writes) // 2])
+            if fate is Fate.SPLIT_CRASH:
+                raise Crashed
+            raise UnknownOutcome("The simulated reply was lost within a group.")
+        if fate is Fate.LATE and self._late is not None:
+            self._late(lambda: self._attempt(writes))
+            raise UnknownOutcome("The simulated reply was lost.")
+        records = self._apply(writes)
+        if fate in (Fate.CRASH_AFTER, Fate.SPLIT_CRASH):
+            raise Crashed
+        if fate in (Fate.LOSE_REPLY, Fate.SPLIT, Fate.LATE):
+            raise UnknownOutcome("The simulated reply was lost.")
+        return records
+
+    def _attempt(self, writes: Sequence[Write]) -> None:
+        """A request that arrives late: nobody hears its answer."""
+        from metadata.errors import BadVersion
+
+        try:
+            self._apply(writes)
+        except BadVersion:
+            return
+
+    def _apply(self, writes: Sequence[Write]) -> list[Record | None]:
+        keys = [getattr(write, "key", None) for write in writes]
+        before = [None if key is None else self.state.get(key) for key in keys]
+        records = self.state.apply(writes, self.session)
+        for key, old, record in zip(keys, before, records, strict=True):
+            place = record.key if record is not None else key
+            self.observer.wrote(place, None if old is None else old.value, None if record is None else record.value)
+        return records
+
+    def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
+        return _Silent()
+
+    def lose_session(self) -> None:
+        self.state.end_session(self.session)
+        self.session = self.state.begin_session()
+
+    def close(self) -> None:
+        self.lose_session()
+
+
+class _Silent(Watch):
+    """Watches may be lost: these always are."""
+
+    def close(self) -> None:
+        return
+
+
+class GatedView(View):
+    def __init__(self, store: GatedStore) -> None:
+        self._store = store
+        self._session = store.session
+
+    def _pass(self, kind: str, what: str) -> MemoryState:
+        store = self._store
+        fate = store.gate(kind, what)
+        if fate is not Fate.GO:
+            if fate is Fate.UNAVAILABLE:
+                raise Unavailable("The simulated store refused to answer.")
+            if fate is Fate.SESSION_LOST:
+                store.lose_session()
+            elif fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH):
+                raise Crashed
+        if store.session != self._session:
+            raise SessionLost("The simulated session has ended.")
+        return store.state
+
+    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
+        found: list[Record | None] = []
+        state = self._pass("get", keys[0].path if keys else "")
+        for i, key in enumerate(keys):
+            if i and self._store.torn():
+                state = self._pass("get", key.path)
+            found.append(state.get(key))
+        return found
+
+    def keys(self, within: KeyRange) -> list[str]:
+        return [record.key.path for record in self._pass("keys", within.first).scan(within)]
+
+    def scan_index(self, index: str, first: str, last: str) -> list[Record]:
+        found = self._pass("index", index).scan_index(index, first, last)
+        if not found or not self._store.torn():
+            return found
+        again = self.get_many([record.key for record in found])  # one replaced meanwhile may have lost the entry
+        return [
+            now for now in again if now is not None and any(e.name == index and first <= e.key <= last for e in now.indexes)
+        ]
+
+    def now_ms(self) -> int:
+        return self._store.clock.now_ms()
+
+
+def _what(write: Write) -> str:
+    path = write.key.path if isinstance(write, Put) or hasattr(write, "key") else write.prefix.path
+    return f"{type(write).__name__} {path}"

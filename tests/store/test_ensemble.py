@@ -1,0 +1,67 @@
+"""Three real ZooKeeper servers: a view is never older than its beginning, on whichever server; one server may die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.servers import ZooKeeperEnsemble, ZooKeeperServer
+from metadata.errors import Unavailable, UnknownOutcome
+from metadata.paths import LOG, Key
+from metadata.store.contract import ABSENT
+from metadata.store.zookeeper import ZooKeeperStore
+
+A = Key("/a", "")
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as running:
+        yield running
+
+
+def test_a_view_on_any_server_sees_what_was_acknowledged_before(ensemble: ZooKeeperEnsemble) -> None:
+    """With ZooKeeper's own `sync` in place of the write that makes a view fresh, readers on the leader fail this now and then."""
+    stores = [ZooKeeperStore(server.hosts, "/fresh") for server in ensemble.servers]
+    record = stores[0].put(A, b"0")
+    for n in range(1, 600):
+        record = stores[n % 3].put(A, b"%d" % n, expect=record)
+        assert stores[(n + 1 + n // 3 % 2) % 3].view().get(A) == record
+    for n in range(100):
+        appended = stores[n % 3].append(LOG, b"x")
+        assert stores[(n + 1 + n // 3 % 2) % 3].view().keys(LOG.range())[-1] == appended.key.path
+    for store in stores:
+        store.close()
+
+
+def test_a_server_dies_and_the_session_goes_on_elsewhere(ensemble: ZooKeeperEnsemble) -> None:
+    with ZooKeeperStore(ensemble.hosts, "/dies", session_seconds=10) as store:
+        mine = store.put(Key("/leader", ""), b"me", expect=ABSENT, ephemeral=True)
+        record = store.put(A, b"1")
+        view = store.view()
+        server = connected_to(ensemble, store)
+        server.kill()
+        assert view.get_many([A, mine.key]) == [record, mine]
+        changed = put_until_known(store, record)
+        server.start()
+        assert view.get_many([A, mine.key]) == [changed, mine]
+
+
+def connected_to(ensemble: ZooKeeperEnsemble, store: ZooKeeperStore) -> ZooKeeperServer:
+    port = store._session.client()._connection._socket.getpeername()[1]
+    (server,) = [server for server in ensemble.servers if server.port == port]
+    return server
+
+
+def put_until_known(store: ZooKeeperStore, record: object) -> object:
+    """As callers must: after a lost reply look first, then act on what is there."""
+    while True:
+        try:
+            return store.put(A, b"2", expect=record)  # type: ignore[arg-type]
+        except UnknownOutcome:
+            found = store.view().get(A)
+            if found != record:
+                return found
+        except Unavailable:
+            continue

@@ -1,0 +1,316 @@
+"""What only SQLite can get wrong: processes, crashes, files that are not ours, leases."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from metadata.errors import BadVersion, ClusterFormatError, ConfigurationError, SessionLost, Unavailable, UnknownOutcome
+from metadata.paths import LOG, Key, KeyRange
+from metadata.store import open_store, sqlite_database
+from metadata.store.contract import ABSENT, Append, IndexEntry, Put, decide
+from metadata.store.sqlite import SqliteStore
+
+A = Key("/a", "p")
+
+
+class HandClock:
+    """Stands still until it is moved; waiting is real."""
+
+    def __init__(self) -> None:
+        self.ms = 1_800_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        threading.Event().wait(seconds)
+
+
+def python(code: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+
+
+APPENDER = """
+import sys
+from metadata.paths import LOG
+from metadata.store import open_store
+store = open_store(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for n in range(50):
+    print(store.append(LOG, b"x").number)
+"""
+
+
+def test_processes_share_a_sequence(tmp_path: Path) -> None:
+    processes = [python(APPENDER, f"file://{tmp_path}/new") for _ in range(3)]  # all make the database at once
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    answers = []
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        out, _ = process.communicate(timeout=30)
+        assert process.returncode == 0
+        answers.append([int(line) for line in out.split()])
+    assert all(numbers == sorted(numbers) for numbers in answers)
+    assert sorted(n for numbers in answers for n in numbers) == list(range(1, 151))
+
+
+KILLED = """
+import os, signal, sys
+from metadata.paths import LOG, Key
+from metadata.store import sqlite
+from metadata.store.contract import Append, Put
+store = sqlite.SqliteStore(sys.argv[1])
+apply = sqlite._apply
+def apply_and_die(connection, write, session):
+    record = apply(connection, write, session)
+    if isinstance(write, Put):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return record
+sqlite._apply = apply_and_die
+store.write(Append(LOG, b"x"), Put(Key("/a", "p"), b"2"))
+"""
+
+
+def test_a_process_that_is_killed_in_a_transaction_leaves_nothing(tmp_path: Path) -> None:
+    with SqliteStore(str(tmp_path)) as store:
+        before = store.put(A, b"1")
+        process = python(KILLED, tmp_path)
+        process.communicate(timeout=30)
+        assert process.returncode == -9
+        assert store.view().get(A) == before
+        assert store.view().keys(LOG.range()) == []
+        assert store.append(LOG, b"y").number == 1
+
+
+def test_a_busy_database_means_not_done(tmp_path: Path) -> None:
+    with SqliteStore(str(tmp_path), busy_seconds=0.1) as store:
+        other = sqlite3.connect(tmp_path / "metadata.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="busy"):
+            store.put(A, b"1")
+        assert store.view().get(A) is None
+        other.execute("ROLLBACK")
+        store.put(A, b"1", expect=ABSENT)
+        other.close()
+
+
+def test_a_fork_gets_connections_of_its_own(tmp_path: Path) -> None:
+    with SqliteStore(str(tmp_path)) as store:
+        store.put(A, b"parent", expect=ABSENT)
+        store.put(Key("/mine", ""), b"m", ephemeral=True)
+        child = os.fork()
+        if child == 0:
+            try:
+                store.put(A, b"child", expect=0)
+                store.put(Key("/yours", ""), b"c", ephemeral=True)
+                store.close()
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert store.put(A, b"parent", expect=1).version == 2
+        assert store.view().get(Key("/mine", "")) is not None
+        assert store.view().get(Key("/yours", "")) is None
+
+
+class TestCommitErrors:
+    """What is known when COMMIT itself fails."""
+
+    def commit(self, monkeypatch: pytest.MonkeyPatch, store: SqliteStore, code: int, *, after: bool) -> None:
+        """Make the next COMMIT of a write fail with this code, before or after it was carried out."""
+
+        class Failing(sqlite_database._Connection):
+            armed = True
+
+            def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+                if sql == "COMMIT" and self.armed and self.total_changes:
+                    self.armed = False
+                    if after:
+                        super().execute("COMMIT")
+                    error = sqlite3.OperationalError("planted")
+                    error.sqlite_errorcode = code
+                    raise error
+                return super().execute(sql, *parameters)  # type: ignore[arg-type]
+
+        store.database.close()
+        monkeypatch.setattr(sqlite_database, "_Connection", Failing)
+
+    def test_busy_leaves_it_open_and_so_undone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with SqliteStore(str(tmp_path)) as store:
+            self.commit(monkeypatch, store, sqlite3.SQLITE_BUSY, after=False)
+            with pytest.raises(Unavailable):
+                store.put(A, b"1")
+            assert store.view().get(A) is None
+            store.put(A, b"1", expect=ABSENT)
+
+    def test_a_full_disk_is_undone(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        with SqliteStore(str(tmp_path)) as store:
+            self.commit(monkeypatch, store, sqlite3.SQLITE_FULL, after=False)
+            with pytest.raises(Unavailable, match="disk is full"):
+                store.put(A, b"1")
+            assert store.view().get(A) is None
+
+    @pytest.mark.parametrize("after", [True, False])
+    def test_an_io_error_is_unknown(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+        with SqliteStore(str(tmp_path)) as store:
+            self.commit(monkeypatch, store, sqlite3.SQLITE_IOERR | 4 << 8, after=after)
+            with pytest.raises(UnknownOutcome, match=r"metadata\.db"):
+                store.put(A, b"1")
+            assert (store.view().get(A) is not None) == after
+
+
+def test_a_really_full_disk(tmp_path: Path) -> None:
+    """The file may not grow beyond the pages that it has: as SQLite sees it, the disk is full."""
+    with SqliteStore(str(tmp_path)) as store:
+        store.database.connection().execute("PRAGMA max_page_count=1")
+        with pytest.raises(Unavailable, match="full"):
+            store.write(Append(LOG, b"x"), Put(A, b"x" * 700_000))
+        assert store.view().keys(LOG.range()) == []
+        store.database.connection().execute("PRAGMA max_page_count=100000")
+        assert store.append(LOG, b"x").number == 1
+
+
+class TestLeases:
+    def test_records_of_a_lapsed_session_vanish_and_are_purged(self, tmp_path: Path) -> None:
+        clock = HandClock()
+        dead = SqliteStore(str(tmp_path), clock=clock, lease_ms=10_000)
+        dead._ended.set()  # its renewing thread ends at once, as in a process that was killed
+        view = dead.view()
+        dead.put(A, b"me", ephemeral=True, indexes=(IndexEntry("i", "k"),))
+        store = SqliteStore(str(tmp_path), clock=clock)
+        clock.ms += 9_999
+        assert store.view().get(A) is not None
+        clock.ms += 1
+        assert store.view().get(A) is None
+        assert store.view().scan_index("i", "", "z") == []
+        assert store.view().keys(KeyRange("/", "/~", "")) == []
+        assert store.put(A, b"you", expect=ABSENT, ephemeral=True).version == 0
+        with pytest.raises(Unavailable, match="lapsed"):
+            dead.put(Key("/b", ""), b"x", ephemeral=True)
+        with pytest.raises(SessionLost):
+            view.get(A)
+        assert decide(dead, lambda v: v.get(A)) is not None
+        dead.close()
+        store.close()
+
+    def test_a_living_session_is_renewed(self, tmp_path: Path) -> None:
+        with SqliteStore(str(tmp_path), lease_ms=60) as leader, SqliteStore(str(tmp_path)) as store:
+            leader.put(A, b"me", ephemeral=True)
+            (first,) = store.database.connection().execute("SELECT expires_ms FROM sessions").fetchone()
+            renewed = threading.Event()
+            look(lambda: store.database.connection().execute("SELECT expires_ms FROM sessions").fetchone()[0] > first, renewed)
+            assert store.view().get(A) is not None
+
+
+def look(until: Callable[[], bool], patience: threading.Event) -> None:
+    """Poll a condition that another thread brings about; ten seconds at most."""
+    for _ in range(1000):
+        if until():
+            return
+        patience.wait(0.01)
+    raise AssertionError("it never came true")
+
+
+class TestPlaces:
+    def test_a_missing_store_is_not_made_unless_asked(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigurationError, match="txnsegment init"):
+            open_store(f"file://{tmp_path}/none", create=False)
+        assert not (tmp_path / "none").exists()
+
+    def test_a_file_in_place_of_the_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "f").write_text("x")
+        with pytest.raises(ConfigurationError, match="cannot be made"):
+            open_store(f"file://{tmp_path}/f")
+
+    def test_a_file_that_is_no_database(self, tmp_path: Path) -> None:
+        (tmp_path / "metadata.db").write_bytes(b"not a database, but long enough to look at" * 100)
+        with pytest.raises(ClusterFormatError, match="not a SQLite database"):
+            open_store(f"file://{tmp_path}")
+
+    def test_a_database_of_another_program(self, tmp_path: Path) -> None:
+        other = sqlite3.connect(tmp_path / "metadata.db")
+        other.execute("CREATE TABLE t (x)")
+        other.commit()
+        other.close()
+        before = (tmp_path / "metadata.db").read_bytes()
+        with pytest.raises(ClusterFormatError, match="another program"):
+            open_store(f"file://{tmp_path}")
+        assert (tmp_path / "metadata.db").read_bytes() == before
+
+    def test_a_newer_format(self, tmp_path: Path) -> None:
+        open_store(f"file://{tmp_path}").close()
+        other = sqlite3.connect(tmp_path / "metadata.db")
+        other.execute("PRAGMA user_version=99")
+        other.close()
+        with pytest.raises(ClusterFormatError, match="format 99"):
+            open_store(f"file://{tmp_path}")
+
+    def test_a_network_file_system(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sqlite_database, "file_system", lambda path: "nfs4")
+        with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\)"):
+            open_store(f"file://{tmp_path}")
+
+    def test_which_mount_holds_a_path(self) -> None:
+        text = (
+            "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
+            "30 22 0:30 / /mnt/share rw - nfs4 host:/x rw\n"
+            "31 22 0:31 / /mnt/with\\040space rw - fuse.sshfs host: rw\n"
+        )
+        kind = sqlite_database.file_system_in
+        assert kind(text, "/mnt/share/a") == "nfs4"
+        assert kind(text, "/mnt/shared") == "ext4"
+        assert kind(text, "/mnt/with space") == "fuse.sshfs"
+
+    def test_a_folder_that_cannot_be_written(self) -> None:
+        """As another user, since root may write anywhere."""
+        with tempfile.TemporaryDirectory() as folder:
+            open_store(f"file://{folder}").close()
+            (Path(folder) / "metadata.db").chmod(0o444)
+            Path(folder).chmod(0o555)
+            child = os.fork()
+            if child == 0:
+                if os.getuid() == 0:
+                    os.setuid(65534)
+                try:
+                    open_store(f"file://{folder}")
+                except ConfigurationError as error:
+                    os._exit(0 if "cannot be written" in str(error) else 2)
+                os._exit(1)
+            assert os.waitpid(child, 0)[1] == 0
+            Path(folder).chmod(0o755)
+
+    def test_a_store_that_is_closed_in_another_thread(self, tmp_path: Path) -> None:
+        store = SqliteStore(str(tmp_path))
+        thread = threading.Thread(target=store.put, args=(A, b"x"))
+        thread.start()
+        thread.join()
+        store.close()
+        assert not list(tmp_path.glob("*-wal"))  # the last connection has put all into the file
+
+    def test_a_lost_race_says_what_it_found(self, tmp_path: Path) -> None:
+        with SqliteStore(str(tmp_path)) as store, pytest.raises(BadVersion, match="/a should have version 3 but does not exist"):
+            store.put(A, b"x", expect=3)

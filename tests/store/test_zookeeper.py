@@ -1,0 +1,374 @@
+"""What only ZooKeeper can get wrong: sessions, lost connections and replies, eras, access control, bytes of znodes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from conformance.proxy import TcpProxy
+from conformance.servers import LOCAL, ZooKeeperServer, free_ports
+from metadata import paths
+from metadata.errors import BadVersion, ConfigurationError, SessionLost, Unavailable, UnknownOutcome, ValueTooLarge
+from metadata.paths import LOG, Key
+from metadata.store import open_store
+from metadata.store.contract import ABSENT, Append, IndexEntry, Put, Record, View, decide
+from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
+from metadata.store.zookeeper_paths import ERA_SIZE
+
+A = Key("/a", "")
+
+
+@pytest.fixture
+def root(zk_url: str) -> str:
+    return hosts_and_root(zk_url)[1]
+
+
+@pytest.fixture
+def store(zookeeper: ZooKeeperServer, root: str) -> Iterator[ZooKeeperStore]:
+    with ZooKeeperStore(zookeeper.hosts, root) as opened:
+        yield opened
+
+
+@pytest.fixture
+def proxy(zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
+    with TcpProxy(LOCAL, zookeeper.port) as opened:
+        yield opened
+
+
+@pytest.fixture
+def far(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> Iterator[ZooKeeperStore]:
+    """A session through the proxy, on the same records as `store`."""
+    with ZooKeeperStore(proxy.hosts, root, connect_seconds=3, session_seconds=6) as opened:
+        yield opened
+
+
+@contextmanager
+def raw(hosts: str) -> Iterator[KazooClient]:
+    client = KazooClient(hosts)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def expire(store: ZooKeeperStore) -> None:
+    """End its session on the server: another connection takes the session over and closes it."""
+    thief = KazooClient(store._session.hosts, client_id=store._session.client().client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+class TestSessions:
+    def test_a_view_dies_with_its_session(self, store: ZooKeeperStore) -> None:
+        made = store.put(A, b"x")
+        store.put(Key("/e", ""), b"x", ephemeral=True)
+        view = store.view()
+        assert view.get(A) == made
+        expire(store)
+        for read in (
+            lambda: view.get(A),
+            lambda: view.keys(LOG.range()),
+            lambda: view.keys(paths.TOPICS),
+            lambda: view.scan_index("i", "", "z"),
+            view.now_ms,
+        ):
+            with pytest.raises(SessionLost):
+                read()
+        assert store.view().get(A) == made
+        assert store.view().get(Key("/e", "")) is None
+
+    def test_decide_starts_over(self, store: ZooKeeperStore) -> None:
+        store.put(A, b"x")
+        views: list[View] = []
+
+        def body(view: View) -> bytes:
+            views.append(view)
+            first = view.get(A)
+            if len(views) < 3:
+                expire(store)
+            second = view.get(A)
+            assert first is not None
+            assert second is not None
+            return first.value + second.value
+
+        assert decide(store, body) == b"xx"
+        assert len(views) == 3
+
+    def test_decide_gives_up(self, store: ZooKeeperStore) -> None:
+        def body(view: View) -> None:
+            expire(store)
+            view.get(A)
+
+        with pytest.raises(SessionLost):
+            decide(store, body, attempts=2)
+
+    def test_a_lost_connection_is_not_a_lost_session(self, far: ZooKeeperStore, proxy: TcpProxy) -> None:
+        made = far.put(A, b"x")
+        view = far.view()
+        assert view.get(A) == made
+        proxy.cut()
+        assert view.get(A) == made
+        proxy.cut()
+        assert view.keys(LOG.range()) == []
+        assert far.view()._id == view._id  # type: ignore[attr-defined]
+
+    def test_the_clock_is_the_servers_and_measured_once_a_session(self, store: ZooKeeperStore) -> None:
+        first = store.view().now_ms()
+        assert abs(first - time.time() * 1000) < 5000
+        with raw(store._session.hosts) as client:
+            path = store._session.root + "/clock"
+            version = client.exists(path).version
+            assert store.view().now_ms() >= first
+            assert client.exists(path).version == version
+            expire(store)
+            decide(store, lambda view: view.now_ms())
+            assert client.exists(path).version == version + 1
+
+    def test_a_fork_gets_a_session_of_its_own(self, store: ZooKeeperStore) -> None:
+        store.put(A, b"parent", expect=ABSENT)
+        mine = store.view()
+        child = os.fork()
+        if child == 0:
+            try:
+                store.put(A, b"child", expect=0)
+                code = 0 if store.view().get(A).value == b"child" else 2  # type: ignore[union-attr]
+                store.close()
+                os._exit(code)
+            except BaseException:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        found = mine.get(A)
+        assert found is not None
+        assert found.value == b"child"
+
+
+class TestLostReplies:
+    def test_a_put(self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore) -> None:
+        old = far.put(A, b"1")
+        with proxy.drop_replies(), pytest.raises(UnknownOutcome):
+            far.put(A, b"2", expect=old)
+        found = store.view().get(A)
+        assert found is not None
+        assert (found.value, found.version) == (b"2", 1)
+        with pytest.raises(BadVersion):
+            far.put(A, b"2", expect=old)
+
+    def test_an_append_happens_once(self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore) -> None:
+        far.append(LOG, b"1")
+        with proxy.drop_replies(), pytest.raises(UnknownOutcome):
+            far.append(LOG, b"2")
+        assert [r.value for r in store.view().scan(LOG.range())] == [b"1", b"2"]
+        assert [r.value for r in far.view().scan(LOG.range())] == [b"1", b"2"]
+
+    def test_a_server_that_stays_away_is_unavailable_and_nothing_is_done(
+        self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore
+    ) -> None:
+        with proxy.refuse():
+            with pytest.raises(Unavailable, match=proxy.hosts):
+                far.view().get(A)
+            with pytest.raises(Unavailable, match="nothing was done"):
+                far.put(A, b"x")
+        assert store.view().get(A) is None
+        assert decide(far, lambda view: view.get(A)) is None
+        far.put(A, b"x", expect=ABSENT)
+
+    def test_a_server_that_is_away_at_the_start(self) -> None:
+        (port,) = free_ports(1)
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match=f"{LOCAL}:{port}.*servers run") as caught:
+            ZooKeeperStore(f"{LOCAL}:{port}", "/x", connect_seconds=0.5)
+        assert time.monotonic() - began < 5
+        assert "0.5 s" in str(caught.value)
+
+
+class TestEras:
+    def test_the_next_era_opens_when_one_is_full(self, zookeeper: ZooKeeperServer, root: str) -> None:
+        with ZooKeeperStore(zookeeper.hosts, root, era_full=5) as one, ZooKeeperStore(zookeeper.hosts, root, era_full=5) as other:
+            made = [(one if n % 3 else other).append(LOG, b"%d" % n) for n in range(30)]
+            numbers = [record.number for record in made]
+            assert numbers == sorted(set(numbers))
+            assert numbers[-1] // ERA_SIZE >= 5
+            assert all(number % ERA_SIZE <= 6 for number in numbers)
+            assert one.view().scan(LOG.range()) == made
+            assert other.view().scan(LOG.range(numbers[7], numbers[20])) == made[7:21]
+            assert one.view().keys(LOG.range(numbers[29])) == [made[29].key.path]
+            assert one.view().keys(LOG.range(0, numbers[0])) == [made[0].key.path]
+
+    def test_nobody_who_paused_appends_below_a_newer_era(
+        self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore
+    ) -> None:
+        store.append(LOG, b"it knows era 0 now")
+        with ZooKeeperStore(zookeeper.hosts, root, era_full=2) as other:
+            numbers = [other.append(LOG, b"x").number for _ in range(6)]
+        assert store.append(LOG, b"late").number > numbers[-1]
+
+    def test_a_new_process_knows_how_full_an_era_is(self, zookeeper: ZooKeeperServer, root: str) -> None:
+        for _ in range(7):
+            with ZooKeeperStore(zookeeper.hosts, root, era_full=3) as store:
+                number = store.append(LOG, b"x").number
+                store.delete(LOG.key(number))
+        assert number // ERA_SIZE == 3
+
+    def test_sequences_under_one_folder_share_its_eras(self, zookeeper: ZooKeeperServer, root: str) -> None:
+        with ZooKeeperStore(zookeeper.hosts, root, era_full=4) as store:
+            made: dict[str, list[Record]] = {"s1": [], "s10": []}
+            for n in range(12):
+                name = "s10" if n % 2 else "s1"
+                made[name].append(store.append(paths.Prefix(f"/ev/{name}", name), b"%d" % n))
+            for name, records in made.items():
+                assert store.view().scan(paths.Prefix(f"/ev/{name}", name).range()) == records
+
+
+class TestZnodes:
+    def test_the_bytes_of_a_record(self, store: ZooKeeperStore) -> None:
+        store.put(paths.CLUSTER, b'{"format":1}')
+        store.put(paths.header("0_1"), b'{"state":"OPEN"}', indexes=(IndexEntry(paths.TXN_BY_DEADLINE, "5"),))
+        store.append(LOG, b"r")
+        root = store._session.root
+        with raw(store._session.hosts) as client:
+            assert client.get(f"{root}/cluster")[0] == b'{"format":1}'
+            data = client.get(f"{root}/txn/id/0_1")[0]
+            assert data == b'{"state":"OPEN"}\n#{"i":[["idx:txn-by-deadline","5"]],"p":"0_1"}'
+            assert client.get(f"{root}/txn/id")[0] == b""
+            assert client.get_children(f"{root}/idx/!idx%3Atxn-by-deadline") == ["5,%2Ftxn%2Fid%2F0_1"]
+            assert client.get_children(f"{root}/log/0000000000") == ["log-0000000001"]
+
+    def test_a_write_that_names_what_it_expects_is_one_multi(self, store: ZooKeeperStore) -> None:
+        def writes() -> None:
+            made, _ = store.write(Put(A, b"1", ABSENT, (IndexEntry("i", "1"),)), Append(LOG, b"x"))
+            assert made is not None
+            store.write(Put(A, b"2", made, (IndexEntry("i", "2"),)), Append(LOG, b"y"))
+
+        writes()  # makes the folders
+        store.delete(A)
+        assert requests(store, writes) == 2
+
+    def test_a_view_is_made_fresh_in_the_flight_of_its_first_read(self, store: ZooKeeperStore) -> None:
+        store.append(LOG, b"x")
+        view = store.view()
+        assert requests(store, lambda: view.get_many([A, LOG.key(1)])) == 3
+        assert requests(store, lambda: view.get_many([A, LOG.key(1)])) == 2
+        assert requests(store, lambda: view.keys(LOG.range())) == 2
+
+    def test_a_group_that_is_too_big(self, store: ZooKeeperStore) -> None:
+        store.put(A, b"1")
+        with pytest.raises(ValueTooLarge, match="2 writes"):
+            store.write(Put(A, b"x" * 600_000, 0), Put(Key("/b", ""), b"x" * 600_000, ABSENT))
+        assert store.put(A, b"2", expect=0).version == 1
+
+    def test_a_long_list_in_several_flights(self, store: ZooKeeperStore) -> None:
+        keys = [Key(f"/many/{n:05d}", "") for n in range(4500)]
+        for start in range(0, len(keys), 500):
+            store.write(*[Put(key, b"v", ABSENT) for key in keys[start : start + 500]])
+        assert [r.key for r in store.view().scan(paths.KeyRange("/many/", "/many/~", ""))] == keys
+
+    def test_a_missing_chroot_is_not_made_unless_asked(self, zk_url: str) -> None:
+        with pytest.raises(ConfigurationError, match="txnsegment init"):
+            open_store(zk_url, create=False)
+        open_store(zk_url).close()
+        open_store(zk_url, create=False).close()
+
+
+def requests(store: ZooKeeperStore, act: Callable[[], object]) -> int:
+    """How many requests it sends: the client numbers them."""
+    connection = store._session.client()._connection
+    before = connection._xid
+    act()
+    return int(connection._xid - before)
+
+
+class TestWatches:
+    def test_a_new_connection_and_a_new_session_wake(self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore) -> None:
+        key_woken, log_woken = threading.Event(), threading.Event()
+        watches = [far.watch(A, key_woken.set), far.watch(LOG, log_woken.set)]
+        for lose in (proxy.cut, lambda: expire(far), lambda: None):
+            key_woken.clear()
+            log_woken.clear()
+            lose()
+            store.put(A, b"x")
+            store.append(LOG, b"x")
+            assert key_woken.wait(10)
+            assert log_woken.wait(10)
+            far.view().get(A)  # connected again: the watches are set
+        for watch in watches:
+            watch.close()
+
+    def test_eras_are_followed(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
+        woken = threading.Event()
+        watch = store.watch(LOG, woken.set)
+        with ZooKeeperStore(zookeeper.hosts, root, era_full=2) as other:
+            for _ in range(9):
+                woken.clear()
+                other.append(LOG, b"x")
+                assert woken.wait(10)
+        watch.close()
+
+
+class TestCredentials:
+    def test_digest_gives_all_to_the_creator_only(
+        self, zookeeper: ZooKeeperServer, zk_url: str, root: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TXNSEGMENT_ZK_AUTH", "digest:ann:se:cret")
+        with open_store(zk_url) as store:
+            store.write(Put(A, b"x", ABSENT, (IndexEntry("i", "k"),)), Append(LOG, b"y"))
+            store.view().now_ms()
+        with raw(zookeeper.hosts) as client:
+            for path in ("", "/a", "/idx/!i/k,%2Fa", "/log/0000000000/log-0000000001", "/era/log", "/clock"):
+                with pytest.raises(NoAuthError):
+                    client.get(root + path)
+        with open_store(zk_url) as store:
+            assert store.view().get(A) is not None
+        for other in ("digest:bob:secret", ""):
+            monkeypatch.setenv("TXNSEGMENT_ZK_AUTH", other)
+            with pytest.raises(ConfigurationError, match="credentials"):
+                open_store(zk_url)
+
+    def test_from_a_file(self, zk_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "auth").write_text("# ours\nTXNSEGMENT_ZK_AUTH=digest:ann:secret\n")
+        monkeypatch.setenv("TXNSEGMENT_ZK_AUTH_FILE", str(tmp_path / "auth"))
+        with open_store(zk_url) as store:
+            store.put(A, b"x")
+        monkeypatch.delenv("TXNSEGMENT_ZK_AUTH_FILE")
+        with pytest.raises(ConfigurationError, match="credentials"):
+            open_store(zk_url)
+
+    def test_records_of_someone_else_are_refused_one_by_one(
+        self, zk_url: str, store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TXNSEGMENT_ZK_AUTH", "digest:ann:secret")
+        with open_store(zk_url) as anns:
+            anns.put(A, b"x")
+            anns.append(LOG, b"x")
+        acts: list[Callable[[], object]] = [
+            lambda: store.view().get(A),
+            lambda: store.put(A, b"y"),
+            lambda: store.append(LOG, b"y"),
+        ]
+        for act in acts:
+            with pytest.raises(ConfigurationError, match="credentials"):
+                act()
+
+    @pytest.mark.parametrize(
+        ("name", "value", "says"),
+        [
+            ("TXNSEGMENT_ZK_AUTH", "ann:secret", "digest:user:password"),
+            ("TXNSEGMENT_ZK_AUTH", "digest:secret", "digest:user:password"),
+            ("TXNSEGMENT_ZK_AUTH_FILE", "no/such/secret/file", "cannot be read"),
+            ("TXNSEGMENT_ZK_SASL_PASSWORD", "secret", "MECHANISM"),
+            ("TXNSEGMENT_ZK_TLS_CA", "no/such/file", "TLS_CA"),
+        ],
+    )
+    def test_mistakes(self, zk_url: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str) -> None:
+        monkeypatch.setenv(name, value)
+        with pytest.raises(ConfigurationError, match=says) as caught:
+            open_store(zk_url)
+        assert "ann:secret" not in str(caught.value)
