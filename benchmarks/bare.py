@@ -1,0 +1,106 @@
+"""The bare channel: a Python data source that does nothing but write Parquet files, or yield the rows of given ones.
+
+What our source and sink are measured against: the same Arrow channel, the same Parquet settings, fsync and page checksums, but
+no topics, no transactions, no checks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+ENTRY_BYTES = 16 << 20
+
+
+class BareSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "bare"
+
+    def schema(self) -> str:
+        return self.options["schema"]
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return BareReader(self.options["files"].split(","), int(self.options.get("tasks", "2")))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BareWriter(self.options["folder"], self.options.get("compression", "zstd"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return NoopStreamWriter()
+
+
+class BareReader(DataSourceReader):
+    def __init__(self, files: list[str], tasks: int) -> None:
+        self.groups = [files[i::tasks] for i in range(tasks)]
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(group) for group in self.groups if group]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        for path in partition.value:
+            with pa.OSFile(path) as stream:
+                file = pq.ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
+                for group in range(file.num_row_groups):
+                    yield from file.iter_batches(10_000, row_groups=[group], use_threads=False)
+
+
+class BareWriter(DataSourceArrowWriter):
+    def __init__(self, folder: str, compression: str) -> None:
+        self.folder, self.compression = folder, compression
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        path = os.path.join(self.folder, f"{uuid4().hex}.parquet")  # noqa: PTH118
+        gathered: list[pa.RecordBatch] = []
+        size = 0
+        writer = None
+        with pa.OSFile(path, "wb") as stream:
+            for batch in iterator:
+                if writer is None:
+                    writer = pq.ParquetWriter(
+                        stream, batch.schema, compression=self.compression, use_dictionary=False, write_page_checksum=True
+                    )
+                if size + batch.nbytes > ENTRY_BYTES:
+                    writer.write_table(pa.Table.from_batches(gathered))
+                    gathered, size = [], 0
+                gathered.append(batch)
+                size += batch.nbytes
+            if writer is not None:
+                writer.write_table(pa.Table.from_batches(gathered))
+                writer.close()
+        handle = os.open(path, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        folder = os.open(self.folder, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+
+class NoopStreamWriter(DataSourceStreamArrowWriter):
+    """Takes the rows of a micro-batch and drops them."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            continue
+        return WriterCommitMessage()
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        return

@@ -1,0 +1,122 @@
+"""What a commit costs: sequential store round trips, latency, and commits a second with 1, 4 and 16 writers on each store."""
+
+from __future__ import annotations
+
+import multiprocessing
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+from benchmarks.counting import CountingStore
+from benchmarks.measure import Report, folder
+from conformance.servers import ZooKeeperServer
+from ledgers.model import Part
+from metadata.client import client
+from metadata.cluster import open_cluster
+from metadata.coordinator import WriteSet
+from metadata.names import topic_name
+from metadata.transitions import Claim
+
+SECONDS = 8.0
+
+
+def write_set(topic: str, segments: list[str], app: str, version: int, staged_ms: int, parts: int = 1) -> WriteSet:
+    """A transaction over all segments; its parts are named only, commits never open them."""
+    found = {
+        s: [Part(f"{app}/{version}-{i}-{n}.parquet", 100, 10_000, 1, (100,), 0) for n in range(parts)]
+        for i, s in enumerate(segments)
+    }
+    return WriteSet(app, topic, Claim(version, app, f"{app}-{version}", True), found, staged_ms, 30_000)
+
+
+def _writer(url: str, app: str, seconds: float, results: Queue[list[float]]) -> None:
+    made = client(open_cluster(url))
+    topic = made.topics.get(topic_name("bench"))
+    segments = topic.segments()
+    taken = []
+    version = 0
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        work = write_set(str(topic.name), segments, app, version, made.cluster.store.view().now_ms())
+        started = time.perf_counter()
+        made.coordinator.commit(work)
+        taken.append(time.perf_counter() - started)
+        version += 1
+    made.close()
+    results.put(taken)
+
+
+def rate(url: str, writers: int, seconds: float = SECONDS) -> tuple[float, float]:
+    """(commits a second, median latency in ms) with so many processes, each its own application, over 4 segments."""
+    context = multiprocessing.get_context("spawn")
+    results: Queue[list[float]] = context.Queue()
+    processes = [context.Process(target=_writer, args=(url, f"app-{writers}-{i}", seconds, results)) for i in range(writers)]
+    for process in processes:
+        process.start()
+    taken = [results.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return sum(len(t) for t in taken) / seconds, statistics.median(x for t in taken for x in t) * 1000
+
+
+def round_trips(url: str, segments: int, parts: int, history: int) -> int:
+    """Sequential round trips that one warm commit waits for."""
+    cluster = open_cluster(url)
+    counting = CountingStore(cluster.store)
+    cluster.store = counting
+    made = client(cluster)
+    name = topic_name(f"trips-{segments}-{parts}-{history}")
+    topic = made.topics.create(name, segments=segments)
+    made.coordinator.aftermath = lambda job: None  # what a commit does not wait for is not counted
+    worst = 0
+    for version in range(history + 3):
+        work = write_set(str(name), topic.segments(), str(name), version, cluster.store.view().now_ms(), parts)
+        counting.reset()
+        made.coordinator.commit(work)
+        worst = counting.trips if version >= history else 0
+    made.close()
+    return worst
+
+
+@contextmanager
+def stores() -> Iterator[dict[str, str]]:
+    """A service URL on each store, with a topic of 4 segments named `bench`."""
+    with folder() as root, ZooKeeperServer(root / "zookeeper") as server:
+        urls = {"sqlite": f"file://{root}/sqlite", "zookeeper": f"zk://{server.hosts}/bench"}
+        for name, url in urls.items():
+            ledgers = root / f"{name}-ledgers"
+            made = client(open_cluster(url, ledgers=None if name == "sqlite" else f"file://{Path(ledgers).resolve()}"))
+            made.topics.create(topic_name("bench"), segments=4)
+            made.close()
+        yield urls
+
+
+def run(*, seconds: float = SECONDS) -> Report:
+    report = Report("Commits")
+    with stores() as urls:
+        for name, url in urls.items():
+            trips = {
+                f"{segments} segments, {parts} parts each, {history} commits before": round_trips(url, segments, parts, history)
+                for segments, parts, history in ((1, 1, 1), (4, 1, 1), (64, 1, 1), (4, 200, 1), (4, 1, 60))
+            }
+            report.claim(f"{name}: round trips that a commit waits for, at most", max(trips.values()), 8, at_least=False, unit="")
+            report.claim(
+                f"{name}: spread over segments, parts and history",
+                max(trips.values()) - min(trips.values()),
+                0,
+                at_least=False,
+                unit="",
+            )
+            for writers in (1, 4, 16):
+                per_second, median = rate(url, writers, seconds)
+                report.figures.append(
+                    (f"{name}, {writers} writers, 4 segments", f"{per_second:.0f} commits/s, median {median:.1f} ms")
+                )
+    return report
+
+
+if __name__ == "__main__":
+    run().show()
