@@ -1,0 +1,1 @@
+"""The command line. One module for each group of commands; `main` puts them together."""

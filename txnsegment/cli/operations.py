@@ -1,0 +1,183 @@
+"""`txnsegment init|sweep|verify|doctor`."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from metadata.cluster import open_cluster
+from metadata.errors import ConfigurationError, OptionError
+from metadata.options import integer
+from metadata.records import Settings
+from metadata.sweeper import SweepReport
+from txnsegment import doctor as examination
+from txnsegment.cli.shown import AsJson, ServiceUrl, as_json, console, given_url, opened, show_json, show_table, size
+from txnsegment.sweeping import metrics_served, sweep_until
+from txnsegment.verify import verify as verify_topic
+
+_EVERY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)\s*(ms|s|m|h)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def init(
+    service_url: Annotated[str, typer.Argument(metavar="URL", help="file:///path or zk://host:port/chroot.")],
+    ledgers: Annotated[str | None, typer.Option(metavar="URI", help="The folder or bucket of the ledgers, all of it ours.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the cluster.")] = None,
+) -> None:
+    """Make a cluster. It remembers where its ledgers are: after that its URL alone is enough. Doing it again changes nothing."""
+    wanted = parse_settings(settings or [])
+    cluster = open_cluster(service_url, ledgers=ledgers, settings=wanted)
+    try:
+        if settings and cluster.settings != wanted:
+            raise ConfigurationError(
+                f"The cluster {cluster.url} exists already, with other settings: {_listed(cluster.settings)}.",
+                advice="Settings are fixed when a cluster is made; leave --set out, or use another chroot or folder.",
+            )
+        typer.echo(f"The cluster {cluster.url} keeps its ledgers in {cluster.storage.uri}.")
+        typer.echo(f"Settings: {_listed(cluster.settings)}.")
+    finally:
+        cluster.close()
+
+
+def parse_settings(given: Sequence[str]) -> Settings:
+    """`key=value` pairs over the defaults. Raises OptionError: an unknown key (names the nearest), a bad value, a clash."""
+    names = {alias.lower(): name for name in Settings.model_fields for alias in (name, _alias(name))}
+    values: dict[str, int] = {}
+    for pair in given:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise OptionError(f"--set {pair!r} is not key=value.", advice="Write it like --set txnTimeoutMs=30000.")
+        name = names.get(key.strip().lower())
+        if name is None:
+            near = difflib.get_close_matches(key.lower(), [_alias(n).lower() for n in Settings.model_fields], n=1, cutoff=0.0)[0]
+            raise OptionError(f"There is no setting {key!r}.", advice=f"Did you mean {_alias(names[near])}?")
+        if name in values:
+            raise OptionError(f"The setting {_alias(name)} is given twice.", advice="Give it once.")
+        values[name] = integer(0 if name == "deadline_allowance_ms" else 1)(f"--set {_alias(name)}", text)
+    settings = Settings(**values)
+    if settings.txn_timeout_ms > settings.max_txn_timeout_ms:
+        raise OptionError("txnTimeoutMs is above maxTxnTimeoutMs.", advice="Lower the one or raise the other.")
+    if settings.orphan_age_ms < 4 * (settings.max_txn_timeout_ms + settings.deadline_allowance_ms):
+        raise OptionError(
+            f"orphanAgeMs = {settings.orphan_age_ms} is too close to maxTxnTimeoutMs = {settings.max_txn_timeout_ms}: "
+            "the orphan sweep could take files that a commit is about to name.",
+            advice="Make it at least four times the longest timeout with the allowance; lower maxTxnTimeoutMs if it must be short.",
+        )
+    return settings
+
+
+def sweep(
+    context: typer.Context,
+    once: Annotated[bool, typer.Option("--once", help="Sweep once and end (the default).")] = False,
+    every: Annotated[str | None, typer.Option(metavar="10s", help="Sweep again and again, until SIGTERM or SIGINT.")] = None,
+    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve Prometheus metrics (0: a free port).")] = None,
+    metrics_host: Annotated[str, typer.Option(help="Where to serve them.")] = "127.0.0.1",
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Time out, settle, fold, forget, and delete files that nothing protects (the last with --every once an hour)."""
+    if every is None:
+        if metrics_port is not None:
+            raise OptionError("--metrics-port is for a sweeper that stays.", advice="Add --every 10s.")
+        with opened(context, service_url) as cluster:
+            _tell(cluster.sweep(), json)
+        return
+    if once:
+        raise OptionError("--once and --every exclude each other.", advice="Give one of the two.")
+    seconds = duration("--every", every)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    metrics = nullcontext(None) if metrics_port is None else metrics_served(metrics_host, metrics_port)
+    with opened(context, service_url) as cluster, _signals() as stop, metrics as port:
+        if port is not None:
+            typer.echo(f"Metrics: http://{metrics_host}:{port}/metrics")
+        sweep_until(stop, cluster, seconds, told=lambda report: _tell(report, json))
+
+
+def duration(name: str, text: str) -> float:
+    """Seconds, from a number with its unit: `500ms`, `10s`, `5m`, `1h`. A bare number is refused (A12). Raises OptionError."""
+    found = _EVERY.fullmatch(text.strip().lower())
+    if not found or float(found[1]) == 0:
+        raise OptionError(
+            f"{name} is {text!r}, which is not a duration.", advice="Write a number and its unit: 500ms, 10s, 5m or 1h."
+        )
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set, so that the pass that runs is finished and the store is left properly."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(report: SweepReport, json: bool) -> None:
+    if json:
+        show_json(report)
+        return
+    done = [f"{name.replace('_', ' ')} {count}" for name, count in vars(report).items() if count]
+    typer.echo(f"Swept: {', '.join(done) or 'nothing to do'}.")
+
+
+def verify(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")],
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Read every committed part and compare it with its records and checksums. Ends with 1 if one is damaged."""
+    with opened(context, service_url) as cluster:
+        found = verify_topic(cluster.client, topic)
+    if json:
+        show_json(found)
+    else:
+        typer.echo(f"{found.topic} up to {found.cut}: {found.parts} parts, {found.rows} rows, {size(found.bytes)}.")
+        if found.damaged:
+            rows = [(d.segment, d.first, d.last, d.rows, d.path, d.problem) for d in found.damaged]
+            show_table(("SEGMENT", "FIRST", "LAST", "ROWS", "FILE", "PROBLEM"), rows, empty="")
+            typer.echo(f"{len(found.damaged)} damaged. Restore these files from a copy.")
+        else:
+            typer.echo("All are sound.")
+    if found.damaged:
+        raise typer.Exit(1)
+
+
+_STYLES = {examination.Health.OK: "green", examination.Health.WARN: "yellow", examination.Health.FAIL: "bold red"}
+
+
+def doctor(context: typer.Context, json: AsJson = False, service_url: ServiceUrl = None) -> None:
+    """Check Java, Spark, store, storage, clock and stuck transactions. Ends with 1 if something fails."""
+    found = []
+    for finding in examination.examine(given_url(context, service_url)):
+        found.append(finding)
+        if not json:
+            step = f"\n{'':18}{finding.next_step}" if finding.next_step else ""
+            console().print(
+                Text.assemble((f"{finding.health:<5}", _STYLES[finding.health]), f"{finding.check:<13}{finding.message}{step}")
+            )
+    if json:
+        show_json(found)
+    if any(finding.health is examination.Health.FAIL for finding in found):
+        raise typer.Exit(1)
+
+
+def _alias(name: str) -> str:
+    return Settings.model_fields[name].alias or name
+
+
+def _listed(settings: Settings) -> str:
+    values: dict[str, Any] = as_json(settings.model_dump(by_alias=True))
+    return ", ".join(f"{key}={value}" for key, value in values.items())

@@ -1,0 +1,49 @@
+"""`txnsegment segments show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from txnsegment import segments
+from txnsegment.cli.shown import AsJson, ServiceUrl, opened, show_json, show_table, size
+
+app = typer.Typer(no_args_is_help=True, help="Look into the segments of a topic.")
+
+
+@app.callback()
+def group() -> None:
+    """Look into the segments of a topic."""
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")],
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Show maxReadPosition, watermark, undecided transactions, and what is committed, of each segment."""
+    with opened(context, service_url) as cluster:
+        found = segments.report(cluster.client, topic)
+    if json:
+        show_json(found)
+        return
+    typer.echo(f"{found.topic}: everything up to {found.cut} is decided, the log ends at {found.end_of_log}.\n")
+    rows = [
+        (
+            s.name,
+            s.state,
+            s.max_read_position,
+            s.watermark,
+            ", ".join(f"{number} ({txn})" for number, txn in s.undecided),
+            s.ledgers,
+            s.parts,
+            s.rows,
+            size(s.bytes),
+        )
+        for s in found.segments
+    ]
+    columns = ("SEGMENT", "STATE", "MAX READ POSITION", "WATERMARK", "UNDECIDED", "LEDGERS", "PARTS", "ROWS", "BYTES")
+    show_table(columns, rows, empty="It has no segments.")

@@ -1,0 +1,106 @@
+"""What all commands share: how a cluster is opened, and how answers are shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Annotated, Any
+
+import typer
+from pyspark.sql.types import DataType
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from metadata.client import client
+from metadata.cluster import open_cluster
+from txnsegment.cluster import Cluster
+
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option("--service-url", metavar="URL", help="The cluster; default: the variable TXNSEGMENT_SERVICE_URL."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+
+
+def opened(context: typer.Context, service_url: str | None, *, create: bool = False) -> Cluster:
+    """The cluster of `--service-url`, before or behind the command, or of the variable. Only what writes makes one that is missing:
+    a slip in a URL must not look like an empty cluster.
+    """
+    return Cluster(client(open_cluster(given_url(context, service_url), create=create)))
+
+
+def given_url(context: typer.Context, service_url: str | None) -> str | None:
+    before: str | None = context.find_root().params.get("service_url")
+    return service_url if service_url is not None else before
+
+
+def show_json(value: object) -> None:
+    typer.echo(json.dumps(as_json(value), ensure_ascii=False))
+
+
+def as_json(value: object) -> Any:
+    """Dataclasses as objects with camelCase names (as the records have them), Spark types as Spark's JSON."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {_camel(f.name): as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, DataType):
+        return value.jsonValue()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(k): as_json(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(v) for v in value]
+    return value
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+def console() -> Console:
+    """The terminal; when the output goes to a file or a pipe, lines are as long as they are and nothing is cut off."""
+    return Console(file=sys.stdout, soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """`empty` says what there is none of."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text("" if value is None else str(value)) for value in row))
+    if table.row_count:
+        console().print(table)
+    else:
+        typer.echo(empty)
+
+
+def show_facts(facts: Iterable[tuple[str, object]]) -> None:
+    """One thing, a line for each of its facts; those that it does not have are left out."""
+    known = [(name, value) for name, value in facts if value is not None]
+    width = max(len(name) for name, _ in known)
+    for name, value in known:
+        typer.echo(f"{name:<{width}}  {value}")
+
+
+def moment(ms: int | None) -> str | None:
+    """Ms since 1970 as UTC, for people."""
+    if ms is None:
+        return None
+    return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def size(count: int) -> str:
+    """Bytes for people: `1.5 MB` (units of 1000)."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"

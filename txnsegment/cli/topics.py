@@ -1,0 +1,96 @@
+"""`txnsegment topics create|list|describe|delete|read`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, show_facts, show_json, show_table
+from txnsegment.rows import committed_rows
+from txnsegment.topics import TopicDescription
+
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, delete and read topics.")
+
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    segments: Annotated[int, typer.Option(help="How many segments.")] = 1,
+    key: Annotated[str | None, typer.Option(metavar="COL", help="The column whose hash routes rows.")] = None,
+    schema: Annotated[str | None, typer.Option(metavar="DDL", help="Such as: 'id bigint, name string'.")] = None,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Make a topic."""
+    with opened(context, service_url, create=True) as cluster:
+        made = cluster.topics.create(name, segments=segments, key=key, schema=schema)
+    typer.echo(f"Created {made.name} with {len(made.segments)} segment{'' if len(made.segments) == 1 else 's'}.")
+
+
+@app.command("list")
+def list_topics(
+    context: typer.Context,
+    pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Of the whole full name.")] = None,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """List the topics."""
+    with opened(context, service_url) as cluster:
+        found = cluster.topics.list(pattern)
+    if json:
+        show_json(found)
+        return
+    rows = [(t.name, sum(s.sealed_ms is None for s in t.segments), t.key, _columns(t)) for t in found]
+    show_table(("TOPIC", "ACTIVE SEGMENTS", "KEY", "COLUMNS"), rows, empty="There are no topics.")
+
+
+@app.command()
+def describe(context: typer.Context, name: Name, json: AsJson = False, service_url: ServiceUrl = None) -> None:
+    """Show a topic: its key, schema and segments."""
+    with opened(context, service_url) as cluster:
+        topic = cluster.topics.describe(name)
+    if json:
+        show_json(topic)
+        return
+    show_facts([("topic", topic.name), ("key", topic.key or "none"), ("epoch", topic.epoch), ("columns", _columns(topic))])
+    typer.echo()
+    rows = [(s.name, s.state, f"{s.start:04x}-{s.end:04x}", moment(s.created_ms), moment(s.sealed_ms)) for s in topic.segments]
+    show_table(("SEGMENT", "STATE", "RANGE", "CREATED", "SEALED"), rows, empty="It has no segments.")
+
+
+@app.command()
+def delete(context: typer.Context, name: Name, service_url: ServiceUrl = None) -> None:
+    """Delete a topic and its rows, for ever."""
+    with opened(context, service_url) as cluster:
+        cluster.topics.delete(name)
+    typer.echo(f"Deleted {name}. Its files go with the orphan sweep, once they are old enough.")
+
+
+@app.command()
+def read(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, or one segment://...")],
+    limit: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 20,
+    message_ids: Annotated[bool, typer.Option("--message-ids", help="Add __messageId, ledger:entry:index.")] = False,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Show the first committed rows, in the order of their transactions; with --json a JSON object on each line."""
+    with opened(context, service_url) as cluster:
+        found = committed_rows(cluster.client, name, limit, message_ids=message_ids)
+        if json:
+            for row in found.rows:
+                show_json(row)
+            return
+        rows = [[row[column] for column in found.columns] for row in islice(found.rows, limit)]
+        show_table(found.columns, rows, empty=f"{name} has no committed rows.")
+
+
+def _columns(topic: TopicDescription) -> str:
+    if topic.schema is None:
+        return "none yet"
+    return ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in topic.schema)

@@ -1,0 +1,64 @@
+"""`txnsegment txns list|show|abort`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, show_facts, show_json, show_table
+
+app = typer.Typer(no_args_is_help=True, help="List, show and abort transactions.")
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="A transaction's id, such as 0_977.")]
+
+
+@app.command("list")
+def list_transactions(
+    context: typer.Context,
+    state: Annotated[str | None, typer.Option(metavar="STATE", help="OPEN, COMMITTED or ABORTED.")] = None,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """List the transactions that have a header: OPEN ones, and those that ended a while ago."""
+    with opened(context, service_url) as cluster:
+        found = cluster.transactions.list(state)
+    if json:
+        show_json(found)
+        return
+    rows = [(t.id, t.state, t.app, t.topic, t.version, moment(t.created_ms), moment(t.finalized_ms), t.commit) for t in found]
+    columns = ("ID", "STATE", "APPLICATION", "TOPIC", "VERSION", "CREATED", "ENDED", "LOG NUMBER")
+    show_table(columns, rows, empty="There are no transactions." if state is None else f"No transaction is {state.upper()}.")
+
+
+@app.command()
+def show(context: typer.Context, txn_id: Id, json: AsJson = False, service_url: ServiceUrl = None) -> None:
+    """Show one transaction."""
+    with opened(context, service_url) as cluster:
+        found = cluster.transactions.get(txn_id)
+    if json:
+        show_json(found)
+        return
+    show_facts(
+        [
+            ("id", found.id),
+            ("state", found.state),
+            ("application", found.app),
+            ("topic", found.topic or ("several" if found.topic == "" else None)),
+            ("version", found.version),
+            ("owner", found.owner),
+            ("created", moment(found.created_ms)),
+            ("deadline", moment(found.deadline_ms)),
+            ("ended", moment(found.finalized_ms)),
+            ("log number", found.commit),
+            ("op records", ", ".join(found.segments) or "none (settled, or nothing recorded yet)"),
+        ]
+    )
+
+
+@app.command()
+def abort(context: typer.Context, txn_id: Id, service_url: ServiceUrl = None) -> None:
+    """End an OPEN transaction; its owner's commit then fails."""
+    with opened(context, service_url) as cluster:
+        cluster.transactions.abort(txn_id)
+    typer.echo(f"Transaction {txn_id} is ABORTED.")

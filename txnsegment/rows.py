@@ -1,0 +1,89 @@
+"""The committed rows of a topic without Spark, for people to look at: for `txnsegment topics read`."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import heapq
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from pyspark.sql import types as T
+
+from metadata.client import Client
+from metadata.names import segment_name, topic_name
+from metadata.transaction_buffer import Selection
+from spark_txn_source.plan import pieces
+from spark_txn_source.tasks import ReadTask, read_task
+
+MESSAGE_ID = "__messageId"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The columns, and the rows in the order of their transactions as values that JSON has."""
+
+    columns: list[str]
+    rows: Iterator[dict[str, Any]]
+
+
+def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool = False) -> Rows:
+    """The first `limit` committed rows of a topic or of one `segment://...`, at the cut of now: those of a transaction together,
+    of one segment in their order. Reads no more files than it needs. Raises TopicNotFound, CorruptPart.
+
+    `message_ids` adds the column `__messageId`, `ledger:entry:index`.
+    """
+    topic = segment_name(name).topic if name.startswith("segment:") else topic_name(name)
+    reading = client.buffer.read(Selection((name if name.startswith("segment:") else str(topic),)))
+    schema = client.topics.schema(client.topics.get(topic))  # after the reading: it has every column that its parts have
+    if schema is None:
+        return Rows([], iter(()))
+    extra = [T.StructField(MESSAGE_ID, T.StringType(), False)] if message_ids else []
+    output = T.StructType([*extra, *schema.fields])
+
+    def rows() -> Iterator[dict[str, Any]]:
+        left = limit
+        found = (pieces(reading, segment, 0, reading.cut, fail_on_data_loss=False) for segment in reading.segments)
+        for piece in heapq.merge(*found, key=lambda piece: piece.ledger):
+            if left <= 0:
+                return
+            for batch in read_task(ReadTask(client.cluster.storage.uri, (piece,), schema, output)):
+                for row in batch.slice(0, left).to_pylist():
+                    yield {field.name: plain(row[field.name], field.dataType) for field in output}
+                left -= batch.num_rows
+                if left <= 0:
+                    break
+
+    return Rows(output.fieldNames(), rows())
+
+
+def plain(value: Any, kind: T.DataType) -> Any:
+    """A value as JSON has it: binaries in base64, decimals, times and intervals as text, maps as objects if their keys are text."""
+    if value is None:
+        return None
+    match kind:
+        case T.StructType():
+            return {field.name: plain(value[field.name], field.dataType) for field in kind}
+        case T.ArrayType():
+            return [plain(one, kind.elementType) for one in value]
+        case T.MapType():
+            pairs = [(plain(k, kind.keyType), plain(v, kind.valueType)) for k, v in value]
+            return dict(pairs) if isinstance(kind.keyType, T.StringType) else [{"key": k, "value": v} for k, v in pairs]
+        case T.VariantType():
+            return json.loads(T.VariantVal(value["value"], value["metadata"]).toJson())
+    match value:
+        case bytes():
+            return base64.b64encode(value).decode()
+        case float() if not math.isfinite(value):
+            return str(value)
+        case Decimal() | datetime.timedelta():
+            return str(value)
+        case datetime.datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case datetime.date():
+            return value.isoformat()
+    return value

@@ -1,0 +1,75 @@
+"""What the segments of a topic hold, at one cut: for `txnsegment segments show`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from metadata import paths
+from metadata.client import Client
+from metadata.names import topic_name
+from metadata.records import Registration, SegmentState
+from metadata.transaction_buffer import Reading, SegmentView, Selection
+
+
+@dataclass(frozen=True)
+class SegmentReport:
+    """One segment at a cut: positions as `ledger:entry` (None: it has none yet), its undecided registrations as (number, txn id),
+    and its committed ledgers, parts, rows and bytes.
+    """
+
+    name: str
+    state: SegmentState
+    max_read_position: str | None
+    watermark: str | None
+    undecided: tuple[tuple[int, str], ...]
+    ledgers: int
+    parts: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class TopicReport:
+    """A topic's segments at one cut. `cut`: the number up to which everything of the topic is decided; `end_of_log`: the newest."""
+
+    topic: str
+    cut: int
+    end_of_log: int
+    segments: tuple[SegmentReport, ...]
+
+
+def report(client: Client, topic: str) -> TopicReport:
+    """Counts every committed ledger: reads the topic's index snapshots. Raises TopicNotFound."""
+    name = str(topic_name(topic))
+    reading = client.buffer.read(Selection((name,)))
+    undecided = _undecided(client, reading)
+    return TopicReport(name, reading.cut, reading.end_of_log, tuple(_segment(reading, s, undecided) for s in reading.segments))
+
+
+def _undecided(client: Client, reading: Reading) -> list[tuple[int, Registration]]:
+    """The registrations that were undecided; one that has left the log since is decided and folded."""
+    numbers = [number for number, _ in reading.undecided]
+    records = client.cluster.store.view().get_many([paths.LOG.key(n) for n in numbers]) if numbers else []
+    return [(n, Registration.of(r)) for n, r in zip(numbers, records, strict=True) if r is not None]
+
+
+def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[tuple[int, Registration]]) -> SegmentReport:
+    ledgers = parts = rows = size = 0
+    for ledger in reading.ledgers(segment, 0, reading.cut):
+        ledgers += 1
+        parts += len(ledger.parts)
+        rows += ledger.rows
+        size += ledger.bytes
+    position = reading.max_read_position(segment)
+    return SegmentReport(
+        name=segment.name,
+        state=SegmentState.SEALED if segment.sealed_at is not None else segment.info.state,
+        max_read_position=None if position is None else f"{position[0]}:{position[1]}",
+        watermark=None if segment.watermark is None else str(segment.watermark),
+        undecided=tuple((number, r.txn or "") for number, r in undecided if segment.name in r.segments),
+        ledgers=ledgers,
+        parts=parts,
+        rows=rows,
+        bytes=size,
+    )

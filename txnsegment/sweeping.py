@@ -1,0 +1,81 @@
+"""The sweeper as a daemon: `txnsegment sweep --every 10s`, with its metrics (protocol.md section 7)."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from metadata.errors import ConfigurationError, TxnSegmentError
+from metadata.orphans import sweep_orphans
+from metadata.sweeper import SweepReport
+from txnsegment.cluster import Cluster
+
+log = logging.getLogger("txnsegment.sweeping")
+
+ORPHANS_EVERY = 3600.0
+"""Seconds between two orphan sweeps: they list all files, and what they look for is days old."""
+
+PASSES = Counter("txnsegment_sweeps", "Passes of the sweeping daemon by outcome.", ["result"])
+
+
+def sweep_until(
+    stop: threading.Event,
+    cluster: Cluster,
+    every: float,
+    *,
+    told: Callable[[SweepReport], None],
+    orphans_every: float = ORPHANS_EVERY,
+) -> None:
+    """Sweep now and every so many seconds until `stop` is set; the files that nothing protects at the first pass and then every
+    `orphans_every` seconds. `told` hears of each pass. A pass that fails is logged and counted, and the next one does its work.
+    """
+    clock = cluster.client.cluster.clock
+    next_orphans = clock.monotonic()
+    while not stop.is_set():
+        try:
+            report = cluster.client.sweeper.sweep()
+            if clock.monotonic() >= next_orphans:
+                orphans = sweep_orphans(cluster.client.cluster)
+                report = dataclasses.replace(report, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes)
+                next_orphans = clock.monotonic() + orphans_every
+            PASSES.labels(result="ok").inc()
+            told(report)
+        except TxnSegmentError as error:
+            PASSES.labels(result="error").inc()
+            log.error("the sweep failed, the next one is in %s s: %s", every, error)
+        stop.wait(every)
+
+
+@contextmanager
+def metrics_served(host: str, port: int) -> Iterator[int]:
+    """Serve the metrics at http://host:port/metrics (port 0: a free one), and say on which port. With PROMETHEUS_MULTIPROC_DIR set
+    they are those of all processes of this machine that share the folder. Raises ConfigurationError.
+    """
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    try:
+        registry = REGISTRY
+        if folder is not None:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+        server, thread = start_http_server(port, host, registry)
+    except ValueError as error:
+        raise ConfigurationError(
+            f"PROMETHEUS_MULTIPROC_DIR is {folder!r}, which is not a folder.", advice="Make it, for all processes that report."
+        ) from error
+    except OSError as error:
+        raise ConfigurationError(
+            f"The metrics cannot be served on {host}:{port}: {error.strerror}.", advice="Choose another --metrics-port or host."
+        ) from error
+    try:
+        yield int(server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

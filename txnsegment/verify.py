@@ -1,0 +1,88 @@
+"""Read every page of every committed part of a topic and compare it with its registration: for `txnsegment verify`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ledgers.errors import CorruptPart, CorruptSnapshot
+from ledgers.parts import verify_part
+from metadata.client import Client
+from metadata.names import topic_name
+from metadata.transaction_buffer import Reading, SegmentView, Selection
+from spark_txn_source.plan import pieces
+from spark_txn_source.tasks import Piece
+
+AT_ONCE = 256
+"""Parts handed to the threads at a time, so that a topic of any length needs no memory for its list."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What cannot be read: `first` to `last` are positions `ledger:entry`, both inclusive (empty: the segment's index itself)."""
+
+    segment: str
+    first: str
+    last: str
+    path: str
+    rows: int
+    problem: str
+
+
+@dataclass
+class Verified:
+    """What was read and what of it is damaged. Sound are `rows` and `bytes` in `parts` minus the damaged ones."""
+
+    topic: str
+    cut: int
+    parts: int = 0
+    rows: int = 0
+    bytes: int = 0
+    damaged: list[Damage] = field(default_factory=list)
+
+
+def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lambda _: None) -> Verified:
+    """Verify everything that is committed at the cut of now; `told` hears of the progress. Raises TopicNotFound, and StorageError
+    when the storage cannot be reached (which says nothing about the parts).
+    """
+    name = str(topic_name(topic))
+    reading = client.buffer.read(Selection((name,)))
+    found = Verified(name, reading.cut)
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="txnsegment-verify") as threads:
+        for segment in reading.segments:
+            for some in _some(reading, segment, found):
+                for piece, damage in zip(some, threads.map(lambda p: _damage(client, p), some), strict=True):
+                    found.parts += 1
+                    found.rows += piece.part.rows
+                    found.bytes += piece.part.bytes
+                    if damage is not None:
+                        found.damaged.append(damage)
+                told(found)
+    return found
+
+
+def _some(reading: Reading, segment: SegmentView, found: Verified) -> Iterator[list[Piece]]:
+    """The parts of a segment in groups; an index that cannot be read is damage too."""
+    group: list[Piece] = []
+    try:
+        for piece in pieces(reading, segment, 0, reading.cut, fail_on_data_loss=False):
+            group.append(piece)
+            if len(group) == AT_ONCE:
+                yield group
+                group = []
+    except CorruptSnapshot as error:
+        path = "" if segment.watermark is None else segment.watermark.snapshot or ""
+        found.damaged.append(Damage(segment.name, "", "", path, 0, error.message))
+    if group:
+        yield group
+
+
+def _damage(client: Client, piece: Piece) -> Damage | None:
+    first, last = f"{piece.ledger}:{piece.base}", f"{piece.ledger}:{piece.base + len(piece.part.entries) - 1}"
+    try:
+        verify_part(client.cluster.storage, piece.part, where=f"{piece.segment}, {first} to {last}")
+    except CorruptPart as error:
+        return Damage(piece.segment, first, last, piece.part.path, piece.part.rows, error.message)
+    return None
