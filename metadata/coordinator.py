@@ -41,10 +41,11 @@ from metadata.records import (
     Registration,
     SegmentState,
     SegmentWrite,
+    Settled,
     State,
     TcSequence,
 )
-from metadata.store.contract import ABSENT, Append, Put, Record, View, decide
+from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, decide
 from metadata.topics import until
 from metadata.transitions import Claim, Gone, Opening
 
@@ -181,8 +182,7 @@ class Coordinator:
             size,
             (self.cluster.clock.monotonic() - started) * 1000,
         )
-        segments = list(work.parts)
-        self.aftermath(lambda: self.tell(opened.txn_id, State.COMMITTED, segments))
+        self.aftermath(lambda: self._close(opened.txn_id, entry, work))
         return Committed(opened.txn_id, entry.number, rows, size)
 
     def _check(self, work: WriteSet) -> None:
@@ -451,6 +451,20 @@ class Coordinator:
             self._end_aborted(txn_id, None)
         except TxnSegmentError as second:
             error.add_note(f"Transaction {txn_id} could not be aborted either ({second}); its timeout will end it.")
+
+    def _close(self, txn_id: str, entry: Entry, work: WriteSet) -> None:
+        """Tell, settle our registration, then delete our ops: one group that nobody waits for. What of it is lost, a sweep does."""
+        segments, ops = sorted(work.parts), paths.ops(txn_id)
+        settled = entry.registration.model_copy(update={"state": Settled.COMMITTED})
+        event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
+        try:
+            self.cluster.store.write(
+                *(Append(paths.segment_events(s), event) for s in segments),
+                Put(entry.record.key, settled.to_bytes(), expect=entry.record),
+                *(Delete(ops.key(i)) for i in range(len(segments))),
+            )
+        except BadVersion:  # a sweeper has settled it, and deletes the ops
+            self.tell(txn_id, State.COMMITTED, segments)
 
     def tell(self, txn_id: str, decision: State, segments: Sequence[str]) -> None:
         """One event for each segment: a wake-up, never the truth. Losing it costs delay."""

@@ -9,10 +9,10 @@ import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from ledgers.storage import LedgerStorage
+from functools import cached_property
 
 from ledgers.model import Ledger
+from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.errors import CorruptRecord
 from metadata.paths import Key, sequence_number
@@ -20,13 +20,21 @@ from metadata.records import Registration, SegmentWrite
 from metadata.store.contract import Record, View
 
 
-@dataclass(frozen=True, slots=True)
 class Entry:
-    """One record of the log as last read."""
+    """One record of the log as last read. Decoded when somebody asks: owners who look for seals need few of the bodies."""
 
-    number: int
-    record: Record
-    registration: Registration
+    def __init__(self, number: int, record: Record, registration: Registration | None = None) -> None:
+        self.number, self.record = number, record
+        if registration is not None:
+            self.registration = registration
+
+    @cached_property
+    def registration(self) -> Registration:
+        return Registration.of(self.record)
+
+    @property
+    def is_seal(self) -> bool:
+        return b'"seal"' in self.record.value and self.registration.seal is not None
 
 
 class LiveLog:
@@ -55,9 +63,13 @@ class LiveLog:
                 if record is None:
                     self._entries.pop(number, None)
                 else:
-                    self._entries[number] = Entry(number, record, Registration.of(record))
+                    self._entries[number] = Entry(number, record)
             entries = [self._entries[n] for n in numbers if n in self._entries]
         return Listing(entries, numbers[-1] if numbers else 0, records[len(wanted) :])
+
+    def __len__(self) -> int:
+        """How many entries the log had when this process last listed it."""
+        return len(self._entries)
 
     def update(self, entry: Entry) -> None:
         """Remember an entry that we have just written or read ourselves."""
@@ -74,7 +86,7 @@ class Listing:
     also: list[Record | None]
 
     def seals(self) -> dict[int, Registration]:
-        return {e.number: e.registration for e in self.entries if e.registration.seal is not None}
+        return {e.number: e.registration for e in self.entries if e.is_seal}
 
 
 def manifest_bytes(segments: dict[str, SegmentWrite]) -> bytes:

@@ -72,6 +72,7 @@ def sequence_number(path: str) -> int:
 
 CLUSTER = Key("/cluster", "")
 LOG = Prefix("/log/log", "log")
+SWEEP_TURN = Key("/sweep/turn", "")
 TOPICS = KeyRange("/topics/", "/topics/~", "")
 
 

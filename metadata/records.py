@@ -310,6 +310,13 @@ class Settings(JsonRecord):
     txn_id_block: int = 100
 
 
+class Turn(JsonRecord):
+    """Which committer sweeps for all, and until when (store time). Advisory: it saves work, nothing depends on it."""
+
+    until_ms: int
+    by: str | None = None
+
+
 FORMAT_VERSION = 1
 
 

@@ -19,7 +19,7 @@ from metadata.errors import BadVersion, UnknownOutcome
 from metadata.log import Entry, Listing, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.paths import Key
-from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Watermark
+from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
 from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
@@ -64,17 +64,37 @@ class Sweeper:
         return report
 
     def share(self) -> SweepReport:
-        """A committer's bounded share: settle what is decided; fold, time out and forget a few once enough has gathered."""
+        """A committer's bounded share: once enough has gathered, whoever gets the turn settles, folds, times out and forgets."""
         report = SweepReport()
-        listed = self.settle(report)
         settings = self.cluster.settings
         now = self.cluster.clock.monotonic()
-        if listed >= settings.fold_after_registrations or now - self._last_fold >= settings.fold_after_ms / 1000:
-            self._last_fold = now
+        many = len(self.buffer.log) >= settings.fold_after_registrations
+        if not many and now - self._last_fold < settings.fold_after_ms / 1000:
+            return report
+        self._last_fold = now
+        turn = self._take_turn()
+        if turn is not None:
             report.timed_out = self.timeouts()
+            self.settle(report)
             self.fold(report)
             self.forget(report, limit=2 * settings.fold_after_registrations)
+            self._done(Put(paths.SWEEP_TURN, Turn(until_ms=0).to_bytes(), expect=turn))
         return report
+
+    def _take_turn(self) -> Record | None:
+        """Committers sweep one at a time, to save work; nothing depends on it. A turn that is never given back ends by itself."""
+
+        def body(view: View) -> Record | None:
+            record = view.get(paths.SWEEP_TURN)
+            if record is not None and Turn.of(record).until_ms > view.now_ms():
+                return None
+            mine = Turn(until_ms=view.now_ms() + self.cluster.settings.fold_after_ms, by=self.cluster.owner)
+            try:
+                return self.cluster.store.put(paths.SWEEP_TURN, mine.to_bytes(), expect=ABSENT if record is None else record)
+            except (BadVersion, UnknownOutcome):
+                return None
+
+        return decide(self.cluster.store, body)
 
     # --- timeouts -------------------------------------------------------------------------------------------------
 

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ledgers.snapshots import SnapshotHead
-
 from ledgers import snapshots
 from ledgers.model import Ledger
+from ledgers.snapshots import SnapshotHead
 from metadata import paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, OffsetOutOfRange, OptionError, UnknownOutcome
