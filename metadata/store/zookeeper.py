@@ -1,4 +1,4 @@
-"""The store on ZooKeeper 3.5 or newer, for many machines: `zk://host:port,host:port/chroot`.
+"""The store on ZooKeeper 3.6 or newer, for many machines: `zk://host:port,host:port/chroot`.
 
 A view is made fresh in the same round trip as its first reads, and ends with its session. A write group is one
 multi. How keys and records lie in znodes: `zookeeper_paths`; what a failed multi means: `zookeeper_write`.
@@ -19,6 +19,7 @@ from metadata.paths import Key, KeyRange, Prefix
 from metadata.store.contract import IndexEntry, MetadataStore, Record, View, Watch, Write
 from metadata.store.limits import check_writes
 from metadata.store.zookeeper_eras import ERA_FULL, Eras
+from metadata.store.zookeeper_multiread import GETS, get_all
 from metadata.store.zookeeper_paths import (
     CLOCK,
     ERA_SIZE,
@@ -33,7 +34,7 @@ from metadata.store.zookeeper_paths import (
     unescape,
     znode,
 )
-from metadata.store.zookeeper_session import Outcome, Request, Session, children, get, stat
+from metadata.store.zookeeper_session import Outcome, Request, Session, children, stat
 from metadata.store.zookeeper_watch import Watches
 from metadata.store.zookeeper_write import Writer, to_record
 
@@ -114,7 +115,9 @@ class ZooKeeperView(View):
         self._synced = False
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        outcomes = self._fly([get(self._session.root + znode(key.path)) for key in keys])
+        places = [self._session.root + znode(key.path) for key in keys]
+        lists = self._fly([get_all(places[start : start + GETS]) for start in range(0, len(places), GETS)])
+        outcomes = [self._session.checked(outcome) for found in lists for outcome in found]
         return [_found(key, outcome) for key, outcome in zip(keys, outcomes, strict=True)]
 
     def keys(self, within: KeyRange) -> list[str]:

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
 QUORUM = "/zookeeper/config"
+KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
 Outcome = Any
 """What a request gave: its result, or a NoNodeError, NodeExistsError or BadVersionError as a value."""
@@ -197,12 +198,20 @@ class Session:
     def _outcome(self, answer: Any) -> Outcome:
         try:
             return answer.get(timeout=self._session_seconds + self._connect_seconds)
-        except (NoNodeError, NodeExistsError, BadVersionError, *LOST) as error:
+        except (*KNOWN, *LOST) as error:
             return error
-        except (NoAuthError, AuthFailedError) as error:
-            raise _refused(self.hosts) from error
         except KazooException as error:
-            raise Unavailable(f"ZooKeeper at {self.hosts} refused to answer: {error!r}.") from error
+            return self.checked(error)
+
+    def checked(self, outcome: Outcome) -> Outcome:
+        """The outcome as it is, unless it is an error that no caller expects. Raises ConfigurationError, Unavailable."""
+        if isinstance(outcome, NoAuthError | AuthFailedError):
+            raise _refused(self.hosts) from outcome
+        if isinstance(outcome, KazooException) and not isinstance(outcome, KNOWN):
+            raise Unavailable(
+                f"ZooKeeper at {self.hosts} refused to answer: {outcome!r}.", advice="It must be version 3.6 or newer."
+            ) from outcome
+        return outcome
 
     def fresh(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
         """A flight that sees everything that was acknowledged, by any server to anyone, before it began.

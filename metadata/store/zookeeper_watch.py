@@ -77,7 +77,7 @@ class _Watch(Watch):
             if self._closed or event.type == EventType.NONE:
                 return  # the connection is gone: `_connected` sets it again
             self._set(client, path)
-            self.wake()
+            self._wake_if_open()
 
         if not self._sequence:
             client.exists_async(path, watch=fired)
@@ -85,16 +85,24 @@ class _Watch(Watch):
 
         def listed(answer: Any) -> None:
             if isinstance(answer.exception, NoNodeError):
-                client.exists_async(path, watch=fired)
-            elif answer.exception is None and path == self._path:
-                eras = [name for name in answer.value if is_era(name)]
-                if eras:
-                    self._set(client, f"{path}/{max(eras)}")
+                client.exists_async(path, watch=fired).rawlink(exists)
             elif isinstance(answer.exception, KazooException):
                 with self._guard:
                     self._armed.discard(path)
+            elif path != self._path:
+                self._wake_if_open()  # an era is watched from now on: what came into it before has woken nobody
+            elif eras := [name for name in answer.value if is_era(name)]:
+                self._set(client, f"{path}/{max(eras)}")
+
+        def exists(answer: Any) -> None:
+            if answer.exception is None and answer.value is not None:  # made since it was listed
+                client.get_children_async(path, watch=fired).rawlink(listed)
 
         client.get_children_async(path, watch=fired).rawlink(listed)
+
+    def _wake_if_open(self) -> None:
+        if not self._closed:
+            self.wake()
 
     def close(self) -> None:
         self._closed = True
