@@ -1,0 +1,25 @@
+"""`python -m benchmarks [name ...]`: all benchmarks, or some of them; exits 1 if a figure misses its mark."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import commits, history, memory, microbatch, throughput
+from benchmarks.measure import machine
+
+ALL = {"throughput": throughput, "microbatch": microbatch, "commits": commits, "history": history, "memory": memory}
+
+
+def main(names: list[str]) -> int:
+    print(machine())
+    missed = 0
+    for name in names or list(ALL):
+        report = ALL[name].run()
+        report.show()
+        missed += sum(not claim.holds for claim in report.claims)
+    print(f"{missed} figures miss their mark" if missed else "every figure holds")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
