@@ -28,7 +28,7 @@ from metadata.paths import (
     encode,
     pad20,
 )
-from metadata.store.contract import IndexEntry, Record
+from metadata.stored import IndexEntry, Record
 
 NANOS = 1_000_000_000
 

@@ -15,10 +15,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from metadata.errors import SessionLost
-from metadata.paths import Key, KeyRange, Prefix, sequence_number
+from metadata.paths import Key, KeyRange, Prefix
+from metadata.stored import IndexEntry as IndexEntry
+from metadata.stored import Record as Record
 
 T = TypeVar("T")
 
@@ -26,28 +28,6 @@ ANY: Final = None
 ABSENT: Final = -1
 MAX_VALUE: Final = 768 * 1024
 """Longest value in bytes that every backend takes (one znode holds 1 MB with its index entries). Longer: ValueTooLarge."""
-
-
-class IndexEntry(NamedTuple):
-    """Declared on a put; changes atomically with the record. `name` says which index, `key` what range scans compare."""
-
-    name: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a view saw or a write made. `value` is never empty. Versions start at 0 and count the puts of one life of the key."""
-
-    key: Key
-    value: bytes
-    version: int
-    indexes: tuple[IndexEntry, ...] = ()
-
-    @property
-    def number(self) -> int:
-        """The number of a record that a sequence append made."""
-        return sequence_number(self.key.path)
 
 
 @dataclass(frozen=True, slots=True)
