@@ -50,22 +50,30 @@ class LiveLog:
         `again` says which known entries to get once more (those whose settled state matters and is still open).
         `then`: other records, read after the log in the same flight (two round trips in all).
         An entry that vanishes between the list and its get was folded and is left out: the snapshots, read later, have it.
+        A listing is made of what THIS call saw: other threads list, too, and an older listing must not take entries from ours.
         """
         numbers = [sequence_number(path) for path in view.keys(paths.LOG.range())]
         with self._lock:
-            listed = set(numbers)
-            for number in [n for n in self._entries if n not in listed]:
-                del self._entries[number]
-            wanted = [n for n in numbers if n not in self._entries or (again is not None and again(self._entries[n]))]
+            known = {n: self._entries[n] for n in numbers if n in self._entries}
+        wanted = [n for n in numbers if n not in known or (again is not None and again(known[n]))]
         records = view.get_many([paths.LOG.key(n) for n in wanted] + list(then)) if wanted or then else []
+        for number, record in zip(wanted, records, strict=False):
+            if record is None:
+                known.pop(number, None)
+            else:
+                known[number] = Entry(number, record)
+        end = numbers[-1] if numbers else 0
         with self._lock:
-            for number, record in zip(wanted, records, strict=False):
-                if record is None:
-                    self._entries.pop(number, None)
-                else:
-                    self._entries[number] = Entry(number, record)
-            entries = [self._entries[n] for n in numbers if n in self._entries]
-        return Listing(entries, numbers[-1] if numbers else 0, records[len(wanted) :])
+            for entry in known.values():
+                self._keep(entry)
+            for number in [n for n in self._entries if n <= end and n not in known]:
+                del self._entries[number]  # folded; what lies above our end is newer than our listing
+        return Listing([known[n] for n in numbers if n in known], end, records[len(wanted) :])
+
+    def _keep(self, entry: Entry) -> None:
+        old = self._entries.get(entry.number)
+        if old is None or old.record.version <= entry.record.version:
+            self._entries[entry.number] = entry
 
     def __len__(self) -> int:
         """How many entries the log had when this process last listed it."""
@@ -74,7 +82,7 @@ class LiveLog:
     def update(self, entry: Entry) -> None:
         """Remember an entry that we have just written or read ourselves."""
         with self._lock:
-            self._entries[entry.number] = entry
+            self._keep(entry)
 
 
 @dataclass(frozen=True, slots=True)
