@@ -60,6 +60,7 @@ class Sweeper:
         self.settle(report)
         self.fold(report)
         self.collect_ops()
+        self.collect_aborted()
         self.forget(report, limit=forget_limit)
         return report
 
@@ -75,8 +76,10 @@ class Sweeper:
         turn = self._take_turn()
         if turn is not None:
             report.timed_out = self.timeouts()
+            report.seals_finished = Topics(self.cluster).finish_seals()
             self.settle(report)
             self.fold(report)
+            self.collect_ops()
             self.forget(report, limit=2 * settings.fold_after_registrations)
             self._done(Put(paths.SWEEP_TURN, Turn(until_ms=0).to_bytes(), expect=turn))
         return report
@@ -189,6 +192,27 @@ class Sweeper:
 
         return decide(self.cluster.store, body)
 
+    def collect_aborted(self) -> None:
+        """Delete aborted records that a sweeper wrote after others had settled, folded and cleaned behind the same transaction."""
+
+        def body(view: View) -> None:
+            with metrics.INDEX_QUERY_SECONDS.time():
+                found = view.scan_index(paths.TXN_ABORTED_BY_POSITION, "", "~")
+            segments = sorted({paths.decode(r.key.partition) for r in found})  # it lives with its segment's watermark
+            layouts = _layouts(view, segments)
+            marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
+            passed = []
+            for record in found:
+                segment = paths.decode(record.key.partition)
+                mark = marks[segment]
+                through = None if mark is None else Watermark.of(mark).ledger_id
+                if not _has(layouts, segment) or (through is not None and AbortedTxn.of(record).max_ledger_id <= through):
+                    passed.append(record.key)
+            for some in _groups(passed):
+                self._done(*(Delete(key) for key in some))
+
+        decide(self.cluster.store, body)
+
     # --- fold -----------------------------------------------------------------------------------------------------
 
     def fold(self, report: SweepReport) -> None:
@@ -199,18 +223,15 @@ class Sweeper:
             segments = sorted({s for e in listing.entries for s in _segments(e.registration)})
             if not segments:
                 return
-            names = sorted({segment_name(s).topic for s in segments})
-            layouts = {
-                n: None if r is None else Layout.of(r)
-                for n, r in zip(names, view.get_many([paths.topic(n) for n in names]), strict=True)
-            }
+            layouts = _layouts(view, segments)
             marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
             folded_to: dict[str, int | None] = {}
             for segment in segments:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
-                if layout is None or str(name.segment_id) not in layout.segments:
+                if layout is None or not _has(layouts, segment):
                     folded_to[segment] = None  # trimmed or deleted whole: counts as folded
+                    self._clean_behind(view, segment, 10**20 - 1)  # its watermark stays: a reader may hold the older layout
                     continue
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
                 folded_to[segment] = self._fold_segment(view, segment, marks[segment], listing, sealed, report)
@@ -332,6 +353,19 @@ class Sweeper:
 def _unsettled(entry: Entry) -> bool:
     """A transaction's registration that no sweep has settled yet (as last read)."""
     return entry.registration.txn is not None and entry.registration.state is None
+
+
+def _layouts(view: View, segments: Sequence[str]) -> dict[TopicName, Layout | None]:
+    """The layouts of the topics of these segments (tombstones too)."""
+    names = sorted({segment_name(s).topic for s in segments})
+    records = view.get_many([paths.topic(n) for n in names]) if names else []
+    return {n: None if r is None else Layout.of(r) for n, r in zip(names, records, strict=True)}
+
+
+def _has(layouts: Mapping[TopicName, Layout | None], segment: str) -> bool:
+    name = segment_name(segment)
+    layout = layouts[name.topic]
+    return layout is not None and str(name.segment_id) in layout.segments
 
 
 def _segments(registration: Registration) -> tuple[str, ...]:
