@@ -46,7 +46,7 @@ from metadata.records import (
     TcSequence,
 )
 from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, decide
-from metadata.topics import until
+from metadata.topics import Topics, until
 from metadata.transitions import Claim, Gone, Opening
 
 log = logging.getLogger("txnsegment.coordinator")
@@ -159,6 +159,7 @@ class Coordinator:
             entry = self._register(opened, work)
             sealed = self._sealed_below(entry, work)
             if sealed:
+                Topics(self.cluster).finish_seals()  # whoever meets a seal whose layout is missing finishes it
                 raise SegmentSealed(
                     f"The segments {', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them.",
                     advice="Nothing was committed; run the write again, it will go to their successors.",
@@ -250,6 +251,8 @@ class Coordinator:
         """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34)."""
         after = app.model_copy(update={"last_committed": work.claim.version, "by": work.claim.by})
         key = paths.application(work.app, work.app_topic)
+        if work.random and record is None:
+            return Committed(None, None, 0, 0)  # nobody to fence, and nothing that would ever delete the record (A13)
         try:
             self.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
         except (BadVersion, UnknownOutcome):
