@@ -207,12 +207,17 @@ class Topics:
         except UnknownOutcome:
             # A seal that did arrive is finished below; one that did not is simply appended by the next call.
             self.finish_seals()
-            if self.find(name) is None:
-                return
-            raise
+            if self._still(topic):
+                raise
+            return
         self.finish_seals()
-        if self.find(name) is not None:
+        if self._still(topic):
             self.delete(name)  # the layout had moved on: our seal was void
+
+    def _still(self, topic: Topic) -> bool:
+        """Whether the topic is there, and not another one that was made again under its name: that one has other segment ids."""
+        now = self.find(topic.name)
+        return now is not None and not now.layout.segments.keys().isdisjoint(topic.layout.segments)
 
     def finish_seals(self) -> int:
         """Write the layouts of seals that count and are not shown yet; how many. Anyone may do it."""
