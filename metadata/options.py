@@ -251,7 +251,8 @@ def one_of(*values: S) -> Parse[S]:
         for value in values:
             if value.lower() == word:
                 return value
-        near = difflib.get_close_matches(word, values, n=1, cutoff=0.0)[0]
+        lower = {value.lower(): value for value in values}
+        near = lower[difflib.get_close_matches(word, lower, n=1, cutoff=0.0)[0]]
         listed = ", ".join(values)
         raise bad(name, text, f"it must be one of {listed}", f"Did you mean {near}?")
 

@@ -59,16 +59,12 @@ def metrics_served(host: str, port: int) -> Iterator[int]:
     they are those of all processes of this machine that share the folder. Raises ConfigurationError.
     """
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    registry = REGISTRY
+    if folder is not None:
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
     try:
-        registry = REGISTRY
-        if folder is not None:
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
         server, thread = start_http_server(port, host, registry)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"PROMETHEUS_MULTIPROC_DIR is {folder!r}, which is not a folder.", advice="Make it, for all processes that report."
-        ) from error
     except OSError as error:
         raise ConfigurationError(
             f"The metrics cannot be served on {host}:{port}: {error.strerror}.", advice="Choose another --metrics-port or host."

@@ -18,7 +18,7 @@ from ledgers.model import Part
 from metadata import paths
 from metadata.records import Header, Nanos, Registration, SegmentWrite, State
 from txnsegment import Cluster, connect
-from txnsegment.cli.main import build
+from txnsegment.cli.app import build
 
 Run = Callable[..., Result]
 

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from metadata.client import client
 from metadata.cluster import open_cluster
+from metadata.errors import TxnSegmentError
 from txnsegment.cluster import Cluster
 
 ServiceUrl = Annotated[
@@ -37,6 +38,14 @@ def opened(context: typer.Context, service_url: str | None, *, create: bool = Fa
 def given_url(context: typer.Context, service_url: str | None) -> str | None:
     before: str | None = context.find_root().params.get("service_url")
     return service_url if service_url is not None else before
+
+
+def show_error(error: TxnSegmentError) -> None:
+    """The message, then what to do next, on stderr."""
+    typer.echo(f"Error: {error.message}", err=True)
+    for line in (error.advice, *getattr(error, "__notes__", ())):
+        if line:
+            typer.echo(line, err=True)
 
 
 def show_json(value: object) -> None:
