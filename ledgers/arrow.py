@@ -34,7 +34,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
     zone become UTC; large and dictionary types become normal ones. What fits already is not copied.
     Raises SchemaError naming the column: one that `target` does not have, a type that does not fit, nulls where none may be.
     """
-    if batch.schema.equals(target, check_metadata=True):
+    if batch.schema.equals(target, check_metadata=True) and not any(_has_variant(f.type) for f in target):
         return batch
     names = batch.schema.names
     _refuse_strangers(names, target.names, "")
@@ -70,7 +70,7 @@ def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     if not field.nullable and array.null_count:
         raise SchemaError(f"The column {path} holds nulls, but may not.")
     kind = field.type
-    if array.type.equals(kind, check_metadata=True):
+    if array.type.equals(kind, check_metadata=True) and not _has_variant(kind):
         return array
     if pa.types.is_dictionary(array.type):
         return _conform(array.dictionary_decode(), field, path)
@@ -130,9 +130,29 @@ def _struct(array: pa.StructArray, kind: pa.StructType, path: str) -> pa.Array:
         if child is None:
             children.append(_nulls(len(array), field, inner))
         else:
-            children.append(_conform(child, field.with_nullable(True) if valid is not None else field, inner))
+            children.append(_child(child, field, valid, inner))
     buffer = None if valid is None else valid.buffers()[1]
     return pa.Array.from_buffers(kind, len(array), [buffer], null_count=array.null_count, children=children)
+
+
+def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) -> pa.Array:
+    """One field of a struct. Where the struct is null, a field that may not be null (of a variant) is filled: Spark leaves nulls
+    there, and Parquet's writer refuses them.
+    """
+    if valid is None or field.nullable or not child.null_count:
+        return _conform(child, field.with_nullable(True) if valid is not None else field, path)
+    if pc.any(pc.and_(valid, child.is_null())).as_py():
+        raise SchemaError(f"The column {path} holds nulls, but may not.")
+    return _conform(pc.fill_null(child, b""), field, path)
+
+
+def _has_variant(kind: pa.DataType) -> bool:
+    """Whether there is a variant in it, the only struct whose fields may not be null."""
+    if pa.types.is_map(kind):
+        return _has_variant(kind.key_type) or _has_variant(kind.item_type)
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    strict = pa.types.is_struct(kind) and not all(field.nullable for field in fields)
+    return strict or any(_has_variant(field.type) for field in fields)
 
 
 def _list(array: pa.ListArray | pa.LargeListArray, kind: pa.ListType, path: str) -> pa.Array:

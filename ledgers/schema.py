@@ -83,6 +83,11 @@ def _check_type(kind: T.DataType, path: str) -> None:
         raise SchemaError(f"The column {path} has the type {kind.simpleString()}, which a topic cannot keep.", advice=advice)
 
 
+def quoted(name: str) -> str:
+    """A column's name as Spark's expressions take it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def nullable(schema: T.StructType) -> T.StructType:
     """The same schema, nullable at every level (`range` and literals arrive NOT NULL)."""
     return T.StructType([T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in schema.fields])

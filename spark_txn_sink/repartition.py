@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ledgers.arrow import arrow_schema
+from ledgers.schema import quoted
 from metadata.client import shared_client
 from metadata.errors import TopicNotFound
 from metadata.names import even_ranges
@@ -37,7 +38,7 @@ def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> Data
     if key is None:
         return df.repartition(len(to))
     check_key(key, arrow_schema(df.schema))
-    return df.repartitionById(len(to), _segment_of(to)(F.col(f"`{key}`")))
+    return df.repartitionById(len(to), _segment_of(to)(F.col(quoted(key))))
 
 
 def _segment_of(to: Sequence[Target]) -> Callable[[Column], Column]:

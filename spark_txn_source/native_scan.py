@@ -9,9 +9,10 @@ from itertools import accumulate
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
 from ledgers.parts import check_part
+from ledgers.schema import quoted
 from metadata.client import shared_client
 from metadata.errors import OptionError
 from metadata.names import segment_name
@@ -24,16 +25,15 @@ from spark_txn_source.topics import METADATA_NAMES, Columns, columns_of, full_sc
 
 _NOT_HERE = ("minPartitions", "maxPartitionBytes")
 _THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_FACTS = StructType(
+_FACT = StructType(
     [
-        StructField("__file", StringType()),
-        StructField("__topic", StringType()),
-        StructField("__segment", StringType()),
-        StructField("__ledger", LongType()),
-        StructField("__base", IntegerType()),
-        StructField("__starts", ArrayType(LongType())),
-        StructField("__publishMs", LongType()),
-        StructField("__txnId", StringType()),
+        StructField("topic", StringType()),
+        StructField("segment", StringType()),
+        StructField("ledger", LongType()),
+        StructField("base", IntegerType()),
+        StructField("starts", ArrayType(LongType())),
+        StructField("publishMs", LongType()),
+        StructField("txn", StringType()),
     ]
 )
 
@@ -97,20 +97,43 @@ def _frame(spark: SparkSession, reading: Reading, found: Sequence[Piece], column
         )
     if not METADATA_NAMES.intersection(columns.output.fieldNames()):
         return rows
-    facts = spark.createDataFrame([_fact(p) for p in found], _FACTS)
-    at = F.col("_metadata.row_index")
-    joined = (
-        rows.withColumn("__file", F.element_at(F.split(F.col("_metadata.file_path"), "/"), -1))
-        .withColumn("__row", at)
-        .join(F.broadcast(facts), "__file")
+    return _with_metadata(spark, rows, found, columns)
+
+
+def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
+    """Join each row's file and number in it, which Spark's reader tells, with what is known of the part."""
+    taken = {name.lower() for name in columns.output.fieldNames()}
+    file_name, row_number, known_file, fact = (_free(name, taken) for name in ("__file", "__row", "__part", "__fact"))
+    place = rows.metadataColumn("_metadata")
+    placed = rows.select(
+        "*",
+        F.element_at(F.split(place.getField("file_path"), "/"), -1).alias(file_name),
+        place.getField("row_index").alias(row_number),
     )
-    entry = F.size(F.filter("__starts", lambda first: first <= F.col("__row"))) - 1
-    index = F.col("__row") - F.element_at("__starts", entry + 1)
-    message = F.concat_ws(":", F.col("__ledger"), F.col("__base") + entry, index)
-    made = joined.withColumn("__messageId", message).withColumn(
-        "__publishTime", F.timestamp_millis(F.col("__publishMs")).cast(TimestampType())
+    facts = spark.createDataFrame(
+        [_fact(p) for p in found], StructType([StructField(known_file, StringType()), StructField(fact, _FACT)])
     )
-    return made.select(*(F.col(f"`{name}`") for name in columns.output.fieldNames()))
+    joined = placed.join(F.broadcast(facts), F.col(file_name) == F.col(known_file))
+    row = F.col(row_number)
+    starts = F.col(f"{fact}.starts")
+    entry = F.size(F.filter(starts, lambda first: first <= row)) - 1
+    index = row - F.element_at(starts, entry + 1)
+    position = (F.col(f"{fact}.ledger"), F.lit(":"), F.col(f"{fact}.base") + entry, F.lit(":"), index)
+    made = {
+        "__topic": F.col(f"{fact}.topic"),
+        "__segment": F.col(f"{fact}.segment"),
+        "__messageId": F.concat(*(c.cast("string") for c in position)),
+        "__publishTime": F.timestamp_millis(F.col(f"{fact}.publishMs")),
+        "__txnId": F.col(f"{fact}.txn"),
+    }
+    return joined.select(*(made[f.name].alias(f.name) if f.name in made else F.col(quoted(f.name)) for f in columns.output))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A column name that the rows do not have."""
+    while name in taken:
+        name += "_"
+    return name
 
 
 def _fact(piece: Piece) -> tuple[object, ...]:
@@ -118,7 +141,7 @@ def _fact(piece: Piece) -> tuple[object, ...]:
     starts = [0, *accumulate(piece.part.entries)][:-1]
     name = piece.part.path.rsplit("/", 1)[1]
     topic = str(segment_name(piece.segment).topic)
-    return name, topic, piece.segment, piece.ledger, piece.base, starts, piece.publish_ms, piece.txn
+    return name, (topic, piece.segment, piece.ledger, piece.base, starts, piece.publish_ms, piece.txn)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from metadata import metrics, transitions
 from metadata.client import Client, shared_client
 from metadata.transaction_buffer import Reading
+from spark_txn_source.following import Following
 from spark_txn_source.offsets import StreamOffset, offset_of, same_topics
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import check_schema, start_number, tasks
@@ -35,6 +36,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         client = self._client()
         self._columns = columns_of(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
         self._target: int | None = None
+        self._following: Following | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles the reader to its tasks, which read files and follow nothing."""
+        return self.__dict__ | {"_following": None}
+
+    def _follow(self) -> Following:
+        if self._following is None:
+            self._following = Following(self._client(), self._selection)
+        return self._following
 
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)
@@ -56,7 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
         begin = self._start(start)
-        reading = self._client().buffer.read(self._selection)
+        reading = self._follow().read()
         self._measure(reading)
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
@@ -75,8 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(number)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        reading = self._client().buffer.read(self._selection)
-        return self._offset(reading.cut)
+        return self._offset(self._follow().read().cut)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange rather than fewer."""
@@ -96,6 +106,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""
+        if self._following is not None:
+            self._following.close()
 
     def _start(self, start: dict[str, Any]) -> int:
         offset = offset_of(start)

@@ -1,0 +1,52 @@
+"""How a stream follows its topics: readings kept while nothing wakes it, so that an idle query costs the store next to nothing.
+
+Spark asks for the latest offset every ten milliseconds. An answer that is a little old is always safe (the cut never moves back),
+and a commit wakes us by its events, so a reading is taken again once woken, and after `MOST_SECONDS` in any case: a lost watch
+costs that much delay and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from metadata import paths
+from metadata.client import Client
+from metadata.store.contract import Watch
+from metadata.transaction_buffer import Reading, Selection
+
+MOST_SECONDS = 0.1
+
+
+class Following:
+    """The newest reading of a selection, for one query."""
+
+    def __init__(self, client: Client, selection: Selection) -> None:
+        self._client, self._selection = client, selection
+        self._woken = threading.Event()
+        self._watches: dict[str, Watch] = {}
+        self._reading: Reading | None = None
+        self._taken = 0.0
+
+    def read(self) -> Reading:
+        """A reading that is at most `MOST_SECONDS` old, and newer than every wake-up. Raises what `TransactionBuffer.read` does."""
+        clock = self._client.cluster.clock
+        if self._reading is None or self._woken.is_set() or clock.monotonic() - self._taken >= MOST_SECONDS:
+            self._woken.clear()  # before reading: a wake-up in between is not lost
+            self._taken = clock.monotonic()
+            self._reading = self._client.buffer.read(self._selection)
+            self._watch(self._reading)
+        return self._reading
+
+    def _watch(self, reading: Reading) -> None:
+        """Be woken by registrations, and by the events of this read's segments, which follow a decision."""
+        store = self._client.cluster.store
+        wanted = {paths.LOG.path: paths.LOG} | {s.name: paths.segment_events(s.name) for s in reading.segments}
+        for name in wanted.keys() - self._watches.keys():
+            self._watches[name] = store.watch(wanted[name], self._woken.set)
+        for name in self._watches.keys() - wanted.keys():
+            self._watches.pop(name).close()
+
+    def close(self) -> None:
+        for watch in self._watches.values():
+            watch.close()
+        self._watches.clear()
