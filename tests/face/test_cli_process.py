@@ -153,3 +153,31 @@ def test_zookeeper_start_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(timeout=30) == 0
     assert (tmp_path / "zk").is_dir()
+
+
+def test_a_cluster_on_zookeeper_from_init_to_rows(tmp_path: Path) -> None:
+    with daemon("zookeeper", "start", "--port", "0") as (process, out):
+        url = f"zk://{out.readline().split(' serves on ')[1].split(';')[0]}/a/b"
+
+        def run(*arguments: str, code: int = 0) -> str:
+            done = subprocess.run([*PROGRAM, *arguments], env=environment(), capture_output=True, text=True, timeout=60)
+            assert done.returncode == code, done.stderr
+            return done.stdout + done.stderr
+
+        assert "There is no /a/b on ZooKeeper" in run("topics", "list", "--service-url", url, code=1)
+        assert "There is no cluster at" in run("init", url, code=1)
+        run("init", url, "--ledgers", f"file://{tmp_path}/ledgers")
+        with connect(url) as cluster:
+            cluster.topics.create("t", segments=2, key="k")
+            with cluster.begin(app="a", version=1) as txn:
+                txn.append("t", pa.table({"k": ["x", "y"], "n": [1, 2]}))
+                done = txn.commit()
+            assert [t.id for t in cluster.transactions.list("committed")] == [done.txn_id]
+            cluster.client.finish()  # the commit's own share of the sweeping would time it out too
+            undecided(cluster, "0_9999", deadline_in_ms=-60_000)
+        assert '"timedOut": 1' in run("sweep", "--json", "--service-url", url)
+        found = [json.loads(line)["n"] for line in run("topics", "read", "t", "--json", "--service-url", url).splitlines()]
+        assert sorted(found) == [1, 2]
+        assert "fail" not in run("doctor", "--service-url", url)
+        process.terminate()
+        assert process.wait(timeout=30) == 0
