@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 from metadata.clock import Clock
-from metadata.errors import SessionLost, Unavailable, UnknownOutcome
+from metadata.errors import BadVersion, SessionLost, Unavailable, UnknownOutcome
 from metadata.paths import Key, KeyRange, Prefix
-from metadata.store.contract import MetadataStore, Put, Record, View, Watch, Write
+from metadata.store.contract import Append, MetadataStore, Record, View, Watch, Write
 from metadata.store.limits import check_writes
 from metadata.store.memory import MemoryState
 
@@ -114,20 +114,19 @@ class GatedStore(MetadataStore):
 
     def _attempt(self, writes: Sequence[Write]) -> None:
         """A request that arrives late: nobody hears its answer."""
-        from metadata.errors import BadVersion
-
         try:
             self._apply(writes)
         except BadVersion:
             return
 
     def _apply(self, writes: Sequence[Write]) -> list[Record | None]:
-        keys = [getattr(write, "key", None) for write in writes]
-        before = [None if key is None else self.state.get(key) for key in keys]
+        before = [None if isinstance(write, Append) else self.state.get(write.key) for write in writes]
         records = self.state.apply(writes, self.session)
-        for key, old, record in zip(keys, before, records, strict=True):
-            place = record.key if record is not None else key
-            self.observer.wrote(place, None if old is None else old.value, None if record is None else record.value)
+        for write, old, record in zip(writes, before, records, strict=True):
+            if record is not None:
+                self.observer.wrote(record.key, None if old is None else old.value, record.value)
+            elif not isinstance(write, Append):
+                self.observer.wrote(write.key, None if old is None else old.value, None)
         return records
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
@@ -184,14 +183,12 @@ class GatedView(View):
         if not found or not self._store.torn():
             return found
         again = self.get_many([record.key for record in found])  # one replaced meanwhile may have lost the entry
-        return [
-            now for now in again if now is not None and any(e.name == index and first <= e.key <= last for e in now.indexes)
-        ]
+        return [now for now in again if now is not None and any(e.name == index and first <= e.key <= last for e in now.indexes)]
 
     def now_ms(self) -> int:
         return self._store.clock.now_ms()
 
 
 def _what(write: Write) -> str:
-    path = write.key.path if isinstance(write, Put) or hasattr(write, "key") else write.prefix.path
+    path = write.prefix.path if isinstance(write, Append) else write.key.path
     return f"{type(write).__name__} {path}"

@@ -47,7 +47,7 @@ class GatedStorage(LedgerStorage):
         if fate is Fate.CRASH_AFTER:
             raise Crashed
 
-    def open_output(self, rel: str) -> _Output:  # type: ignore[override]
+    def open_output(self, rel: str) -> _Output:
         return _Output(self, rel)
 
     def read(self, rel: str) -> bytes:
