@@ -6,6 +6,7 @@ A key carries its partition key, so that a put, get, scan and delete of one reco
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote_plus, unquote_plus
 
@@ -56,6 +57,7 @@ def pad20(number: int) -> str:
     return f"{number:020d}"
 
 
+@lru_cache(maxsize=4096)
 def encode(text: str) -> str:
     """Java's URLEncoder in UTF-8: keeps `A-Za-z0-9.-*_`, space becomes `+`, all else `%XX` (so `~` is `%7E`)."""
     return quote_plus(text, safe="*").replace("~", "%7E")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from decimal import Decimal
 from enum import StrEnum
+from json.encoder import encode_basestring
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
@@ -61,13 +62,19 @@ def _camel(name: str) -> str:
 
 def _emit(value: Any) -> str:
     """JSON with Decimals written digit by digit (the json module would need a float)."""
+    if isinstance(value, str):
+        return encode_basestring(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_emit, value)) + "]"
     if isinstance(value, Decimal):
         return format(value, "f") if value.is_finite() else "null"
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{json.dumps(k, ensure_ascii=False)}:{_emit(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_emit(v) for v in value) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    return _ENCODER.encode(value)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False)
+_DECODER = json.JSONDecoder(parse_float=Decimal)
 
 
 class JsonRecord(BaseModel):
@@ -84,7 +91,7 @@ class JsonRecord(BaseModel):
     def from_bytes(cls, data: bytes) -> Self:
         """Raises CorruptRecord."""
         try:
-            return cls.model_validate(json.loads(data, parse_float=Decimal))
+            return cls.model_validate(_DECODER.decode(data.decode()))
         except (ValueError, ValidationError) as error:
             raise CorruptRecord(f"Not a {cls.__name__} record: {data[:200]!r} ({error}).") from error
 
