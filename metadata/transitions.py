@@ -331,10 +331,13 @@ def may_drop(
     *,
     seal_shown: bool,
 ) -> bool:
-    """Whether a registration may leave the log: folded in all its segments, never the newest, a seal only once the layout shows it.
+    """Whether a registration may leave the log: settled and folded in all its segments, never the newest, a seal only once the
+    layout shows it. (One that is undecided stays also when all its segments are gone: its owner may still decide it.)
 
     `watermarks`: for each of its segments the watermark's number; None for a segment that the layout no longer has.
     """
     if number >= end_of_log or (registration.seal is not None and not seal_shown):
+        return False
+    if registration.txn is not None and registration.state is None:
         return False
     return all(mark is None or mark >= number for mark in watermarks.values())
