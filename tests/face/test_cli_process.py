@@ -48,7 +48,7 @@ def test_a_program_can_use_it(url: str) -> None:
 
 @contextmanager
 def daemon(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """A command that stays; it must have ended by the end of the block."""
+    """A command that stays. A block that fails ends it as a person would: killed, it would leave its ZooKeeper behind."""
     process = subprocess.Popen(
         [*PROGRAM, *arguments],
         env=environment(PYTHONUNBUFFERED="1", **more),
@@ -61,7 +61,7 @@ def daemon(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str]
         yield process, process.stdout
     finally:
         if process.poll() is None:
-            process.kill()
+            process.terminate()
         process.communicate(timeout=30)
 
 
