@@ -6,6 +6,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from metadata.client import shared_client
+from metadata.errors import OptionError
 from spark_txn_sink.writer import BatchWriter, StreamWriter
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.options import ReadOptions
@@ -21,18 +22,32 @@ class DefaultSource(DataSource):
         return "txnsegment"
 
     def schema(self) -> StructType:
-        options = ReadOptions.parse_common(self.options)
+        options = ReadOptions.parse_common(self._given())
         client = shared_client(options.service_url.text)
         return columns_of(full_schema(client, topics_now(client, options.selection)), options).output
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(dict(self.options), schema)
+        return BatchReader(self._given(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(dict(self.options), schema)
+        return StreamReader(self._given(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return BatchWriter(dict(self.options), schema, overwrite)
+        return BatchWriter(self._given(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamWriter(dict(self.options), schema, overwrite)
+        return StreamWriter(self._given(), schema, overwrite)
+
+    def _given(self) -> dict[str, str]:
+        """The options. Raises OptionError for what Spark passes about a table of its catalogue: `option.x` beside `x` when one is
+        created, nothing at all when one is used.
+        """
+        options = dict(self.options)
+        if not options or any(name.lower().startswith("option.") for name in options):
+            raise OptionError(
+                "No option reached txnsegment, or those of a SQL table: CREATE TABLE and saveAsTable forget the options on use, "
+                "so a topic cannot be a table of Spark's catalogue.",
+                advice="Write CREATE TEMPORARY VIEW v USING txnsegment OPTIONS (serviceUrl '...', topic '...'), which can also be "
+                "inserted into, or give the topic to load(name), save(name) or start(name).",
+            )
+        return options

@@ -136,14 +136,16 @@ def _struct(array: pa.StructArray, kind: pa.StructType, path: str) -> pa.Array:
 
 
 def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) -> pa.Array:
-    """One field of a struct. Where the struct is null, a field that may not be null (of a variant) is filled: Spark leaves nulls
-    there, and Parquet's writer refuses them.
+    """One field of a struct. Where the struct is null, the binaries of a variant, which may not be null, are filled: Spark leaves
+    nulls there, and Parquet's writer refuses them.
     """
     if valid is None or field.nullable or not child.null_count:
         return _conform(child, field.with_nullable(True) if valid is not None else field, path)
     if pc.any(pc.and_(valid, child.is_null())).as_py():
         raise SchemaError(f"The column {path} holds nulls, but may not.")
-    return _conform(pc.fill_null(child, b""), field, path)
+    if pa.types.is_binary(child.type):
+        return _conform(pc.fill_null(child, b""), field, path)
+    return _conform(child, field.with_nullable(True), path)
 
 
 def _has_variant(kind: pa.DataType) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -12,8 +11,8 @@ from pyspark.sql.types import StructType
 from metadata.client import shared_client
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import check_schema, read_batch, tasks
-from spark_txn_source.tasks import ReadTask, read_task
-from spark_txn_source.topics import columns_of, full_schema, topics_now
+from spark_txn_source.tasks import read_task
+from spark_txn_source.topics import columns_given, full_schema, topics_now
 
 
 class BatchReader(DataSourceReader):
@@ -22,7 +21,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=False)
         client = shared_client(self._options.service_url.text)
-        self._columns = columns_of(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
+        self._columns = columns_given(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         client = shared_client(self._options.service_url.text)
@@ -31,4 +30,4 @@ class BatchReader(DataSourceReader):
         return tasks(reading, self._options, self._columns, start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(cast("ReadTask | None", partition))
+        return read_task(partition)

@@ -7,7 +7,7 @@ from typing import Any
 
 from metadata.errors import OffsetOutOfRange, OptionError
 from spark_txn_source.options import TopicsChanged
-from spark_txn_source.selection import Selection
+from spark_txn_source.selection import Selection, selection_of
 
 
 @dataclass(frozen=True)
@@ -40,3 +40,14 @@ def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChang
         f"The checkpoint reads {offset.read}, this query reads {selection.key}.",
         advice="Use a new checkpoint, or topicsChanged=continue: added topics then start where the stream stands.",
     )
+
+
+def planned_selection(end: dict[str, Any], selection: Selection) -> Selection:
+    """What the batch that ends at this offset reads: the topics that it was planned for. Raises OffsetOutOfRange."""
+    offset = offset_of(end)
+    if offset.read == selection.key:
+        return selection
+    found = selection_of(offset.read)
+    if found is None:
+        raise OffsetOutOfRange(f"{end!r} is not an offset of txnsegment.", advice="Use a new checkpoint location.")
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ledgers import schema as schemas
 from metadata import metrics, transitions
@@ -23,10 +23,14 @@ log = logging.getLogger("txnsegment.source")
 def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int]:
     """The reading of a batch with its range: rows of ledgers with start < number <= end. Raises OffsetOutOfRange."""
     selection = selected(options.selection)
-    if isinstance(options.end, AtLog):
+    if options.isolation_level == "read_uncommitted":
+        reading = client.buffer.read(selection, uncommitted=True)
+        if isinstance(options.end, AtLog):
+            within_log(options.end.log, reading)
+    elif isinstance(options.end, AtLog):
         reading = client.buffer.read_to(selection, options.end.log)
     else:
-        reading = client.buffer.read(selection, uncommitted=options.isolation_level == "read_uncommitted")
+        reading = client.buffer.read(selection)
     end = end_number(reading, options.end)
     start = start_number(reading, options.start)
     if start > end and isinstance(options.start, AtLog):
@@ -47,6 +51,16 @@ def start_number(reading: Reading, start: Start) -> int:
             return number
         case AtTime(ms=ms):
             return transitions.start_at_timestamp(reading.published(0, reading.cut), ms, reading.cut)
+
+
+def within_log(number: int, reading: Reading) -> None:
+    """Raises OffsetOutOfRange for a number that the log has not reached: it comes from another cluster, or from one that was lost.
+    Going on would pass over the rows that get the numbers in between."""
+    if number > reading.end_of_log:
+        raise OffsetOutOfRange(
+            f"The offset {number} lies beyond the log of {reading.cluster.url}, which ends at {reading.end_of_log}.",
+            advice="The offset or checkpoint belongs to another cluster, or this one was made anew: use a new checkpoint.",
+        )
 
 
 def end_number(reading: Reading, end: End) -> int:
@@ -153,23 +167,20 @@ def merged(groups: Iterable[list[Piece]], size: int) -> list[list[Piece]]:
 
 
 def check_schema(client: Client, reading: Reading, columns: Columns, *, streaming: bool, ignore_new: bool) -> None:
-    """Refuse to read rows that the schema of the read cannot hold: a wider type always, a new column in a stream.
+    """Refuse to read rows that the schema of the read cannot hold: a wider type always, a new column in a stream of all columns.
 
     Raises SchemaChanged (a stream: restart to pick it up) or SchemaError (a batch: load again).
     """
-    topics = [t for t in reading.topics if t.layout.schema_id is not None]
-    if not topics:
+    now = full_schema(client, reading.topics)
+    if now is None or now == columns.full:
         return
-    now = full_schema(client, topics)
-    if now == columns.full:
-        return
-    changed = _wider(now, columns.full)
-    whole = len(columns.wanted) == len(columns.full)
-    if streaming and whole and not ignore_new:
-        changed += [f"new column {f.name} {f.dataType.simpleString()}" for f in now if f.name not in columns.full.fieldNames()]
+    changed = _no_more_fitting(now, columns.wanted)
+    if streaming and not ignore_new and _names(columns.wanted) == _names(columns.full):
+        changed += [f"new column {name}" for name in _names(now) if name not in _names(columns.full)]
     if not changed:
         return
-    what = f"The topics {', '.join(str(t.name) for t in topics)} have changed since this read was planned: {'; '.join(changed)}."
+    topics = ", ".join(str(t.name) for t in reading.topics)
+    what = f"The topics {topics} have changed since this read was planned: {'; '.join(changed)}."
     if streaming:
         raise SchemaChanged(
             what,
@@ -178,11 +189,28 @@ def check_schema(client: Client, reading: Reading, columns: Columns, *, streamin
     raise SchemaError(what, advice="Load the DataFrame again.")
 
 
-def _wider(now: StructType, then: StructType) -> list[str]:
-    """Columns of `then` whose type has grown."""
-    names = set(now.fieldNames())
-    return [
-        f"{f.name} is {now[f.name].dataType.simpleString()}, was {f.dataType.simpleString()}"
-        for f in then
-        if f.name in names and schemas.nullable(StructType([now[f.name]])) != schemas.nullable(StructType([f]))
-    ]
+def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
+    """Columns of the read whose type has grown beyond what it asked for."""
+    found = []
+    for field in wanted:
+        if field.name not in now.fieldNames():
+            found.append(f"there is no column {field.name}")
+            continue
+        try:
+            schemas.project(StructType([now[field.name]]), StructType([field]))
+        except SchemaError:
+            found.append(f"{field.name} is {now[field.name].dataType.simpleString()}, was {field.dataType.simpleString()}")
+    return found
+
+
+def _names(kind: DataType, path: str = "") -> list[str]:
+    """The columns of a schema and the fields of its structs, each by its path."""
+    match kind:
+        case StructType():
+            inner = [[f"{path}{f.name}", *_names(f.dataType, f"{path}{f.name}.")] for f in kind]
+            return [name for names in inner for name in names]
+        case ArrayType():
+            return _names(kind.elementType, path)
+        case MapType():
+            return _names(kind.keyType, f"{path}key.") + _names(kind.valueType, path)
+    return []

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from metadata.names import SegmentName, TopicName
+from metadata.names import SegmentName, TopicName, segment_name, topic_name
 
 # --- what to read --------------------------------------------------------------------------------------------------
 
@@ -54,6 +54,18 @@ class Pattern:
 
 
 Selection = Topics | Pattern
+
+
+def selection_of(key: object) -> Selection | None:
+    """The selection whose `key` this is, as an offset keeps it; None for what is no key. Raises OptionError for a bad name."""
+    match key:
+        case {"pattern": str(regex)}:
+            return Pattern(regex)
+        case [*found]:
+            names = [n for n in found if isinstance(n, str)]
+            if names and len(names) == len(found):
+                return Topics(tuple(segment_name(n) if n.startswith("segment:") else topic_name(n) for n in names))
+    return None
 
 
 # --- from where to where -------------------------------------------------------------------------------------------

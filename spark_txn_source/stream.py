@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,11 +20,11 @@ from metadata import metrics, transitions
 from metadata.client import Client, shared_client
 from metadata.transaction_buffer import Reading
 from spark_txn_source.following import Following
-from spark_txn_source.offsets import StreamOffset, offset_of, same_topics
+from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import check_schema, start_number, tasks
-from spark_txn_source.tasks import ReadTask, read_task
-from spark_txn_source.topics import columns_of, full_schema, selected, topics_now
+from spark_txn_source.plan import check_schema, start_number, tasks, within_log
+from spark_txn_source.tasks import read_task
+from spark_txn_source.topics import columns_given, full_schema, selected, topics_now
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -34,8 +34,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = ReadOptions.parse(options, streaming=True)
         self._selection = selected(self._options.selection)
         client = self._client()
-        self._columns = columns_of(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
+        self._columns = columns_given(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
         self._target: int | None = None
+        self._reached = 0
         self._following: Following | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -52,7 +53,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         reading = self._client().buffer.read(self._selection)
-        return self._offset(start_number(reading, self._options.start))
+        number = start_number(reading, self._options.start)
+        within_log(number, reading)
+        return self._offset(number)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -68,7 +71,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
         begin = self._start(start)
         reading = self._follow().read()
+        within_log(begin, reading)
         self._measure(reading)
+        self._reached = begin
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
             end = max(begin, min(end, self._target))
@@ -89,17 +94,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(self._follow().read().cut)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange rather than fewer."""
-        begin, last = self._start(start), offset_of(end).log
+        """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange rather than fewer.
+
+        A replay reads the topics that the batch's end names: topics added since start where the stream stands, which is there.
+        """
+        begin, last = self._start(start), self._start(end)
         if begin == last:
             return []
         client = self._client()
-        reading = client.buffer.read_to(self._selection, last)
+        reading = client.buffer.read_to(selected(planned_selection(end, self._options.selection)), last)
         check_schema(client, reading, self._columns, streaming=True, ignore_new=self._ignores_new())
         return tasks(reading, self._options, self._columns, begin, last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return read_task(cast("ReadTask | None", partition))
+        return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint keeps the progress; there is nothing to move here without a subscription."""
@@ -109,8 +117,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._following is not None:
             self._following.close()
 
-    def _start(self, start: dict[str, Any]) -> int:
-        offset = offset_of(start)
+    def _start(self, found: dict[str, Any]) -> int:
+        offset = offset_of(found)
         same_topics(offset, self._options.selection, self._options.topics_changed)
         return offset.log
 

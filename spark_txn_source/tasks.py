@@ -17,6 +17,7 @@ from ledgers.model import Part
 from ledgers.parts import EntryBatch, read_part
 from ledgers.storage import LedgerStorage
 from metadata.names import segment_name
+from spark_txn_source.pruning import pruned
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,12 @@ class ReadTask(InputPartition):
         self.storage_uri, self.pieces, self.wanted, self.output = storage_uri, pieces, wanted, output
 
 
-def read_task(task: ReadTask | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a task, exactly in the Arrow schema that Spark derives. None: an empty plan (Spark makes one partition of it).
+def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, exactly in the Arrow schema that Spark derives. Spark makes one partition, not of ours, of an empty plan.
 
     Raises CorruptPart naming file, segment and positions.
     """
-    if task is None or not task.pieces:
+    if not isinstance(task, ReadTask):
         return
     storage = LedgerStorage(task.storage_uri)
     wanted = arrow_schema(task.wanted)
@@ -65,7 +66,7 @@ def read_task(task: ReadTask | None) -> Iterator[pa.RecordBatch]:
         where = f"{piece.segment}, ledger {piece.ledger}, entries {piece.base} to {piece.base + len(piece.part.entries) - 1}"
         found = read_part(storage, piece.part, columns=names, first_entry=piece.first, last_entry=piece.last, where=where)
         for rows in found:
-            batch = conform(rows.batch, wanted)
+            batch = conform(pruned(rows.batch, wanted), wanted)
             yield batch if plain else _with_metadata(batch, rows, piece, output)
 
 

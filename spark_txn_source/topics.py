@@ -10,7 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 from ledgers import schema as schemas
 from metadata import transaction_buffer
 from metadata.client import Client
-from metadata.errors import SchemaError
+from metadata.errors import OptionError, SchemaError
 from metadata.names import SegmentName
 from metadata.topics import Topic
 from spark_txn_source.options import CommonReadOptions
@@ -50,23 +50,49 @@ class Columns:
     output: StructType
 
 
-def full_schema(client: Client, topics: Iterable[Topic]) -> StructType:
-    """The union of the topics' schemas by column name, widened where needed. Raises SchemaError for conflicts, or no schema."""
-    found = [(str(t.name), client.topics.schema(t)) for t in topics]
-    known = [(name, schema) for name, schema in found if schema is not None]
+def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
+    """The union of the topics' schemas by column name, widened where needed; None while none has one. SchemaError for conflicts."""
+    known = [(str(t.name), schema) for t in topics if (schema := client.topics.schema(t)) is not None]
     if not known:
-        raise SchemaError(
-            f"None of the topics has a schema yet: {', '.join(name for name, _ in found) or 'no topic matches'}.",
-            advice="Write to it first, create it with a schema, or give one: spark.read.schema(...).",
-        )
+        return None
     return schemas.union([schema for _, schema in known], [name for name, _ in known])
 
 
-def columns_of(full: StructType, options: CommonReadOptions, given: StructType | None = None) -> Columns:
-    """Project: the option `columns`, or a user's schema (it may subset, reorder or widen). Raises SchemaError for unknown names."""
-    if given is None:
-        wanted = full if options.columns is None else schemas.columns(full, list(options.columns))
-        extra = list(METADATA_FIELDS) if options.include_metadata else []
-        return Columns(full, wanted, StructType([*wanted.fields, *extra]))
-    plain = StructType([f for f in given if not (options.include_metadata and f.name in METADATA_NAMES)])
-    return Columns(full, schemas.project(full, plain), given)
+def columns_of(full: StructType | None, options: CommonReadOptions) -> Columns:
+    """What a read gives when the user gives no schema: all columns, or those of the option `columns`. Raises SchemaError."""
+    if full is None:
+        raise SchemaError(
+            "What is read has no schema yet: nothing was written, or no topic matches.",
+            advice="Write first, create the topic with a schema, or give one: spark.read.schema(...).",
+        )
+    wanted = full if options.columns is None else schemas.columns(full, list(options.columns))
+    extra = list(METADATA_FIELDS) if options.include_metadata else []
+    return Columns(full, wanted, StructType([*wanted.fields, *extra]))
+
+
+def columns_given(full: StructType | None, options: CommonReadOptions, given: StructType) -> Columns:
+    """What a read gives in the schema that Spark hands over: the one of `columns_of`, or the user's, which may subset, reorder or
+    widen, and say NOT NULL (a null is then an error). Raises SchemaError, OptionError.
+    """
+    metadata = [f for f in given if f.name in METADATA_NAMES]
+    for field in metadata:
+        if not options.include_metadata:
+            raise SchemaError(f"The column {field.name} is a metadata column.", advice="Read it with includeMetadata=true.")
+        kind = next(f.dataType for f in METADATA_FIELDS if f.name == field.name)
+        if field.dataType != kind:
+            raise SchemaError(
+                f"The metadata column {field.name} is {kind.simpleString()}; it cannot be read as {field.dataType.simpleString()}.",
+                advice="Read it with its own type and cast it after.",
+            )
+    wanted = StructType([f for f in given if f.name not in METADATA_NAMES])
+    if options.columns is not None and wanted.fieldNames() != list(options.columns):
+        raise OptionError(
+            f"The option columns is {', '.join(options.columns)}, but the schema given has {', '.join(wanted.fieldNames())}.",
+            advice="Give one of the two.",
+        )
+    if full is None:
+        schemas.check_writable(wanted)
+        return Columns(schemas.nullable(wanted), wanted, given)
+    if wanted.fields:
+        schemas.project(full, wanted)
+    return Columns(full, wanted, given)
