@@ -80,10 +80,10 @@ class Deployment:
         return query
 
     def drain(self, df: DataFrame, checkpoint: str = "checkpoint") -> list[list[Row]]:
-        """All micro-batches of an AvailableNow run."""
+        """The rows of all micro-batches of an AvailableNow run; Spark's first batch of a query may have none, and is left out."""
         batches: list[list[Row]] = []
         self.start(df, checkpoint, batches).awaitTermination()
-        return batches
+        return [batch for batch in batches if batch]
 
     def files(self) -> list[str]:
         """All part files that were ever staged and still lie there."""
