@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import uuid
@@ -11,12 +12,15 @@ from dataclasses import dataclass, field
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.clock import Clock, SystemClock
-from metadata.errors import BadVersion, ClusterFormatError, ConfigurationError
+from metadata.errors import BadVersion, ClusterFormatError, ConfigurationError, StorageError, UnknownOutcome
 from metadata.records import FORMAT_VERSION, ClusterRecord, Settings
 from metadata.service import ServiceUrl, embedded_ledgers, parse_service_url
 from metadata.service import service_url as given_or_environment
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, MetadataStore, Record
+
+MARK = "cluster.json"
+"""In the ledger root: whose it is."""
 
 
 @dataclass
@@ -57,14 +61,16 @@ def open_cluster(
         if record is None:
             if ledgers is None:
                 ledgers = _embedded(service)
-            record = _found(store, ledgers, settings or Settings())
+            record = _found(store, service.text, ledgers, settings or Settings())
         known = read_cluster_record(record, service.text)
         if ledgers is not None and LedgerStorage(ledgers).uri != known.ledgers:
             raise ConfigurationError(
                 f"The cluster {service} keeps its ledgers in {known.ledgers}, not in {ledgers}.",
                 advice="Leave the ledgers out (the cluster remembers them), or use another chroot or folder.",
             )
-        return Cluster(service.text, store, LedgerStorage(known.ledgers), known.settings, clock)
+        storage = LedgerStorage(known.ledgers)
+        _own(storage, known.id, service.text)
+        return Cluster(service.text, store, storage, known.settings, clock)
     except BaseException:
         store.close()
         raise
@@ -95,14 +101,46 @@ def _embedded(service: ServiceUrl) -> str:
     return embedded_ledgers(service)
 
 
-def _found(store: MetadataStore, ledgers: str, settings: Settings) -> Record:
+def _found(store: MetadataStore, url: str, ledgers: str, settings: Settings) -> Record:
+    """Make the cluster's record; whoever comes second gets the first one's. Raises ConfigurationError for a root in use."""
     storage = LedgerStorage(ledgers)
     storage.create()
-    record = ClusterRecord(ledgers=storage.uri, created_at_ms=store.view().now_ms(), settings=settings)
+    if next(iter(storage.list("")), None) is not None:
+        made = store.view().get(paths.CLUSTER)
+        if made is None:
+            raise ConfigurationError(
+                f"The ledger root {storage.uri} is not empty, and {url} is a new cluster.",
+                advice="Give an empty folder or prefix of its own: sweeping deletes old files that no cluster record names.",
+            )
+        return made
+    record = ClusterRecord(id=uuid.uuid4().hex, ledgers=storage.uri, created_at_ms=store.view().now_ms(), settings=settings)
     try:
         return store.put(paths.CLUSTER, record.to_bytes(), expect=ABSENT)
-    except BadVersion:
+    except (BadVersion, UnknownOutcome):
         made = store.view().get(paths.CLUSTER)
         if made is None:
             raise
         return made
+
+
+def _own(storage: LedgerStorage, cluster_id: str, url: str) -> None:
+    """Mark the ledger root as this cluster's, or find it so: two clusters on one root would sweep each other's parts away.
+
+    Raises ConfigurationError: the root has another cluster's mark (or another volume is mounted there).
+    """
+    if storage.info(MARK) is None:
+        try:
+            storage.publish(MARK, json.dumps({"cluster": cluster_id}).encode())
+            return
+        except StorageError:
+            if storage.info(MARK) is None:
+                raise
+    try:
+        found = json.loads(storage.read(MARK)).get("cluster")
+    except ValueError as error:
+        raise ConfigurationError(f"{storage.uri}/{MARK} is damaged: {error}.", advice="Restore it from a copy.") from error
+    if found != cluster_id:
+        raise ConfigurationError(
+            f"The ledger root {storage.uri} belongs to another cluster than {url}.",
+            advice="Is the right volume mounted, the right folder named? Each cluster needs a ledger root of its own.",
+        )

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+    Path(folder).mkdir(parents=True, exist_ok=True)  # prometheus_client looks for it when it is imported
+
 from prometheus_client import Counter, Gauge, Histogram
 
 OP_WRITES = Counter("pulsar_txn_metadata_store_op_writes", "Op records written (PIP-473).")

@@ -9,19 +9,28 @@ may have planned from it a moment before.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgers import snapshots
+from ledgers.errors import MissingFile
 from metadata import paths
 from metadata.cluster import Cluster
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
 from metadata.store.contract import View, decide
-from metadata.topics import matching
+from metadata.topics import Topic, every
 
-SEEN = "sweep/unprotected.json"
-"""When each unprotected snapshot file was first seen (ms). Losing this file only costs delay."""
+SEEN = "sweep/unprotected"
+"""Files of this name say when each unprotected snapshot file was first seen (ms). Losing one only costs delay."""
+
+_OURS = re.compile(
+    r"manifests/[^/]+\.json"  # registration manifests
+    r"|([^/]+/){4}[^/.][^/]*\.(parquet|avro)"  # tenant/namespace/topic/segment: parts, index snapshots
+    r"|(manifests|sweep|([^/]+/){3}[^/]+)/\.[^/]+\.tmp"  # what a writer that died left of one
+)
+"""Names that can be ours. Whatever else lies in the ledger root is nobody's business here."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +47,12 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     files = {f.path: f for f in storage.list("")}
     now_ms = cluster.store.view().now_ms()
     protected = decide(cluster.store, lambda view: set(_protected(cluster, view)))
-    seen: dict[str, int] = json.loads(storage.read(SEEN)) if SEEN in files else {}
+    notes = [path for path in files if path.startswith(SEEN)]
+    seen = _seen(cluster, notes)
     still: dict[str, int] = {}
     deleted = size = 0
     for path, file in sorted(files.items()):
-        if path in protected or path == SEEN:
+        if path in protected or not _OURS.fullmatch(path):
             continue
         if path.endswith(snapshots.SUFFIX):
             first = seen.get(path, now_ms)
@@ -55,10 +65,25 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
             storage.delete(path)
             deleted += 1
             size += file.bytes
-    if still != seen:
-        storage.delete(SEEN)
-        storage.publish(SEEN, json.dumps(still).encode())
+    if still != seen or len(notes) > 1:
+        # A name of its own for each sweep, and the old ones only then: several sweeps at once lose nothing.
+        storage.publish(f"{SEEN}-{cluster.unique()}.json", json.dumps(still).encode())
+        for path in notes:
+            storage.delete(path)
     return Orphans(deleted, size)
+
+
+def _seen(cluster: Cluster, notes: list[str]) -> dict[str, int]:
+    """When each file was first seen unprotected, by all notes that are there."""
+    found: dict[str, int] = {}
+    for path in notes:
+        try:
+            noted = json.loads(cluster.storage.read(path))
+        except MissingFile:
+            continue  # another sweep has just replaced it by its own
+        for name, first in noted.items():
+            found[name] = min(first, found.get(name, first))
+    return found
 
 
 def _protected(cluster: Cluster, view: View) -> Iterator[str]:
@@ -69,7 +94,7 @@ def _protected(cluster: Cluster, view: View) -> Iterator[str]:
             yield entry.registration.manifest
         for segment in entry.registration.segments:
             yield from (p.path for p in ledger(cluster.storage, entry.number, entry.registration, segment).parts)
-    segments = [s for topic in matching(view, None) for s in topic.segments()]
+    segments = [s for topic in every(view) if _kept(cluster, view, topic) for s in topic.segments()]
     for record in view.get_many([paths.watermark(s) for s in segments]):
         watermark = None if record is None else Watermark.of(record)
         if watermark is None or watermark.snapshot is None:
@@ -79,3 +104,11 @@ def _protected(cluster: Cluster, view: View) -> Iterator[str]:
         yield from snapshots.files(head)
         for found in snapshots.read_ledgers(cluster.storage, head, after=0, through=watermark.ledger_id):
             yield from (p.path for p in found.parts)
+
+
+def _kept(cluster: Cluster, view: View, topic: Topic) -> bool:
+    """Whether the topic's files stay: a deleted one's for the grace period, because a reader may have planned them before."""
+    if not topic.layout.deleted:
+        return True
+    sealed = max((info.sealed_at_ms for info in topic.layout.segments.values()), default=0)
+    return sealed + cluster.settings.grace_period_ms >= view.now_ms()

@@ -328,9 +328,10 @@ FORMAT_VERSION = 1
 
 
 class ClusterRecord(JsonRecord):
-    """Made once: format version, where the ledgers are (a URI), when it was created, its settings."""
+    """Made once: format version, the cluster's id, where the ledgers are (a URI), when it was created, its settings."""
 
     format_version: int = FORMAT_VERSION
+    id: str
     ledgers: str
     created_at_ms: int
     settings: Settings = Settings()

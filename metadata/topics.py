@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from pyspark.sql.types import StructType
 
+from ledgers.arrow import arrow_schema
 from ledgers.schema import check_writable, evolve, nullable
 from metadata import paths, transitions
 from metadata.cluster import Cluster
@@ -17,6 +18,7 @@ from metadata.errors import BadVersion, OptionError, SchemaError, TopicExists, T
 from metadata.log import LiveLog
 from metadata.names import TopicName, even_ranges, topic_name
 from metadata.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
+from metadata.routing import check_key
 from metadata.store.contract import ABSENT, Record, View, decide
 
 T = TypeVar("T")
@@ -82,8 +84,8 @@ class Topics:
         ranges = even_ranges(segments)
         if schema is not None:
             check_writable(schema)
-        if schema is not None and key is not None and key not in schema.fieldNames():
-            raise OptionError(f"The key column {key!r} is not a column of the schema: {', '.join(schema.fieldNames())}.")
+        if schema is not None and key is not None:
+            check_key(key, arrow_schema(schema))
 
         def body(view: View) -> Topic:
             record = view.get(paths.topic(name))
@@ -260,10 +262,15 @@ def compiled(pattern: str | None) -> re.Pattern[str] | None:
 
 def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:
     """The live topics whose full name matches, in the order of their names."""
+    return [t for t in every(view, pattern) if not t.layout.deleted]
+
+
+def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Topic]:
+    """The same with the tombstones of deleted topics."""
     found = [paths.topic_of(path) for path in view.keys(paths.TOPICS)]
-    names = [n for n in found if pattern is None or pattern.fullmatch(str(n))]
-    topics = [of_record(n, r) for n, r in zip(names, view.get_many([paths.topic(n) for n in names]), strict=True)] if names else []
-    return sorted((t for t in topics if t is not None), key=lambda t: t.name)
+    names = sorted(n for n in found if pattern is None or pattern.fullmatch(str(n)))
+    records = view.get_many([paths.topic(n) for n in names]) if names else []
+    return [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]
 
 
 def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:

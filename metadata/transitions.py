@@ -94,14 +94,14 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
     Raises VersionConflict or Fenced where going on could lose or double rows.
     """
     pending = app.current is not None and app.current.version > app.last_committed
-    if pending and claim.version > app.last_committed:
+    if pending:  # also for a version that is committed already: `current` may have committed a higher one since (A20)
         assert app.current is not None
         if predecessor is Gone.UNREAD:
             return Opening.READ_PREDECESSOR, app
         if isinstance(predecessor, Header):
             if predecessor.state is State.COMMITTED:
                 return opening(raised(app), claim, Gone.GONE)
-            if predecessor.state is State.OPEN:
+            if predecessor.state is State.OPEN and claim.version > app.last_committed:
                 if app.current.version > claim.version:
                     raise Fenced(
                         f"Version {app.current.version} is being written by transaction {app.current.txn_id}; "

@@ -46,7 +46,8 @@ def examine(service_url: str | None) -> Iterator[Finding]:
     try:
         cluster = open_cluster(service_url, create=False)
     except TxnSegmentError as error:
-        yield Finding("store", Health.FAIL, error.message, error.advice)
+        which = "storage" if isinstance(error, StorageError) else "store"
+        yield Finding(which, Health.FAIL, error.message, error.advice)
         return
     try:
         for name, check in (

@@ -134,12 +134,19 @@ def test_the_daemon_survives_a_pass_that_fails(cluster: Cluster, url: str) -> No
     cluster.client.finish()
     root = Path(cluster.ledgers.removeprefix("file://"))
     away = root.with_name("away")
-    root.rename(away)
     with daemon("sweep", "--every", "100ms", "--json", "--service-url", url) as (process, out):
         assert process.stderr is not None
-        assert "the sweep failed" in process.stderr.readline()
-        away.rename(root)
         assert json.loads(out.readline())["orphansDeleted"] == 0
+        with cluster.begin() as txn:
+            txn.append("t", pa.table({"n": [2]}))
+            root.rename(away)
+            root.write_text("a file in the way")  # what is staged can be committed, but nothing can be folded
+            txn.commit()
+        assert "the sweep failed" in process.stderr.readline()
+        root.unlink()
+        away.rename(root)
+        while json.loads(out.readline())["folded"] == 0:
+            continue
         process.terminate()
         assert process.wait(timeout=30) == 0
 
