@@ -65,7 +65,7 @@ def coordinator(world: World, process: Process) -> Coordinator:
     return Coordinator(process.cluster, aftermath, process.buffer.log)
 
 
-def start_driver(world: World, job: Job, *, tries: int = 8) -> None:
+def start_driver(world: World, job: Job, *, tries: int = 8) -> Process:
     """A process that runs the job's versions from its checkpoint on; restarted when it crashes."""
     process = Process(world, f"{job.name}.{job.tries}")
 
@@ -77,6 +77,7 @@ def start_driver(world: World, job: Job, *, tries: int = 8) -> None:
             start_driver(world, job, tries=tries)
 
     world.spawn(process, process.name, lambda: _drive(world, process, job, again), on_crash=again, delay=world.rng.randrange(20))
+    return process
 
 
 def _drive(world: World, process: Process, job: Job, again: Callable[[], None]) -> None:
@@ -89,6 +90,7 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None]) 
         claim = Claim(version, job.by, world.unique(), job.replays)
         actor.opened = False
         txn = ""
+        world.history.queries[claim.attempt] = job.by
         try:
             work = _stage(world, process, topics, job, claim)
             answer = committer.commit(work)
@@ -99,7 +101,7 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None]) 
             said, job.stopped = "TopicNotFound", "TopicNotFound"
         except TxnSegmentError as error:
             said = type(error).__name__
-        world.history.said.append((process.name, f"{job.app}:{job.app_topic}", version, said, txn))
+        world.history.said.append((process.name, f"{job.app}:{job.app_topic}", version, said, txn, job.by))
         if said in ("skipped", "committed"):
             if world.calm or job.random or world.rng.random() < 0.85:  # else Spark's commit log is lost: the version replays
                 job.at += 1
@@ -145,7 +147,8 @@ def _start_late_abort(world: World, job: Job, claim: Claim) -> None:
         except TxnSegmentError:
             return
 
-    world.spawn(process, process.name, run, delay=world.rng.choice((0, 10, 60, 200)))
+    actor = world.spawn(process, process.name, run, delay=world.rng.choice((0, 10, 60, 200)))
+    actor.aborts = claim.attempt
 
 
 # --- readers ------------------------------------------------------------------------------------------------------

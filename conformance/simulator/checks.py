@@ -56,13 +56,15 @@ def streams(history: History, finished: dict[str, list[Row]]) -> list[str]:
 def answers(history: History) -> list[str]:
     """Who was told "committed" or "skipped" had its version committed; who was told that nothing counts, did not commit (8)."""
     found = []
-    for who, app, version, said, txn in history.said:
+    for who, app, version, said, txn, query in history.said:
         key = (_encoded(app), version)
         nothing = said == "committed" and not txn and "random" in app  # an empty write of an application that nobody can fence
         if said in ("committed", "skipped") and not nothing and key not in history.decided:
             found.append(f"{who} was told {said} for version {version} of {app}, which nobody committed")
         if said == "committed" and txn and history.decided.get(key) != txn:
             found.append(f"{who} was told that {txn} committed version {version} of {app}: {history.decided.get(key)} did")
+        if said == "skipped" and history.by.get(key) != query:
+            found.append(f"{who} was told that version {version} of {app} is committed: {history.by.get(key)} did, not {query}")
         if said == "VersionConflict" and history.last.get(_encoded(app), -1) < version:
             found.append(
                 f"{who}: version {version} of {app} was refused although only {history.last.get(_encoded(app))} is committed"

@@ -64,7 +64,7 @@ class Observer:
 
 class GatedStore(MetadataStore):
     """A session on a `MemoryState`. `torn`: whether lists of several records are read record by record (each its own step), as
-    the contract allows.
+    the contract allows. `slow`: whether the reply takes its time (others act between the step and what the caller makes of it).
     """
 
     def __init__(
@@ -76,8 +76,9 @@ class GatedStore(MetadataStore):
         observer: Observer | None = None,
         torn: Callable[[], bool] = lambda: False,
         late: Callable[[Callable[[], None]], None] | None = None,
+        slow: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.state, self.clock, self.gate, self.torn = state, clock, gate, torn
+        self.state, self.clock, self.gate, self.torn, self.slow = state, clock, gate, torn, slow
         self.observer = observer or Observer()
         self.session = state.begin_session()
         self._late = late
@@ -110,7 +111,12 @@ class GatedStore(MetadataStore):
             raise Crashed
         if fate in (Fate.LOSE_REPLY, Fate.SPLIT, Fate.LATE):
             raise UnknownOutcome("The simulated reply was lost.")
+        self.reply()
         return records
+
+    def reply(self) -> None:
+        if self.slow() and self.gate("reply", "") is not Fate.GO:
+            raise Crashed
 
     def _attempt(self, writes: Sequence[Write]) -> None:
         """A request that arrives late: nobody hears its answer."""
@@ -173,10 +179,13 @@ class GatedView(View):
             if i and self._store.torn():
                 state = self._pass("get", key.path)
             found.append(state.get(key))
+        self._store.reply()
         return found
 
     def keys(self, within: KeyRange) -> list[str]:
-        return [record.key.path for record in self._pass("keys", within.first).scan(within)]
+        found = [record.key.path for record in self._pass("keys", within.first).scan(within)]
+        self._store.reply()
+        return found
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
         found = self._pass("index", index).scan_index(index, first, last)

@@ -6,6 +6,7 @@ It reads the records' JSON by itself and shares no code with what it watches; wh
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,9 +45,19 @@ class History(Observer):
     """Application -> highest version decided."""
     aborted: set[str] = field(default_factory=set)
     seen: list[Seen] = field(default_factory=list)
-    said: list[tuple[str, str, int, str, str]] = field(default_factory=list)
-    """(who, application, version, what: committed|skipped|the error's name, transaction)."""
+    said: list[tuple[str, str, int, str, str, str | None]] = field(default_factory=list)
+    """(who, application, version, what: committed|skipped|the error's name, transaction, query)."""
     violations: list[str] = field(default_factory=list)
+    seals: dict[str, int] = field(default_factory=dict)
+    """Segment -> number of its first seal."""
+    queries: dict[str, str | None] = field(default_factory=dict)
+    """Attempt -> the query that makes it."""
+    by: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    """(application, version) -> the query that committed it."""
+    txns: dict[str, str] = field(default_factory=dict)
+    """Attempt -> the last transaction that it opened."""
+    aborting: Callable[[], str | None] = lambda: None
+    """The attempt that the actor of now may abort, if it is a late abort."""
     writes: int = 0
 
     def bad(self, what: str) -> None:
@@ -65,6 +76,9 @@ class History(Observer):
                 self.bad(f"the watermark of {path} moved back from {old} to {new}")
         elif path.startswith("/log/") and before is not None and after is not None:
             self._settled(path, json.loads(before), json.loads(after))
+        elif path.startswith("/log/") and after is not None and b'"seal"' in after:
+            for segment in json.loads(after)["seal"]:
+                self.seals.setdefault(segment, int(path[-20:]))
 
     def _header(self, txn: str, before: bytes | None, after: bytes | None) -> None:
         old = None if before is None else json.loads(before)
@@ -76,13 +90,17 @@ class History(Observer):
         if old is None:
             if new["state"] != "OPEN":
                 self.bad(f"the header {txn} was born {new['state']}")
+            self.txns[new.get("attempt", "")] = txn
             return
         if old["state"] != "OPEN" or new["state"] == "OPEN":
             self.bad(f"the header {txn} went from {old['state']} to {new['state']}")
         if new["state"] == "ABORTED":
             self.aborted.add(txn)
+            late = self.aborting()
+            if late is not None and late != new["attempt"]:
+                self.bad(f"the late abort of attempt {late} ended {txn}, attempt {new['attempt']}")
             return
-        self._decide(new["app"], new["version"], txn)
+        self._decide(new["app"], new["version"], txn, self.queries.get(new["attempt"]))
         record = self.state.get(Key(f"/log/log-{new['commit']:020d}", "log"))
         if record is None:
             self.bad(f"{txn} committed registration {new['commit']}, which is not in the log")
@@ -91,6 +109,9 @@ class History(Observer):
         if registration.get("txn") != txn or "state" in registration:
             self.bad(f"{txn} committed registration {new['commit']}: {registration}")
         self.truth[new["commit"]] = self._rows(new["commit"], registration)
+        for segment in registration["segments"]:
+            if self.seals.get(segment, new["commit"]) < new["commit"]:
+                self.bad(f"{txn} committed {new['commit']} into {segment}, sealed at {self.seals[segment]}")
 
     def _rows(self, number: int, registration: Any) -> list[Row]:
         segments = registration["segments"]
@@ -98,12 +119,13 @@ class History(Observer):
             segments = json.loads(self.disk.files[registration["manifest"]][0])
         return [(number, segment, part["path"]) for segment, write in segments.items() for part in write["parts"]]
 
-    def _decide(self, app: str, version: int, txn: str) -> None:
+    def _decide(self, app: str, version: int, txn: str, by: str | None) -> None:
         if (app, version) in self.decided:
             self.bad(f"version {version} of {app} was committed twice: by {self.decided[app, version]} and by {txn}")
         elif version <= self.last.get(app, -1):
             self.bad(f"version {version} of {app} was committed by {txn} after {self.last[app]}")
         self.decided[app, version] = txn
+        self.by[app, version] = by
         self.last[app] = max(version, self.last.get(app, -1))
 
     def _application(self, app: str, before: bytes | None, after: bytes | None) -> None:
@@ -114,7 +136,7 @@ class History(Observer):
         if new < old:
             self.bad(f"lastCommitted of {app} went back from {old} to {new}")
         if new > old and (app, new) not in self.decided:
-            self._decide(app, new, "empty")
+            self._decide(app, new, "empty", json.loads(after).get("by"))
 
     def _settled(self, path: str, old: Any, new: Any) -> None:
         if old.get("state") is not None and old.get("state") != new.get("state"):

@@ -57,6 +57,7 @@ class Plan:
 
     stay: float
     torn: float
+    slow: float
     doze: float
     jump: float
     fates: list[tuple[float, Fate]]
@@ -84,6 +85,7 @@ class Plan:
         return cls(
             stay=rng.choice((0.0, 0.3, 0.7, 0.9, 0.95)),
             torn=rng.choice((0.0, 0.3, 1.0)),
+            slow=rng.choice((0.0, 0.0, 0.3)),
             doze=some(0.02),
             jump=some(0.01),
             fates=fates if rng.random() < 0.8 else [],
@@ -95,7 +97,9 @@ class Process:
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
-        self.store = GatedStore(world.state, world.clock, world.gate, observer=world.history, torn=world.torn, late=world.later)
+        self.store = GatedStore(
+            world.state, world.clock, world.gate, observer=world.history, torn=world.torn, late=world.later, slow=world.slow
+        )
         self.cluster = Cluster(
             "memory://simulated",
             self.store,
@@ -117,6 +121,7 @@ class Actor:
         self.greenlet = greenlet.greenlet(run, process.world.hub)
         self.asked: tuple[str, str] | None = None
         self.wakes = 0
+        self.aborts: str | None = None
         self.opened = False
         """Whether its transaction's header exists (so that its deadline protects the world from it)."""
 
@@ -141,6 +146,7 @@ class World:
         self.clock.pause = self.gate
         self.current: Actor | None = None
         self.hub = greenlet.getcurrent()
+        self.history.aborting = lambda: None if self.current is None else self.current.aborts
         self._names = 0
         self._late: list[tuple[int, Callable[[], None]]] = []
 
@@ -150,6 +156,9 @@ class World:
 
     def torn(self) -> bool:
         return self.current is not None and self.plan.torn > 0 and self.rng.random() < self.plan.torn
+
+    def slow(self) -> bool:
+        return self.current is not None and self.plan.slow > 0 and self.rng.random() < self.plan.slow
 
     def later(self, effect: Callable[[], None]) -> None:
         """A request that is still under way."""

@@ -26,7 +26,7 @@ from conformance.simulator.actors import (
 )
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.observer import Row
-from conformance.simulator.scheduler import Plan, Process, World
+from conformance.simulator.scheduler import SETTINGS, Plan, Process, World
 from conformance.simulator.storage import GatedStorage
 from ledgers import snapshots
 from ledgers.snapshots import SnapshotHead
@@ -60,13 +60,16 @@ class Outcome:
 def schedule(seed: int, *, trace: bool = False) -> Outcome:
     """Run the schedule of a seed. Nothing outside the seed has a say in it."""
     rng = random.Random(seed)
-    world = World(rng, Plan.draw(rng), trace=[] if trace else None)
+    settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500, 4_000))})
+    world = World(rng, Plan.draw(rng), settings, trace=[] if trace else None)
     _stage(world)
     jobs = _jobs(rng)
     deleted = rng.random() < 0.25
     streams = [Stream("s0", Selection((T, U)), rng.choice((None, 1, 3))), Stream("s1", Selection((T,)), None)]
     for job in jobs:
-        start_driver(world, job)
+        process = start_driver(world, job)
+        if rng.random() < 0.3:  # a reader in the same process: threads that share one memory of the log
+            start_batch_reader(world, f"{job.name}.reader", Selection((T, U)), 3, process)
     for stream in streams[: rng.choice((1, 2))]:
         start_stream(world, stream)
     start_batch_reader(world, "b0", Selection((T, U)), 3)
@@ -128,6 +131,8 @@ def _jobs(rng: random.Random) -> list[Job]:
     jobs = [Job("q", "q", T, (T,), (0, 1, 2)[: rng.choice((2, 3))], replays=True, by="query-q", empty=empty)]
     if rng.random() < 0.6:
         jobs.append(Job("q2", "q", T, (T,), jobs[0].versions, replays=True, by="query-q", empty=empty))
+    if rng.random() < 0.15:  # a new checkpoint under the old name
+        jobs.append(Job("o", "q", T, (T,), (0,), replays=True, by="query-o"))
     if rng.random() < 0.6:
         jobs.append(Job("m", "m", "", (T, U), (1, 2)))
     if rng.random() < 0.4:

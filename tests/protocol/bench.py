@@ -1,0 +1,180 @@
+"""A small cluster in memory whose every store call can be made to fail, or to be interrupted by somebody else's whole work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from conformance.simulator.checks import reads
+from conformance.simulator.faults import Fate, Gate, GatedStore, always
+from conformance.simulator.observer import History, Row, Seen
+from conformance.simulator.scheduler import SETTINGS, SimulatedClock
+from conformance.simulator.storage import Disk, GatedStorage
+from ledgers.model import Part
+from metadata import paths
+from metadata.aftermath import inline
+from metadata.cluster import Cluster
+from metadata.coordinator import Coordinator, WriteSet
+from metadata.names import topic_name
+from metadata.records import Header, Settings, State
+from metadata.store.memory import MemoryState
+from metadata.sweeper import Sweeper
+from metadata.topics import Topics
+from metadata.transaction_buffer import Selection, TransactionBuffer
+from metadata.transitions import Claim
+
+T, U = "topic://public/default/t", "topic://public/default/u"
+
+
+@dataclass
+class Party:
+    """One process: its coordinator, buffer, sweeper, topics, on one session."""
+
+    cluster: Cluster
+    buffer: TransactionBuffer
+    coordinator: Coordinator
+    sweeper: Sweeper
+    topics: Topics
+
+    @property
+    def store(self) -> GatedStore:
+        assert isinstance(self.cluster.store, GatedStore)
+        return self.cluster.store
+
+
+class Bench:
+    """A store and a disk that several parties share; `history` sees all writes from the outside."""
+
+    def __init__(self, settings: Settings = SETTINGS) -> None:
+        self.settings = settings
+        self.state, self.clock = MemoryState(), SimulatedClock()
+        self.disk = Disk(self.clock)
+        self.history = History(self.state, self.disk)
+        self._names = 0
+        setup = self.party()
+        setup.topics.create(topic_name(T), segments=2)
+        setup.topics.create(topic_name(U))
+
+    def unique(self) -> str:
+        self._names += 1
+        return f"u{self._names:04d}"
+
+    def party(self, gate: Gate = always) -> Party:
+        store = GatedStore(self.state, self.clock, gate, observer=self.history)
+        cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
+        buffer = TransactionBuffer(cluster)
+        return Party(cluster, buffer, Coordinator(cluster, inline, buffer.log), Sweeper(cluster, buffer), Topics(cluster))
+
+    def work(
+        self,
+        version: int = 1,
+        *,
+        app: str = "app",
+        attempt: str | None = None,
+        topics: tuple[str, ...] = (T, U),
+        by: str | None = "query",
+        timeout_ms: int = 1_000,
+        random: bool = False,
+    ) -> WriteSet:
+        """A write set of one part for each segment of the topics; no topics: an empty batch. Its parts lie on the disk."""
+        attempt = attempt or self.unique()
+        parts: dict[str, list[Part]] = {}
+        for topic in topics:
+            for segment in self.party().topics.get(topic_name(topic)).segments():
+                path = f"parts/{app}/{version}/{attempt}/{segment.rpartition('/')[2]}-{topic[-1]}.parquet"
+                self.disk.files[path] = (b"part", self.clock.now_ms())
+                parts[segment] = [Part(path, 1, 4, 0, (1,), 0)]
+        self.history.queries[attempt] = by
+        claim = Claim(version, by, attempt, replays=by is not None)
+        return WriteSet(app, "", claim, parts, self.clock.now_ms(), timeout_ms, random=random)
+
+    def read(self, party: Party | None = None, topics: tuple[str, ...] = (T, U), kind: str = "batch") -> list[Row]:
+        """Everything that is visible now, noted in the history."""
+        reading = (party or self.party()).buffer.read(Selection(topics))
+        rows = [
+            (ledger.id, segment.name, part.path)
+            for segment in reading.segments
+            for ledger in reading.ledgers(segment, 0, reading.cut)
+            for part in ledger.parts
+        ]
+        known = frozenset(s.name for s in reading.segments)
+        self.history.seen.append(Seen(kind, kind, topics, known, 0, reading.cut, reading.cut, tuple(rows)))
+        for row in rows:
+            assert row[0] in self.history.truth, f"{row} was read before it was committed"
+        return rows
+
+    def headers(self) -> dict[str, State]:
+        found = {}
+        for shard in self.state.shards:
+            for key, stored in shard.items():
+                if key.path.startswith("/txn/id/"):
+                    found[key.partition] = Header.from_bytes(stored.value).state
+        return found
+
+    def kept(self, folder: str) -> list[str]:
+        return sorted(key.path for shard in self.state.shards for key in shard if key.path.startswith(folder))
+
+    def late(self) -> None:
+        """Time passes beyond every deadline."""
+        self.clock.now += self.settings.max_txn_timeout_ms + self.settings.deadline_allowance_ms + 1
+
+    def old(self) -> None:
+        """Time passes beyond the retention of headers."""
+        self.clock.now += self.settings.header_retention_ms + 1
+
+    def finish(self) -> None:
+        """Sweep everything, then all rules must hold and nothing be left."""
+        self.late()
+        self.party().sweeper.sweep()
+        assert State.OPEN not in self.headers().values(), "OPEN after a sweep past the deadline"
+        self.read(kind="settled")
+        self.old()
+        sweeper = self.party().sweeper
+        sweeper.sweep()
+        sweeper.sweep()
+        assert not self.headers()
+        assert not self.kept("/txn/op/")
+        assert not self.kept("/txn/segment-state/aborted/")
+        assert len(self.kept("/log/")) <= 1
+        self.read(kind="forgotten")
+        self.check()
+
+    def check(self) -> None:
+        assert not self.history.violations
+        assert not reads(self.history, frozenset({T, U}))
+
+    def committed(self, version: int, app: str = "app") -> bool:
+        return (f"{paths.encode(app)}:", version) in self.history.decided
+
+
+@dataclass
+class At:
+    """A gate that does something at the k-th step (from 0) and otherwise lets pass. `hit`: whether it came to that."""
+
+    k: int
+    fate: Fate = Fate.GO
+    meanwhile: Callable[[], object] | None = None
+    steps: int = 0
+    hit: str = ""
+    kinds: tuple[str, ...] = field(default=("write", "get", "keys", "index", "publish", "read", "list", "delete"))
+
+    def __call__(self, kind: str, what: str) -> Fate:
+        if kind not in self.kinds:
+            return Fate.GO
+        step, self.steps = self.steps, self.steps + 1
+        if step != self.k:
+            return Fate.GO
+        self.hit = f"{kind} {what}"
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return self.fate
+
+
+def each_step(run: Callable[[At], None], make: Callable[[int], At]) -> Iterator[At]:
+    """Run once for each step that the run has: k = 0, 1, 2, .. until the gate is never reached."""
+    for k in range(10_000):
+        gate = make(k)
+        run(gate)
+        if not gate.hit:
+            return
+        yield gate
