@@ -76,6 +76,10 @@ quickstart: venv  ## run the quick start of README.md and compare its output
 demo: venv  ## a year of flights through a driver that is killed in the middle of a commit
 	$(BIN)/python examples/flights.py
 
+.PHONY: bench
+bench: venv  ## every figure of README.md, measured again (long)
+	$(BIN)/python -m benchmarks
+
 .PHONY: docs
 docs: venv  ## write the pages and tables that come from the code
 	$(BIN)/python docs/generate.py

@@ -40,8 +40,8 @@ from txnsegment import Cluster, connect
 
 FLIGHTS = "topic://public/default/flights"
 DELAYS = "topic://public/default/delays"
-DAYS_PER_COMMIT = 5
-KILL_AFTER_COMMITS = (15, 40)
+DAYS_PER_COMMIT = 7
+KILL_AFTER_COMMITS = (12, 30)
 MORE_TRIES = 6
 
 OUT = Path(__file__).resolve().parents[1] / "out"
@@ -345,7 +345,7 @@ def main() -> int:
     checks: list[tuple[str, object, object]] = [
         ("rows in the topic of flights", topic[0], flights.num_rows),
         ("hash over all its rows and columns", f"{topic[1]:x}", f"{source[1]:x}"),
-        ("flights that the second stream counted", sum(c.flights for c in delays.values()), flights.num_rows),
+        ("flights counted by the second stream", sum(c.flights for c in delays.values()), flights.num_rows),
         ("sum of all delays, minutes", sum(c.delay for c in delays.values()), sum(c.delay for c in expected.values())),
         ("carriers with the right sums", sum(delays.get(code) == c for code, c in expected.items()), len(expected)),
         ("carriers in the topic of delays", len(delays), len(expected)),
