@@ -175,8 +175,9 @@ def check_schema(client: Client, reading: Reading, columns: Columns, *, streamin
     if now is None or now == columns.full:
         return
     changed = _no_more_fitting(now, columns.wanted)
-    if streaming and not ignore_new and _names(columns.wanted) == _names(columns.full):
-        changed += [f"new column {name}" for name in _names(now) if name not in _names(columns.full)]
+    known = _paths(columns.full)
+    if streaming and not ignore_new and _paths(columns.wanted).keys() == known.keys():
+        changed += [f"new column {path} {kind}" for path, kind in _paths(now).items() if path not in known]
     if not changed:
         return
     topics = ", ".join(str(t.name) for t in reading.topics)
@@ -203,14 +204,18 @@ def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
     return found
 
 
-def _names(kind: DataType, path: str = "") -> list[str]:
-    """The columns of a schema and the fields of its structs, each by its path."""
+def _paths(kind: DataType, above: str = "") -> dict[str, str]:
+    """The columns of a schema and the fields of its structs: path -> type."""
     match kind:
         case StructType():
-            inner = [[f"{path}{f.name}", *_names(f.dataType, f"{path}{f.name}.")] for f in kind]
-            return [name for names in inner for name in names]
+            found = {}
+            for field in kind:
+                path = f"{above}{field.name}"
+                found[path] = field.dataType.simpleString()
+                found.update(_paths(field.dataType, f"{path}."))
+            return found
         case ArrayType():
-            return _names(kind.elementType, path)
+            return _paths(kind.elementType, f"{above}element.")
         case MapType():
-            return _names(kind.keyType, f"{path}key.") + _names(kind.valueType, path)
-    return []
+            return _paths(kind.keyType, f"{above}key.") | _paths(kind.valueType, f"{above}value.")
+    return {}

@@ -88,10 +88,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=None if unlimited else self._options.max_bytes_per_trigger,
             seals=reading.seals(begin, end),
         )
+        self._reached = number
         return self._offset(number)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._offset(self._follow().read().cut)
+        """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
+        return self._offset(max(self._reached, self._follow().read().last_change(self._reached)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange rather than fewer.
