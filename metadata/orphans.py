@@ -20,15 +20,17 @@ from metadata.cluster import Cluster
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
 from metadata.store.contract import View, decide
+from metadata.sweeper import Sweeper
 from metadata.topics import Topic, every
+from metadata.transaction_buffer import TransactionBuffer
 
 SEEN = "sweep/unprotected"
 """Files of this name say when each unprotected snapshot file was first seen (ms). Losing one only costs delay."""
 
 _OURS = re.compile(
     r"manifests/[^/]+\.json"  # registration manifests
-    r"|([^/]+/){4}[^/.][^/]*\.(parquet|avro)"  # tenant/namespace/topic/segment: parts, index snapshots
-    r"|(manifests|sweep|([^/]+/){3}[^/]+)/\.[^/]+\.tmp"  # what a writer that died left of one
+    r"|([^/]+/){4}(index/)?[^/.][^/]*\.(parquet|avro)"  # tenant/namespace/topic/segment: parts, and its index snapshots
+    r"|(manifests|sweep|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # what a writer that died left of one
 )
 """Names that can be ours. Whatever else lies in the ledger root is nobody's business here."""
 
@@ -42,10 +44,15 @@ class Orphans:
 
 
 def sweep_orphans(cluster: Cluster) -> Orphans:
-    """Delete files that nothing protects any more. Call it after a timeout pass, so that dead transactions are decided."""
+    """Delete files that nothing protects any more.
+
+    A timeout pass stands between the clock and the protected: whoever could still commit a part that is older than the orphan age
+    by that clock has opened long before it (older parts are refused), so its deadline has passed and it is ended here.
+    """
     storage, settings = cluster.storage, cluster.settings
     files = {f.path: f for f in storage.list("")}
     now_ms = cluster.store.view().now_ms()
+    Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
     protected = decide(cluster.store, lambda view: set(_protected(cluster, view)))
     notes = [path for path in files if path.startswith(SEEN)]
     seen = _seen(cluster, notes)
@@ -55,6 +62,8 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
         if path in protected or not _OURS.fullmatch(path):
             continue
         if path.endswith(snapshots.SUFFIX):
+            if file.mtime_ms + settings.orphan_age_ms >= now_ms:
+                continue  # just published, perhaps not named yet: that moment must not count as the beginning of its end
             first = seen.get(path, now_ms)
             expired = first + settings.grace_period_ms < now_ms
             if not expired:
@@ -74,16 +83,16 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
 
 
 def _seen(cluster: Cluster, notes: list[str]) -> dict[str, int]:
-    """When each file was first seen unprotected, by all notes that are there."""
-    found: dict[str, int] = {}
+    """When each file was first seen unprotected. Several notes (of sweeps at once): what all of them say, and the latest of it."""
+    found: list[dict[str, int]] = []
     for path in notes:
         try:
-            noted = json.loads(cluster.storage.read(path))
+            found.append(json.loads(cluster.storage.read(path)))
         except MissingFile:
             continue  # another sweep has just replaced it by its own
-        for name, first in noted.items():
-            found[name] = min(first, found.get(name, first))
-    return found
+    if not found:
+        return {}
+    return {name: max(note[name] for note in found) for name in found[0] if all(name in note for note in found)}
 
 
 def _protected(cluster: Cluster, view: View) -> Iterator[str]:
