@@ -17,6 +17,7 @@ from ledgers.errors import CorruptPart, MissingFile
 from ledgers.footer import NotParquet, read_footer
 from ledgers.io_errors import explain, number_of
 from ledgers.model import Part
+from ledgers.page_headers import BadPage, check_pages
 from ledgers.part_writer import STAGING_KEY
 from ledgers.storage import LedgerStorage
 
@@ -47,7 +48,24 @@ def read_part(
     it with nulls); None: all. Batches never cross entries. Holds one entry's compressed bytes and a batch in memory.
     `where` says in errors what the part belongs to. Raises CorruptPart, StorageError.
     """
-    with _checked(storage, part, where) as file:
+    yield from _entries(storage, part, columns, first_entry, last_entry, batch_rows, where, headers=storage.is_local)
+
+
+def _entries(
+    storage: LedgerStorage,
+    part: Part,
+    columns: Sequence[str] | None,
+    first_entry: int,
+    last_entry: int | None,
+    batch_rows: int,
+    where: str,
+    *,
+    headers: bool,
+) -> Iterator[EntryBatch]:
+    """`headers`: check each page header before its entry. On an object store each would cost a round trip when pages are read,
+    and such storage keeps checksums of whole files itself: there only `verify_part` does it.
+    """
+    with _checked(storage, part, where) as (stream, file):
         names = file.schema_arrow.names
         wanted = names if columns is None else [name for name in columns if name in names]
         fields = [file.schema_arrow.field(name) for name in wanted]
@@ -56,6 +74,8 @@ def read_part(
         indices = [index for name in wanted for index in leaves[names.index(name)]]
         end = len(part.entries) if last_entry is None else last_entry + 1
         for entry in range(first_entry, end):
+            if headers:
+                check_pages(stream, file.metadata, entry, indices)
             row = 0
             for batch in file.reader.iter_batches(batch_rows, row_groups=[entry], column_indices=indices, use_threads=False):
                 yield EntryBatch(entry, row, _ordered(batch, schema))
@@ -66,7 +86,7 @@ def read_part(
 
 def verify_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
     """Read every page of a part and check it. Raises CorruptPart, StorageError."""
-    for _ in read_part(storage, part, where=where):
+    for _ in _entries(storage, part, None, 0, None, BATCH_ROWS, where, headers=True):
         continue
 
 
@@ -91,14 +111,14 @@ def part_staging_id(storage: LedgerStorage, path: str) -> str | None:
 
 
 @contextmanager
-def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[pq.ParquetFile]:
+def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[pa.NativeFile, pq.ParquetFile]]:
     """The open part, once its length, footer CRC, rows and entries agree with its registration."""
     try:
         with storage.open_input(part.path) as stream:
-            yield _open(storage, stream, part, where)
+            yield stream, _open(storage, stream, part, where)
     except MissingFile as error:
         raise _corrupt(storage, part, where, "the file is missing") from error
-    except NotParquet as error:
+    except (NotParquet, BadPage) as error:
         raise _corrupt(storage, part, where, str(error)) from error
     except pa.ArrowException as error:
         raise _corrupt(storage, part, where, str(error)) from error
