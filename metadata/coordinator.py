@@ -271,10 +271,10 @@ class Coordinator:
         )
         key = paths.application(work.app, work.app_topic)
         after = transitions.opened(app, work.claim, txn_id).to_bytes()
-        put_app = Put(key, after, expect=ABSENT if record is None else record)
+        put_app = Put(key, after, expect=ABSENT if record is None else record, durable=False)
         try:
             made, _ = self.cluster.store.write(
-                Put(paths.header(txn_id), header.to_bytes(), expect=ABSENT, indexes=header.indexes()), put_app
+                Put(paths.header(txn_id), header.to_bytes(), expect=ABSENT, indexes=header.indexes(), durable=False), put_app
             )
             assert made is not None
         except (BadVersion, UnknownOutcome):
@@ -350,7 +350,7 @@ class Coordinator:
         puts = []
         for i, segment in enumerate(sorted(work.parts)):
             op = Op(kind=OpKind.WRITE, segment=segment, ledger_id=entry.number, entry_id=0)
-            puts.append(Put(prefix.key(i), op.to_bytes(), indexes=op.indexes(opened.txn_id)))
+            puts.append(Put(prefix.key(i), op.to_bytes(), indexes=op.indexes(opened.txn_id), durable=False))
         try:
             self.cluster.store.write(*puts)
         except UnknownOutcome:
@@ -462,9 +462,9 @@ class Coordinator:
         event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
         try:
             self.cluster.store.write(
-                *(Append(paths.segment_events(s), event) for s in segments),
-                Put(entry.record.key, settled.to_bytes(), expect=entry.record),
-                *(Delete(ops.key(i)) for i in range(len(segments))),
+                *(Append(paths.segment_events(s), event, durable=False) for s in segments),
+                Put(entry.record.key, settled.to_bytes(), expect=entry.record, durable=False),
+                *(Delete(ops.key(i), durable=False) for i in range(len(segments))),
             )
         except BadVersion:  # a sweeper has settled it, and deletes the ops
             self.tell(txn_id, State.COMMITTED, segments)
@@ -473,7 +473,7 @@ class Coordinator:
         """One event for each segment: a wake-up, never the truth. Losing it costs delay."""
         body = Event(txn_id=txn_id, decision=decision).to_bytes()
         if segments:
-            self.cluster.store.write(*(Append(paths.segment_events(s), body) for s in sorted(segments)))
+            self.cluster.store.write(*(Append(paths.segment_events(s), body, durable=False) for s in sorted(segments)))
 
 
 def _segment_write(parts: Sequence[Part]) -> SegmentWrite:

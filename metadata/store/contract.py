@@ -34,6 +34,9 @@ MAX_VALUE: Final = 768 * 1024
 class Put:
     """Write a record. `expect`: ANY (None) = whatever is there; ABSENT (-1) = it must not exist; a Record or a version = it must
     still have that version. `indexes` replaces all index entries of the record. `ephemeral`: goes when this store's session ends.
+
+    `durable` (of every write): False says that a power failure may undo it, as long as it undoes everything written after it
+    too; a group is as durable as its most durable write. A backend that has nothing to save by it (ZooKeeper) ignores it.
     """
 
     key: Key
@@ -41,6 +44,7 @@ class Put:
     expect: Record | int | None = ANY
     indexes: tuple[IndexEntry, ...] = ()
     ephemeral: bool = False
+    durable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class Delete:
 
     key: Key
     expect: Record | int | None = ANY
+    durable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,7 @@ class Append:
     prefix: Prefix
     value: bytes
     indexes: tuple[IndexEntry, ...] = ()
+    durable: bool = True
 
 
 Write = Put | Delete | Append

@@ -86,7 +86,7 @@ class SqliteStore(MetadataStore):
         check_writes(writes)
         self._check_open()
         session = self._session_now() if any(getattr(w, "ephemeral", False) for w in writes) else None
-        with self.database.writing() as connection:
+        with self.database.writing(durable=any(w.durable for w in writes)) as connection:
             self._purge(connection)
             if session is not None and not connection.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone():
                 self._lapsed(session)

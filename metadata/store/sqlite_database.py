@@ -195,8 +195,9 @@ class Database:
             raise self._not_done(error, "read") from error
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """One write transaction for the block, durable when it ends; undone if the block raises.
+    def writing(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """One write transaction for the block; undone if the block raises. `durable`: on the disk when it ends. Without it a power
+        failure may take it back, with all that came after: the next durable one syncs the whole log up to itself.
 
         Raises Unavailable (known to be undone) or UnknownOutcome (the disk failed in the COMMIT).
         """
@@ -205,6 +206,7 @@ class Database:
             raise self._busy()
         try:
             try:
+                connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as error:
                 raise (self._busy() if _code(error) == sqlite3.SQLITE_BUSY else self._not_done(error, "write")) from error

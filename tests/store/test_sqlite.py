@@ -314,3 +314,11 @@ class TestPlaces:
     def test_a_lost_race_says_what_it_found(self, tmp_path: Path) -> None:
         with SqliteStore(str(tmp_path)) as store, pytest.raises(BadVersion, match="/a should have version 3 but does not exist"):
             store.put(A, b"x", expect=3)
+
+
+@pytest.mark.parametrize(("durable", "level"), [((True,), 2), ((False,), 1), ((False, True), 2)])
+def test_a_group_is_as_durable_as_its_most_durable_write(tmp_path: Path, durable: tuple[bool, ...], level: int) -> None:
+    """Registrations and decisions are synced (2 = FULL); what may be lost with all that follows it is not (1 = NORMAL)."""
+    with SqliteStore(tmp_path) as store:
+        store.write(*(Put(Key(f"/{i}", "p"), b"x", durable=d) for i, d in enumerate(durable)))
+        assert store.database.connection().execute("PRAGMA synchronous").fetchone() == (level,)
