@@ -1,0 +1,118 @@
+"""Executors never open the metadata store: tasks run where opening one, or importing what could, is an error."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_txnsegment import DefaultSource
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Deployment
+
+WORKER = '''
+import pickle, sys
+
+class Closed:
+    """Refuses the backends of the metadata store and what they are made with."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == "sqlite3" or name.split(".")[0] == "kazoo" or name in (
+            "metadata.store.sqlite", "metadata.store.sqlite_database", "metadata.store.zookeeper", "metadata.store.memory"
+        ):
+            raise AssertionError(f"a task imports {name}")
+
+for name in [n for n in sys.modules if n.startswith(("sqlite3", "kazoo", "metadata"))]:
+    raise AssertionError(f"{name} is there already")
+sys.meta_path.insert(0, Closed())
+
+import pyarrow
+kind, one, argument = pickle.load(sys.stdin.buffer)
+if kind == "write":
+    answer = one.write(iter(argument))
+else:
+    answer = [batch.to_pylist() for batch in one.read(argument)]
+for name in ("sqlite3", "kazoo"):
+    assert name not in sys.modules
+pickle.dump(answer, sys.stdout.buffer)
+'''
+
+
+def in_a_task(*work: object) -> object:
+    """What a worker answers that gets the pickled reader or writer, as Spark does it."""
+    found = subprocess.run(
+        [sys.executable, "-c", WORKER], input=pickle.dumps(work), capture_output=True, check=False, cwd=Path(__file__).parents[2]
+    )
+    assert found.returncode == 0, found.stderr.decode()
+    return pickle.loads(found.stdout)
+
+
+def test_tasks_run_where_no_store_can_be_opened(here: Deployment) -> None:
+    schema = here.spark.createDataFrame([], "k string, n bigint").schema
+    sink = {"serviceUrl": here.url, "topic": "t", "keyColumn": "k", "segments": "4", "txnAppId": "app"}
+    batch = pa.record_batch({"k": [f"k{i}" for i in range(100)], "n": list(range(100))})
+    writer = DefaultSource(sink).streamWriter(schema, overwrite=False)
+    writer.commit([in_a_task("write", writer, [batch])], 0)
+    batch_writer = DefaultSource({**sink, "txnVersion": "1", "txnAppId": "other"}).writer(schema, overwrite=False)
+    batch_writer.commit([in_a_task("write", batch_writer, [batch, batch])])
+    source = {"serviceUrl": here.url, "topic": "t"}
+    reader = DefaultSource(source).reader(DefaultSource(source).schema())
+    rows = [row["n"] for p in reader.partitions() for some in in_a_task("read", reader, p) for row in some]  # type: ignore[attr-defined]
+    assert sorted(rows) == sorted(list(range(100)) * 3)
+    streaming = DefaultSource({**source, "startingOffsets": "earliest", "includeMetadata": "true"})
+    stream = streaming.streamReader(streaming.schema())
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadAllAvailable())
+    rows = [row["n"] for p in stream.partitions(start, end) for some in in_a_task("read", stream, p) for row in some]  # type: ignore[attr-defined]
+    stream.stop()
+    assert sorted(rows) == sorted(list(range(100)) * 3)
+
+
+def test_only_the_drivers_processes_have_the_store_open(here: Deployment) -> None:
+    """Of all Python processes that Spark has started, those that run tasks (pyspark.daemon's children) do not hold the database."""
+    here.write(here.spark.range(0, 1000, 1, 4), segments="2", keyColumn="id")
+    assert here.read().count() == 1000
+    open_in = [line for pid in _descendants(os.getpid()) for line in [_command(pid)] if _holds(pid, "metadata.db")]
+    tasks = [line for pid in _descendants(os.getpid()) for line in [_command(pid)] if "pyspark.worker" in line]
+    assert tasks
+    assert open_in
+    assert not any("pyspark.worker" in line for line in open_in)
+
+
+def _descendants(pid: int) -> list[int]:
+    parents: dict[int, int] = {}
+    for one in Path("/proc").iterdir():
+        if one.name.isdigit():
+            try:
+                parents[int(one.name)] = int((one / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended
+    found, todo = [], [pid]
+    while todo:
+        above = todo.pop()
+        children = [child for child, parent in parents.items() if parent == above]
+        found += children
+        todo += children
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _holds(pid: int, name: str) -> bool:
+    try:
+        return any(str(f.readlink()).endswith(name) for f in (Path("/proc") / str(pid) / "fd").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
