@@ -1,0 +1,157 @@
+"""A driver without Spark: it stages real parts and runs the real `spark_txn_sink.commit`, in processes that can be killed.
+
+Everything here runs in processes of its own (`forks`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from conformance.chaos.crashing import Crash, CrashingStore
+from conformance.chaos.history import KEYS, complete, partial, written
+from conformance.chaos.reading import read_all
+from ledgers.arrow import arrow_schema
+from metadata import paths
+from metadata.aftermath import inline
+from metadata.client import Client
+from metadata.cluster import open_cluster
+from metadata.coordinator import Coordinator
+from metadata.errors import TxnSegmentError
+from metadata.records import Settings
+from metadata.sweeper import Sweeper
+from metadata.topics import Topics
+from metadata.transaction_buffer import TransactionBuffer
+from spark_txn_sink import commit as committing
+from spark_txn_sink.commit import Identity
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import WritePlan, plan_write
+from spark_txn_sink.staging import Staged, stage
+
+SEGMENTS = 4
+QUERY = "query-1"
+SCHEMA = StructType(
+    [
+        StructField("key", StringType()),
+        StructField("seq", LongType()),
+        StructField("batch", LongType()),
+        StructField("of", IntegerType()),
+    ]
+)
+
+EAGER = Settings(fold_after_registrations=1, fold_after_ms=1, header_retention_ms=0)
+"""Every commit settles, folds and forgets at once: all of section 7 falls into the crash points."""
+CONFLICTS = frozenset({"Fenced", "TxnConflict", "VersionConflict", "OutcomeUnknown"})
+"""What a zombie or a twin may be told. Each says that nothing of this attempt counts, or that running it again is safe."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cluster and a topic in it. `ledgers` None: an embedded cluster."""
+
+    url: str
+    topic: str
+    ledgers: str | None = None
+
+
+def make(place: Place, settings: Settings = EAGER) -> None:
+    """Make the cluster."""
+    open_cluster(place.url, ledgers=place.ledgers, settings=settings).close()
+
+
+def crashing_client(url: str, crash: Crash | None) -> tuple[Client, CrashingStore]:
+    """A client whose store counts calls and may crash, and whose aftermath runs at once, so that its calls are counted too."""
+    real = open_cluster(url)
+    store = CrashingStore(real.store, crash)
+    cluster = dataclasses.replace(real, store=store)
+    buffer = TransactionBuffer(cluster)
+    sweeper = Sweeper(cluster, buffer)
+
+    def aftermath(job: Callable[[], object]) -> None:
+        inline(job)
+        inline(sweeper.share)
+
+    coordinator = Coordinator(cluster, aftermath, buffer.log)
+    return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, lambda: None), store
+
+
+def planned(place: Place) -> WritePlan:
+    options = {"path": place.topic, "serviceUrl": place.url, "segments": str(SEGMENTS), "keyColumn": "key"}
+    return plan_write(WriteOptions.parse(options, streaming=True), SCHEMA)[1]
+
+
+def staged(plan: WritePlan, version: int, query: str) -> list[Staged]:
+    """The parts of one batch, by two tasks with keys of their own, as Spark's accepted attempts leave them."""
+    found = []
+    for task in range(2):
+        message = stage(plan, [batch_of([r for r in written(version) if (r[1] % KEYS) % 2 == task])])
+        found.append(dataclasses.replace(message, query_id=query))
+    return found
+
+
+def batch_of(rows: Sequence[tuple[str, int, int, int]]) -> pa.RecordBatch:
+    schema = arrow_schema(SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)], schema=schema
+    )
+
+
+@dataclass
+class Outcome:
+    """What one driver process reports. `error`: class of what its commit raised. `calls`: of the store, in order."""
+
+    error: str | None = None
+    message: str = ""
+    calls: list[str] = field(default_factory=list)
+
+
+def write_version(place: Place, version: int, crash: Crash | None = None) -> Outcome:
+    """Stage a batch and commit it as Spark would, `abort` after a failing commit included."""
+    plan = planned(place)
+    messages = staged(plan, version, QUERY)
+    client, store = crashing_client(place.url, crash)
+    identity = Identity(None, version, random=False, streaming=True)
+    outcome = Outcome(calls=store.calls)
+    try:
+        committing.commit(client, plan, identity, 30_000, messages)
+    except TxnSegmentError as error:
+        outcome.error, outcome.message = type(error).__name__, str(error)
+        committing.abort(client, plan, identity, messages)
+    client.close()
+    return outcome
+
+
+def restart(place: Place, versions: Sequence[int], then: Place | None = None) -> list[str]:
+    """What Spark does after a crash: look, run the last version again, then the next ones, and check all after each.
+
+    `then`: the next case's topic, whose version 0 is written in the same process. What is wrong, in words.
+    """
+    found = partial(read_all(place.url, place.topic))
+    for version in versions:
+        outcome = write_version(place, version)
+        if outcome.error is not None:
+            found.append(f"version {version} could not be written after the restart: {outcome.error}: {outcome.message}")
+    found += complete(read_all(place.url, place.topic), versions[-1] + 1)
+    found += end(place, versions[-1] + 1)
+    if then is not None:
+        write_version(then, 0)
+    return found
+
+
+def end(place: Place, batches: int) -> list[str]:
+    """Sweep, then say what is wrong: rows, or anything that is left open, unsettled or uncollected."""
+    client, _ = crashing_client(place.url, None)
+    client.sweeper.sweep()
+    view = client.cluster.store.view()
+    found = [f"still OPEN: {r.key.path}" for r in view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20)]
+    found += [f"op record left: {r.key.path}" for r in view.scan_index(paths.OPS_BY_TXN, "", "~")]
+    entries = client.buffer.log.list(view).entries
+    found += [
+        f"not settled: {e.number} of {e.registration.txn}" for e in entries if e.registration.txn and not e.registration.state
+    ]
+    client.close()
+    return found + complete(read_all(place.url, place.topic), batches)

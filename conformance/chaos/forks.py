@@ -1,0 +1,115 @@
+"""Children of one clean process, cheap enough for hundreds: a tenth of a second each instead of three.
+
+The clean process has imported everything and holds no thread and no connection, so that forking it is safe.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+PRELOAD = ["conformance.chaos.streaming", "pandas", "pyarrow.parquet", "pyarrow.compute", "fastavro"]
+
+
+class Forks:
+    """Starts children."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("forkserver")
+        self._context.set_forkserver_preload(PRELOAD)
+
+    def start(self, target: Callable[..., Any], *arguments: Any) -> Child:
+        """Run `target(*arguments)` in a new process."""
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_report, args=(theirs, target, arguments), daemon=True)
+        process.start()
+        theirs.close()
+        return Child(process, ours)
+
+    def call(self, target: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of `target(*arguments)` in a new process. Raises Died if that was killed or raised."""
+        return self.start(target, *arguments).result()
+
+
+class Died(Exception):
+    """A child ended without a result."""
+
+
+class Child:
+    """One process and the pipe with its result."""
+
+    def __init__(self, process: BaseProcess, pipe: Connection) -> None:
+        self._process, self._pipe = process, pipe
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def result(self, seconds: float = 120.0) -> Any:
+        """Wait for it. Raises Died (killed, or raised: then with its traceback)."""
+        try:
+            if not self._pipe.poll(seconds):
+                self._process.kill()
+                raise Died(f"process {self.pid} did not end within {seconds:g} s")
+            good, value = self._pipe.recv()
+        except EOFError:
+            self._process.join()
+            raise Died(f"process {self.pid} ended with {self._process.exitcode}") from None
+        finally:
+            self._pipe.close()
+        self._process.join()
+        if not good:
+            raise Died(value)
+        return value
+
+    def killed(self) -> bool:
+        """Wait for it; whether it was killed (and did not end by itself)."""
+        try:
+            self.result()
+        except Died:
+            if self._process.exitcode == -9:
+                return True
+            raise
+        return False
+
+    def stopped(self, seconds: float = 60.0) -> bool:
+        """Wait until it has stopped itself (True) or ended (False)."""
+        deadline = time.monotonic() + seconds
+        stat = Path(f"/proc/{self.pid}/stat")
+        while self._process.is_alive() and not self._pipe.poll(0.005):
+            try:
+                state = stat.read_text().rpartition(")")[2].split()[0]
+            except FileNotFoundError:
+                return False
+            if state == "T":
+                return True
+            if time.monotonic() > deadline:
+                raise Died(f"process {self.pid} neither stopped nor ended within {seconds:g} s")
+        return False
+
+    def stop(self) -> None:
+        """End it by SIGKILL if it still runs."""
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+def _report(pipe: Connection, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """In the child: run the target and send back what it gives, or its traceback."""
+    try:
+        value = target(*arguments)
+    except BaseException:
+        pipe.send((False, traceback.format_exc()))
+        raise SystemExit(1) from None
+    pipe.send((True, value))

@@ -1,0 +1,52 @@
+"""Readers without a JVM: the real source's classes, driven as Spark drives them, in the caller's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from conformance.chaos.history import Row
+from pyspark_txnsegment import DefaultSource
+from spark_txn_source.batch import BatchReader
+from spark_txn_source.stream import StreamReader
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
+    """Rows with metadata columns as the history knows them."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            ledger, entry, index = row["__messageId"].split(":")
+            position = (int(ledger), int(entry), int(index))
+            yield Row(row["key"], row["seq"], row["batch"], row["of"], row["__segment"], position, row["__txnId"])
+
+
+def _options(url: str, topic: str, **more: str) -> dict[str, str]:
+    return {"path": topic, "serviceUrl": url, "includeMetadata": "true", **more}
+
+
+def read_all(url: str, topic: str) -> list[Row]:
+    """One batch read of everything that is visible now."""
+    options = _options(url, topic)
+    reader = BatchReader(options, DefaultSource(options).schema())
+    return [row for task in reader.partitions() for row in rows_of(reader.read(task))]
+
+
+class Following:
+    """One streaming read from the earliest offset on, micro-batch by micro-batch."""
+
+    def __init__(self, url: str, topic: str) -> None:
+        options = _options(url, topic, startingOffsets="earliest")
+        self._reader = StreamReader(options, DefaultSource(options).schema())
+        self.offset: dict[str, Any] = self._reader.initialOffset()
+
+    def next(self) -> list[Row]:
+        """The next micro-batch; empty if there is nothing new."""
+        end = self._reader.latestOffset(self.offset, ReadAllAvailable())
+        found: list[InputPartition] = list(self._reader.partitions(self.offset, end))
+        rows = [row for task in found for row in rows_of(self._reader.read(task))]
+        self.offset = end
+        return rows
