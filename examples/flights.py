@@ -345,7 +345,7 @@ def main() -> int:
     checks: list[tuple[str, object, object]] = [
         ("rows in the topic of flights", topic[0], flights.num_rows),
         ("hash over all its rows and columns", f"{topic[1]:x}", f"{source[1]:x}"),
-        ("flights counted by the second stream", sum(c.flights for c in delays.values()), flights.num_rows),
+        ("flights in the second stream", sum(c.flights for c in delays.values()), flights.num_rows),
         ("sum of all delays, minutes", sum(c.delay for c in delays.values()), sum(c.delay for c in expected.values())),
         ("carriers with the right sums", sum(delays.get(code) == c for code, c in expected.items()), len(expected)),
         ("carriers in the topic of delays", len(delays), len(expected)),
