@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from conformance.simulator.schedules import quiet, schedule, simulate
+from conformance.simulator.schedules import quiet, schedule, simulate, simulate_on
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance", description=__doc__)
     parser.add_argument("--simulate", type=int, metavar="N", default=2_000, help="how many schedules (default 2000)")
     parser.add_argument("--seed", type=int, default=0, help="the first schedule's seed; the others count up from it")
+    parser.add_argument("--cores", type=int, default=1, help="processes to spread the schedules over")
     parser.add_argument("--trace", action="store_true", help="print the one schedule of --seed, step by step")
     given = parser.parse_args()
     if given.trace:
@@ -19,7 +20,7 @@ def main() -> int:
             outcome = schedule(given.seed, trace=True)
         sys.stdout.write("\n".join([*outcome.trace, *(f"VIOLATION {v}" for v in outcome.violations), outcome.digest]) + "\n")
         return bool(outcome.violations)
-    found = simulate(given.simulate, given.seed)
+    found = simulate(given.simulate, given.seed) if given.cores == 1 else simulate_on(given.cores, given.simulate, given.seed)
     rate = found.schedules / max(found.seconds, 1e-9)
     sys.stdout.write(
         f"{found.schedules} schedules from seed {given.seed}, {found.commits} commits, {found.reads} reads, "

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import logging
+import multiprocessing
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,6 +34,7 @@ from conformance.simulator.storage import GatedStorage
 from ledgers import snapshots
 from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
+from metadata import coordinator, paths
 from metadata.cluster import Cluster
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
@@ -60,6 +64,22 @@ class Outcome:
 def schedule(seed: int, *, trace: bool = False) -> Outcome:
     """Run the schedule of a seed. Nothing outside the seed has a say in it."""
     rng = random.Random(seed)
+    with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
+        return _schedule(seed, rng, trace)
+
+
+@contextmanager
+def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
+    """So small that few transactions make ledger files of several levels, and manifests."""
+    before = snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE
+    snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE = tail_parts, fanout, inline
+    try:
+        yield
+    finally:
+        snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE = before
+
+
+def _schedule(seed: int, rng: random.Random, trace: bool) -> Outcome:
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500, 4_000))})
     world = World(rng, Plan.draw(rng), settings, trace=[] if trace else None)
     _stage(world)
@@ -168,12 +188,16 @@ def _finish(world: World, jobs: list[Job], streams: list[Stream], kept: frozense
     sweep_orphans(process.cluster)
     world.clock.now += world.settings.orphan_age_ms + 1
     sweep_orphans(process.cluster)
-    world.clock.now += world.settings.grace_period_ms + 1
-    sweep_orphans(process.cluster)
+    for _ in range(3):  # a deleted topic's snapshots are kept for the grace period, then seen, then kept once more
+        world.clock.now += world.settings.grace_period_ms + 1
+        sweep_orphans(process.cluster)
     rows = _read_all(world, Process(world, "end2"), "after the orphan sweep")
     newest = b"".join(stored.value for shard in world.state.shards for key, stored in shard.items() if key.path.startswith("/log/"))
+    newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)  # its manifest
     read = {row[2] for row in rows}
     unnamed = [path for path in world.disk.files if path.startswith("parts/") and path not in read and path.encode() not in newest]
+    needed = _snapshot_files(process)
+    unnamed += [path for path in world.disk.files if path.endswith(snapshots.SUFFIX) and path not in needed]
     if unnamed:
         history.bad(f"files are left that nothing names: {sorted(unnamed)[:3]}")
     history.violations += checks.reads(history, kept)
@@ -181,6 +205,16 @@ def _finish(world: World, jobs: list[Job], streams: list[Stream], kept: frozense
     history.violations += checks.answers(history)
     apps = len({(j.app, j.app_topic) for j in jobs if not j.random})
     history.violations += checks.leftovers(world.state, apps, segments=6)
+
+
+def _snapshot_files(process: Process) -> set[str]:
+    found: set[str] = set()
+    for topic in Topics(process.cluster).list():
+        for record in process.store.view().get_many([paths.watermark(s) for s in topic.segments()]):
+            head = None if record is None else json.loads(record.value).get("snapshot")
+            if head is not None:
+                found.update(snapshots.files(snapshots.read_head(process.cluster.storage, head)))
+    return found
 
 
 def _read_all(world: World, process: Process, when: str) -> list[Row]:
@@ -263,3 +297,21 @@ def simulate(count: int, seed: int = 0, *, stop_after: int = 10) -> Summary:
                 gc.collect()
     summary.seconds = time.perf_counter() - started
     return summary
+
+
+def simulate_on(cores: int, count: int, seed: int = 0) -> Summary:
+    """`simulate`, spread over processes; the same schedules."""
+    chunk = 100
+    starts = range(seed, seed + count, chunk)
+    total = Summary()
+    started = time.perf_counter()
+    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for part in pool.map(simulate, (min(chunk, seed + count - s) for s in starts), starts):
+            total.schedules += part.schedules
+            total.commits += part.commits
+            total.reads += part.reads
+            total.crashes += part.crashes
+            total.steps += part.steps
+            total.violations += part.violations
+    total.seconds = time.perf_counter() - started
+    return total
