@@ -64,6 +64,8 @@ def _emit(value: Any) -> str:
     """JSON with Decimals written digit by digit (the json module would need a float)."""
     if isinstance(value, str):
         return encode_basestring(value)
+    if type(value) is int:
+        return str(value)
     if isinstance(value, dict):
         return "{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
