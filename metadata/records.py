@@ -83,7 +83,12 @@ class JsonRecord(BaseModel):
     """A record with its JSON form. Immutable: a change is a `model_copy(update=...)`."""
 
     model_config = ConfigDict(
-        extra="allow", frozen=True, alias_generator=_camel, populate_by_name=True, arbitrary_types_allowed=True
+        extra="allow",
+        frozen=True,
+        alias_generator=_camel,
+        populate_by_name=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # Spark starts a process for every plan and commit; each uses a few of these
     )
 
     def to_bytes(self) -> bytes:
