@@ -143,7 +143,7 @@ def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) 
         return _conform(child, field.with_nullable(True) if valid is not None else field, path)
     if pc.any(pc.and_(valid, child.is_null())).as_py():
         raise SchemaError(f"The column {path} holds nulls, but may not.")
-    if pa.types.is_binary(child.type):
+    if pa.types.is_binary(child.type) or pa.types.is_large_binary(child.type):
         return _conform(pc.fill_null(child, b""), field, path)
     return _conform(child, field.with_nullable(True), path)
 

@@ -109,7 +109,10 @@ class PartWriter:
             if self._parquet is None:
                 self._open()
             assert self._parquet is not None
-            self._parquet.write_table(pa.Table.from_batches(self._gathered, self._schema), row_group_size=self._rows)
+            try:
+                self._parquet.write_table(pa.Table.from_batches(self._gathered, self._schema), row_group_size=self._rows)
+            except pa.ArrowException as error:
+                raise SchemaError(f"Rows of {self._path} cannot be written as Parquet: {error}.") from error
         self._entries.append(self._rows)
         self._gathered, self._bytes, self._rows = [], 0, 0
 

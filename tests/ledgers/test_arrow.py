@@ -1,0 +1,135 @@
+"""Batches in the form that a part or Spark expects: by name, at every level, without copying what fits."""
+
+from __future__ import annotations
+
+import decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType, VariantType, YearMonthIntervalType
+
+from ledgers.arrow import arrow_schema, conform
+from ledgers.errors import SchemaError
+
+
+def one(kind: pa.DataType, values: list[Any], name: str = "a", nullable: bool = True) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(values, kind)], schema=pa.schema([pa.field(name, kind, nullable)]))
+
+
+def target(kind: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field("a", kind)])
+
+
+D = decimal.Decimal
+ENTRY = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", pa.string())])
+WIDE = pa.struct([pa.field("new", pa.float64()), pa.field("y", pa.string()), pa.field("x", pa.int64())])
+
+WIDENS = [
+    (pa.int8(), pa.int64(), [1, None], [1, None]),
+    (pa.float32(), pa.float64(), [1.5, None], [1.5, None]),
+    (pa.decimal128(5, 2), pa.decimal128(9, 4), [D("1.23")], [D("1.2300")]),
+    (pa.large_string(), pa.string(), ["x", None], ["x", None]),
+    (pa.large_binary(), pa.binary(), [b"x", None], [b"x", None]),
+    (pa.dictionary(pa.int8(), pa.large_string()), pa.string(), ["x", None, "x"], ["x", None, "x"]),
+    (pa.null(), pa.int32(), [None], [None]),
+    (pa.large_list(pa.large_string()), pa.list_(pa.string()), [["x"], None, []], [["x"], None, []]),
+    (
+        ENTRY,
+        WIDE,
+        [{"x": 1, "y": "q"}, None, {"x": 2, "y": None}],
+        [{"new": None, "y": "q", "x": 1}, None, {"new": None, "y": None, "x": 2}],
+    ),
+    (pa.list_(ENTRY), pa.list_(WIDE), [[{"x": 1, "y": "q"}], None], [[{"new": None, "y": "q", "x": 1}], None]),
+    (
+        pa.map_(pa.large_string(), ENTRY),
+        pa.map_(pa.string(), WIDE),
+        [[("k", {"x": 1, "y": "q"})], None, [("l", None), ("m", {"x": 2, "y": "r"})]],
+        [[("k", {"new": None, "y": "q", "x": 1})], None, [("l", None), ("m", {"new": None, "y": "r", "x": 2})]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("source", "kind", "values", "expected"), WIDENS)
+def test_values_survive_and_slices_too(source: pa.DataType, kind: pa.DataType, values: list[Any], expected: list[Any]) -> None:
+    batch = one(source, values * 3)
+    for start, length in ((0, len(values) * 3), (1, len(values) * 2), (len(values), 1), (0, 0)):
+        found = conform(batch.slice(start, length), target(kind))
+        found.validate(full=True)
+        assert found.schema.equals(target(kind), check_metadata=True)
+        assert found.column(0).to_pylist() == (expected * 3)[start : start + length]
+
+
+def test_what_fits_is_not_copied() -> None:
+    batch = one(pa.int64(), [1, 2])
+    assert conform(batch, target(pa.int64())) is batch
+    tight = one(pa.int64(), [1, 2], nullable=False)
+    assert conform(tight, target(pa.int64())).column(0).buffers()[1].address == tight.column(0).buffers()[1].address
+    zoned = one(pa.timestamp("us", "America/Los_Angeles"), [1, 2])
+    found = conform(zoned, target(pa.timestamp("us", "UTC")))
+    assert found.column(0).cast(pa.int64()).to_pylist() == [1, 2]
+    assert found.column(0).buffers()[1].address == zoned.column(0).buffers()[1].address
+
+
+def test_order_missing_columns_and_no_columns() -> None:
+    batch = pa.record_batch({"b": [1, 2], "a": ["x", "y"]})
+    wanted = pa.schema([("a", pa.string()), ("c", pa.date32()), ("b", pa.int64())])
+    assert conform(batch, wanted).to_pydict() == {"a": ["x", "y"], "c": [None, None], "b": [1, 2]}
+    assert conform(batch.select([]), wanted).to_pydict() == {"a": [None] * 2, "c": [None] * 2, "b": [None] * 2}
+    assert conform(batch.select([]), pa.schema([])).num_rows == 2
+
+
+REFUSED = [
+    (pa.int64(), pa.int32()),
+    (pa.int32(), pa.float64()),
+    (pa.float64(), pa.float32()),
+    (pa.string(), pa.binary()),
+    (pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    (pa.decimal128(9, 2), pa.decimal128(9, 1)),
+    (pa.decimal128(9, 2), pa.decimal128(9, 3)),
+    (pa.list_(pa.int64()), pa.int64()),
+    (pa.list_(pa.int64()), pa.list_(pa.int32())),
+    (WIDE, ENTRY),
+]
+
+
+@pytest.mark.parametrize(("source", "kind"), REFUSED)
+def test_what_does_not_fit_is_named(source: pa.DataType, kind: pa.DataType) -> None:
+    with pytest.raises(SchemaError, match=r"\ba\b"):
+        conform(one(source, []), target(kind))
+
+
+def test_strangers_doubles_and_nulls() -> None:
+    with pytest.raises(SchemaError, match="column z"):
+        conform(one(pa.int64(), [1], "z"), target(pa.int64()))
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(SchemaError, match="twice"):
+        conform(twice, target(pa.int64()))
+    strict = pa.schema([pa.field("a", pa.int64(), nullable=False)])
+    with pytest.raises(SchemaError, match="null"):
+        conform(one(pa.int64(), [None]), strict)
+    with pytest.raises(SchemaError, match="null"):
+        conform(one(pa.int64(), [1]).select([]), strict)
+
+
+def test_a_null_variant_of_large_binaries() -> None:
+    """Spark with useLargeVarTypes sends it with null children, which Parquet's writer refuses in NOT NULL fields."""
+    source = pa.struct([pa.field("value", pa.large_binary()), pa.field("metadata", pa.large_binary())])
+    fields = [pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False, {"variant": "true"})]
+    values = [{"value": b"v", "metadata": b"m"}, None, {"value": b"", "metadata": b"n"}]
+    found = conform(one(source, values), target(pa.struct(fields)))
+    found.validate(full=True)
+    assert found.column(0).to_pylist() == values
+    assert found.column(0).field("value").null_count == 0
+    with pytest.raises(SchemaError, match=r"a\.value"):
+        conform(one(source, [{"value": None, "metadata": b"m"}, None]), target(pa.struct(fields)))
+
+
+def test_spark_types_in_arrow() -> None:
+    found = arrow_schema(StructType([StructField("t", TimestampType()), StructField("v", VariantType())]))
+    assert found.field("t").type == pa.timestamp("us", tz="UTC")
+    assert found.field("v").type.field("metadata").metadata == {b"variant": b"true"}
+    with pytest.raises(SchemaError, match=r"y\.z"):
+        arrow_schema(StructType([StructField("y", StructType([StructField("z", YearMonthIntervalType())]))]))
+    metadata_column = StructType([StructField("__txnId", LongType())])
+    assert arrow_schema(metadata_column).names == ["__txnId"]

@@ -1,0 +1,218 @@
+"""Parts give back what was written, whole entries in bounded memory, or CorruptPart."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ledgers.errors import CorruptPart, SchemaError
+from ledgers.model import Part
+from ledgers.parts import PartWriter, check_part, part_staging_id, read_part, verify_part
+from ledgers.storage import LedgerStorage
+
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("text", pa.string()),
+        ("a.b", pa.int32()),
+        ("a", pa.struct([("b", pa.int16()), ("c", pa.list_(pa.field("element", pa.decimal128(20, 3))))])),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("took", pa.duration("us")),
+        ("raw", pa.binary()),
+        ("map", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LedgerStorage:
+    found = LedgerStorage(str(tmp_path))
+    found.create()
+    return found
+
+
+def table(rows: int, seed: int = 0) -> pa.Table:
+    r = random.Random(seed)
+
+    def maybe(make: Callable[[], object]) -> list[object]:
+        return [None if r.random() < 0.2 else make() for _ in range(rows)]
+
+    columns = [
+        list(range(rows)),
+        maybe(lambda: r.choice("xyz") * r.randrange(20)),
+        maybe(lambda: r.randrange(1000)),
+        maybe(lambda: {"b": r.randrange(100), "c": [None, r.randrange(10**6)][: r.randrange(3)]}),
+        maybe(lambda: r.randrange(2 * 10**15)),
+        maybe(lambda: r.randrange(10**12)),
+        maybe(lambda: r.randbytes(r.randrange(30))),
+        maybe(lambda: [(str(k), r.random()) for k in range(r.randrange(3))]),
+    ]
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def write(storage: LedgerStorage, rows: pa.Table, *, batch: int = 100, **options: object) -> Part:
+    names = itertools.count()
+    writer = PartWriter(
+        storage, "t/s", rows.schema, 3, staging_id="stage-1", name_source=lambda: f"p{id(rows)}-{next(names)}", **options
+    )  # type: ignore[arg-type]
+    for piece in rows.to_batches(max_chunksize=batch):
+        writer.write(piece)
+    part = writer.close()
+    assert part is not None
+    return part
+
+
+def read(storage: LedgerStorage, part: Part, **options: object) -> pa.Table:
+    return pa.Table.from_batches([found.batch for found in read_part(storage, part, **options)])  # type: ignore[arg-type]
+
+
+@given(
+    rows=st.integers(1, 400),
+    batch=st.integers(1, 200),
+    entry_rows=st.integers(1, 300),
+    entry_bytes=st.integers(1, 20_000),
+    compression=st.sampled_from(["zstd", "lz4", "snappy", "none"]),
+    batch_rows=st.integers(1, 300),
+)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_round_trip(
+    tmp_path: Path, rows: int, batch: int, entry_rows: int, entry_bytes: int, compression: str, batch_rows: int
+) -> None:
+    storage = LedgerStorage(str(tmp_path))
+    whole = table(rows, seed=rows)
+    writer = PartWriter(
+        *(storage, "f", SCHEMA, 7),
+        staging_id="s",
+        compression=compression,
+        entry_bytes=max(entry_bytes, 500),
+        entry_rows=entry_rows,
+    )
+    for piece in whole.to_batches(max_chunksize=batch):
+        writer.write(piece)
+    part = writer.close()
+    assert part is not None
+    assert (part.rows, sum(part.entries), part.schema) == (rows, rows, 7)
+    assert max(part.entries) <= entry_rows
+    found = list(read_part(storage, part, batch_rows=batch_rows))
+    assert pa.Table.from_batches([f.batch for f in found]).equals(whole)
+    starts = [0, *itertools.accumulate(part.entries)]
+    for item in found:
+        at = starts[item.entry] + item.first_row
+        assert item.batch.num_rows <= batch_rows
+        assert item.batch.column("id")[0].as_py() == at
+    verify_part(storage, part)
+    check_part(storage, part)
+
+
+def test_entries_and_columns_are_read_without_the_rest(storage: LedgerStorage) -> None:
+    whole = table(1000)
+    part = write(storage, whole, entry_rows=100)
+    assert part.entries == (100,) * 10
+    found = read(storage, part, columns=["at", "a", "not here", "id"], first_entry=3, last_entry=4)
+    assert found.equals(whole.select(["at", "a", "id"]).slice(300, 200))
+    assert read(storage, part, columns=["a.b"]).equals(whole.select(["a.b"]))
+    none = [f.batch for f in read_part(storage, part, columns=[])]
+    assert sum(b.num_rows for b in none) == 1000
+    assert not any(b.num_columns for b in none)
+
+
+def test_without_rows_nothing_is_left(storage: LedgerStorage) -> None:
+    writer = PartWriter(storage, "t", SCHEMA, 0, staging_id="s")
+    writer.write(table(0).to_batches()[0] if table(0).to_batches() else pa.RecordBatch.from_pylist([], schema=SCHEMA))
+    assert writer.close() is None
+    writer = PartWriter(storage, "t", SCHEMA, 0, staging_id="s", entry_rows=10)
+    for piece in table(100).to_batches():
+        writer.write(piece)
+    assert len(list(storage.list(""))) == 1
+    writer.discard()
+    assert list(storage.list("")) == []
+
+
+def test_a_batch_of_another_schema_is_refused(storage: LedgerStorage) -> None:
+    writer = PartWriter(storage, "t", SCHEMA, 0, staging_id="s")
+    with pytest.raises(SchemaError):
+        writer.write(pa.record_batch({"id": [1]}))
+    writer.discard()
+
+
+def test_staging_id_and_name(storage: LedgerStorage) -> None:
+    part = write(storage, table(5))
+    assert part_staging_id(storage, part.path) == "stage-1"
+    assert part.path.endswith(".parquet")
+    storage.publish("t/none.parquet", b"not a part at all")
+    with pytest.raises(CorruptPart, match="not a part"):
+        part_staging_id(storage, "t/none.parquet")
+
+
+def _damage(storage: LedgerStorage, part: Part, data: bytes) -> None:
+    storage.delete(part.path)
+    storage.publish(part.path, data)
+
+
+def test_missing_short_longer_or_another_file(storage: LedgerStorage) -> None:
+    part = write(storage, table(300), entry_rows=100)
+    data = storage.read(part.path)
+    other = storage.read(write(storage, table(300, seed=9), entry_rows=100).path)
+    for wrong in (data[:-1], data[: len(data) // 2], data[:3], b"", data + b"x", other, data[:-4] + b"PAR2", b"\0" * len(data)):
+        _damage(storage, part, wrong)
+        with pytest.raises(CorruptPart, match=part.path) as caught:
+            read(storage, part, where="segment://t/n/x, ledger 7")
+        assert "ledger 7" in str(caught.value)
+    storage.delete(part.path)
+    with pytest.raises(CorruptPart, match="missing"):
+        read(storage, part)
+    _damage(storage, part, data)
+    for wrong_part in (
+        dataclasses.replace(part, rows=299),
+        dataclasses.replace(part, crc=part.crc ^ 1),
+        dataclasses.replace(part, entries=(100, 101, 99)),
+        dataclasses.replace(part, bytes=part.bytes + 1),
+    ):
+        with pytest.raises(CorruptPart):
+            check_part(storage, wrong_part)
+
+
+@pytest.mark.parametrize("compression", ["zstd", "none"])
+def test_no_changed_byte_ever_gives_other_rows(storage: LedgerStorage, tmp_path: Path, compression: str) -> None:
+    """Every byte of a small part. In a page header some bytes (statistics) mean nothing to a reader: then the rows are whole."""
+    whole = table(60).select(["id", "text", "a", "took"])
+    part = write(storage, whole, entry_rows=30, compression=compression)
+    file = tmp_path / part.path
+    data = file.read_bytes()
+    r = random.Random(5)
+    harmless = 0
+    for at in range(4, len(data)):
+        damaged = bytearray(data)
+        damaged[at] ^= r.randrange(1, 256)
+        file.write_bytes(damaged)
+        try:
+            assert read(storage, part).equals(whole)
+        except CorruptPart:
+            continue
+        harmless += 1
+    assert harmless < len(data) / 4
+
+
+def test_a_level_encoding_that_changed_is_noticed(storage: LedgerStorage, tmp_path: Path) -> None:
+    """Found by trying all values of all bytes: BIT_PACKED for RLE (6 -> 8 in the header) gave 60 rows with other nulls."""
+    whole = table(60).select(["a.b"])
+    part = write(storage, whole)
+    file = tmp_path / part.path
+    data = file.read_bytes()
+    changed = 0
+    for at in range(4, 120):
+        if data[at] == 6:
+            file.write_bytes(data[:at] + b"\x08" + data[at + 1 :])
+            try:
+                assert read(storage, part).equals(whole)
+            except CorruptPart:
+                changed += 1
+    assert changed

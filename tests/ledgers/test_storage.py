@@ -1,0 +1,177 @@
+"""Publication is atomic, errors name file and next step, folders of segments are safe and distinct."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledgers.errors import MissingFile, StorageError
+from ledgers.io_errors import explain
+from ledgers.storage import LedgerStorage, segment_folder
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LedgerStorage:
+    found = LedgerStorage(f"{tmp_path}/ledgers of mine")
+    found.create()
+    return found
+
+
+def test_what_is_published_is_read_listed_and_deleted(storage: LedgerStorage) -> None:
+    storage.publish("a/b/one.parquet", b"one")
+    again = pickle.loads(pickle.dumps(storage))
+    assert again.uri == storage.uri
+    assert again.read("a/b/one.parquet") == b"one"
+    size, mtime_ms = again.info("a/b/one.parquet") or (0, 0)
+    assert [tuple(f) for f in again.list("a")] == [("a/b/one.parquet", size, mtime_ms)]
+    again.delete("a/b/one.parquet")
+    again.delete("a/b/one.parquet")
+    assert again.info("a/b/one.parquet") is None
+    assert list(again.list("nowhere")) == []
+    with pytest.raises(MissingFile, match=r"one\.parquet"):
+        again.read("a/b/one.parquet")
+
+
+def test_a_published_file_is_never_overwritten(storage: LedgerStorage) -> None:
+    storage.publish("x.avro", b"first")
+    with pytest.raises(StorageError, match="exists already"):
+        storage.publish("x.avro", b"second")
+    assert storage.read("x.avro") == b"first"
+    assert len(list(storage.list(""))) == 1
+
+
+def test_a_discarded_output_leaves_nothing(storage: LedgerStorage) -> None:
+    output = storage.open_output("a/x.parquet")
+    output.stream.write(b"half")
+    assert storage.info("a/x.parquet") is None
+    assert [f.path for f in storage.list("")] == ["a/.x.parquet.tmp"]
+    output.discard()
+    output.discard()
+    assert list(storage.list("")) == []
+
+
+def test_a_missing_root_is_an_error_and_not_made_again(storage: LedgerStorage, tmp_path: Path) -> None:
+    (tmp_path / "ledgers of mine").rmdir()
+    with pytest.raises(StorageError, match="mounted"):
+        storage.publish("a/x.avro", b"x")
+    with pytest.raises(StorageError, match="mounted"):
+        list(storage.list(""))
+
+
+def test_a_file_where_a_folder_should_be(storage: LedgerStorage) -> None:
+    storage.publish("a", b"x")
+    with pytest.raises(StorageError, match="not a folder"):
+        storage.publish("a/b", b"x")
+
+
+@pytest.mark.parametrize("rel", ["../x", "/etc/passwd", "a//b", "a/../../b", "", "a/\0"])
+def test_paths_do_not_leave_the_root(storage: LedgerStorage, rel: str) -> None:
+    with pytest.raises(StorageError, match="not a path"):
+        storage.read(rel)
+
+
+@pytest.mark.parametrize("uri", ["ftp://x/y", "relative/path", "file://host/path", "s3:///x", ""])
+def test_uris_that_cannot_work(uri: str) -> None:
+    with pytest.raises(StorageError, match="not a place"):
+        LedgerStorage(uri)
+
+
+def test_a_password_in_the_uri_is_refused_and_not_shown() -> None:
+    with pytest.raises(StorageError) as caught:
+        LedgerStorage("s3://key:geheim@bucket/x")
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (errno.ENOSPC, "no space left"),
+        (errno.EDQUOT, "quota"),
+        (errno.EROFS, "read-only"),
+        (errno.EACCES, "permission denied"),
+        (errno.EIO, "input/output"),
+        (errno.EMFILE, "open files"),
+    ],
+)
+def test_every_error_says_what_to_do(number: int, text: str) -> None:
+    for error in (OSError(number, "x"), OSError(f"Error writing bytes. Detail: [errno {number}] x")):
+        found = explain(error, "write", "file:///a/b")
+        assert text in str(found)
+        assert "file:///a/b" in str(found)
+        assert found.advice
+
+
+def _limit_files() -> None:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+
+def test_a_disk_that_takes_no_more_is_an_error_and_leaves_nothing(storage: LedgerStorage) -> None:
+    code = """if True:
+        import sys
+        from ledgers.errors import StorageError
+        from ledgers.storage import LedgerStorage
+        try:
+            LedgerStorage(sys.argv[1]).publish("a/x.avro", bytes(100_000))
+        except StorageError as error:
+            print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code, storage.uri], preexec_fn=_limit_files, capture_output=True, text=True, check=True
+    )
+    assert "larger than this process may write" in done.stdout
+    assert list(storage.list("")) == []
+
+
+def test_a_writer_killed_in_the_middle_publishes_nothing(storage: LedgerStorage) -> None:
+    code = """if True:
+        import sys
+        from ledgers.storage import LedgerStorage
+        output = LedgerStorage(sys.argv[1]).open_output("a/x.parquet")
+        output.stream.write(bytes(1_000_000))
+        print("writing", flush=True)
+        sys.stdin.read()
+    """
+    writer = subprocess.Popen([sys.executable, "-c", code, storage.uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"writing\n"
+    writer.kill()
+    writer.communicate()
+    assert storage.info("a/x.parquet") is None
+    assert [f.path for f in storage.list("")] == ["a/.x.parquet.tmp"]
+
+
+def test_what_spark_calls_a_file_leads_back_to_it(storage: LedgerStorage, tmp_path: Path) -> None:
+    assert storage.spark_uri("a/x.parquet") == f"file://{tmp_path}/ledgers of mine/a/x.parquet"
+    for name in (
+        storage.spark_uri("a/x.parquet"),
+        f"{storage.uri}/a/x.parquet",
+        f"file:{tmp_path}/ledgers%20of%20mine/a/x.parquet",
+    ):
+        assert storage.relative(name) == "a/x.parquet"
+    with pytest.raises(StorageError, match="does not lie under"):
+        storage.relative("file:///elsewhere/x.parquet")
+    assert LedgerStorage("s3://bucket/p?region=eu").spark_uri("x") == "s3a://bucket/p/x"
+
+
+@given(st.lists(st.tuples(*[st.text(min_size=1, max_size=12)] * 4), min_size=2, max_size=2, unique=True))
+def test_folders_of_segments_are_safe_and_distinct(names: list[tuple[str, str, str, str]]) -> None:
+    folders = [segment_folder(*name) for name in names]
+    assert folders[0] != folders[1]
+    for part in "/".join(folders).split("/"):
+        assert part[0].isalnum()
+        assert part.isascii()
+        assert all(c.isalnum() or c in ".-" for c in part)
+
+
+def test_plain_names_keep_their_folder() -> None:
+    assert segment_folder("public", "default", "flights", "0000-3fff-0") == "public/default/flights/0000-3fff-0"
