@@ -125,7 +125,8 @@ def check_key(key: str, schema: pa.Schema) -> None:
 def _key_index(key: str, schema: pa.Schema) -> int:
     found: list[int] = schema.get_all_field_indices(key)
     if len(found) != 1:
-        near = difflib.get_close_matches(key, schema.names, n=1, cutoff=0.5)
+        lower = {name.lower(): name for name in schema.names}
+        near = [lower[name] for name in difflib.get_close_matches(key.lower(), lower, n=1, cutoff=0.5)]
         advice = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(schema.names)}."
         raise OptionError(f"The key column {key!r} {'occurs twice' if found else 'is not a column of the rows'}.", advice=advice)
     kind = schema.field(found[0]).type
