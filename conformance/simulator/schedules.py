@@ -89,7 +89,8 @@ def _schedule(seed: int, rng: random.Random, trace: bool) -> Outcome:
     for job in jobs:
         process = start_driver(world, job)
         if rng.random() < 0.3:  # a reader in the same process: threads that share one memory of the log
-            start_batch_reader(world, f"{job.name}.reader", Selection((T, U)), 3, process)
+            for i in range(rng.choice((1, 3))):
+                start_batch_reader(world, f"{job.name}.reader{i}", Selection((T, U)), 3, process)
     for stream in streams[: rng.choice((1, 2))]:
         start_stream(world, stream)
     start_batch_reader(world, "b0", Selection((T, U)), 3)
