@@ -165,6 +165,11 @@ class Topics:
             if new is not old:
                 schema_id = self._put_schema(view, name, new, view.now_ms(), first=0 if old_id is None else old_id + 1)
                 layout = layout.model_copy(update={"schema_id": schema_id})
+            if key is not None and layout.key not in (None, key):
+                raise OptionError(
+                    f"These rows were routed by {key!r}, but the topic {name} routes by {layout.key!r}, set just now.",
+                    advice="Run the write again without keyColumn: it is kept with the topic once set.",
+                )
             if key is not None and layout.key is None:
                 layout = layout.model_copy(update={"key": key})
             if layout is topic.layout:
