@@ -15,7 +15,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-PRELOAD = ["conformance.chaos.streaming", "pandas", "pyarrow.parquet", "pyarrow.compute", "fastavro"]
+PRELOAD = [
+    "conformance.chaos.streaming",
+    "conformance.chaos.contention",
+    "pandas",
+    "pyarrow.parquet",
+    "pyarrow.compute",
+    "fastavro",
+]
 
 
 class Forks:

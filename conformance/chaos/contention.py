@@ -1,0 +1,235 @@
+"""Atomic reading under load: writers commit transactions over all segments as fast as they can while readers look on.
+
+No read may see part of a transaction, and none may fall behind: its lag is the age of the oldest committed transaction that the
+reader did not have yet, taken just before its next answer arrived, counted from the moment in which that commit began.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from conformance.chaos.driver import Place, batch_of, make, planned, unfinished
+from conformance.chaos.forks import Forks
+from conformance.chaos.history import Row, disordered, split
+from conformance.chaos.reading import Following, read_all
+from metadata.client import client
+from metadata.cluster import open_cluster
+from metadata.coordinator import WriteSet
+from metadata.names import topic_name
+from metadata.records import Settings
+from metadata.transaction_buffer import Reading, Selection
+from metadata.transitions import Claim
+from spark_txn_sink.staging import stage
+
+WRITERS = 8
+ROWS = 16
+POLL_SECONDS = 0.01
+"""How often Spark asks a stream for news while there are none (spark.sql.streaming.pollingDelay)."""
+PER_WRITER = 1_000_000
+"""Numbers of batches that one writer has for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a writer: its registration's number, and when it began and returned (ms)."""
+
+    number: int
+    began_ms: float
+    returned_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer that a reader got: when, and up to which number it saw."""
+
+    at_ms: float
+    through: int
+
+
+@dataclass
+class Watched:
+    """What one reader saw."""
+
+    answers: list[Answer] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+
+def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Commit]:
+    """Stage and commit one transaction after the other over all segments, beginning when the file `start` exists."""
+    plan = planned(place)
+    mine = client(open_cluster(place.url))
+    done: list[Commit] = []
+    while not start.exists():
+        time.sleep(0.005)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        version = len(done)
+        staged = stage(plan, [batch_of(_rows(writer, version))])
+        assert plan.schema_id is not None
+        parts = {segment: [dataclasses.replace(part, schema=plan.schema_id)] for segment, part in staged.parts}
+        claim = Claim(version, None, staged.staging_id, replays=False)
+        began = _now()
+        committed = mine.coordinator.commit(
+            WriteSet(f"writer-{writer}", str(plan.topic), claim, parts, staged_ms=staged.staged_ms, timeout_ms=30_000)
+        )
+        assert committed.number is not None
+        done.append(Commit(committed.number, began, _now()))
+    mine.close()
+    return done
+
+
+def _rows(writer: int, version: int) -> list[tuple[str, int, int, int]]:
+    """One transaction's rows. Keys are the writer's own, so that each key's rows have one written order."""
+    batch = writer * PER_WRITER + version
+    return [(f"writer-{writer}-{seq % ROWS}", seq, batch, ROWS) for seq in range(batch * ROWS, (batch + 1) * ROWS)]
+
+
+def watch_buffer(place: Place, stop: Path) -> Watched:
+    """Batch reads, planned one after the other without a pause: the decision of every read, without its rows."""
+    mine = client(open_cluster(place.url))
+    name = str(topic_name(place.topic))
+    seen = Watched()
+    while not stop.exists():
+        reading = mine.buffer.read(Selection(names=(name,)))
+        seen.wrong += [f"cut {reading.cut}: {what}" for what in torn(reading)]
+        if seen.answers and reading.cut < seen.answers[-1].through:
+            seen.wrong.append(f"the cut went back from {seen.answers[-1].through} to {reading.cut}")
+        seen.answers.append(Answer(_now(), reading.cut))
+    mine.close()
+    return seen
+
+
+def torn(reading: Reading) -> list[str]:
+    """Registrations that one decision shows in some of their segments and not in others."""
+    found = []
+    by_name = {segment.name: segment for segment in reading.segments}
+    shown = {name: {n for n, _ in segment.live} for name, segment in by_name.items()}
+    for segment in reading.segments:
+        for number, registration in segment.live:
+            if number > reading.cut:
+                continue
+            for other in registration.segments:
+                if other in by_name and number > by_name[other].folded_to and number not in shown[other]:
+                    found.append(f"{number} is visible in {segment.name} and not in {other}")
+    return found
+
+
+def watch_batches(place: Place, stop: Path) -> Watched:
+    """Batch reads with all their rows, one after the other."""
+    seen = Watched()
+    before = 0
+    while not stop.exists():
+        rows = read_all(place.url, place.topic)
+        seen.wrong += [*split(rows), *disordered(rows)]
+        through = max((r.position[0] for r in rows), default=0)
+        if len(rows) < before:
+            seen.wrong.append(f"{before} rows were visible, now {len(rows)}")
+        before = len(rows)
+        seen.answers.append(Answer(_now(), through))
+    return seen
+
+
+def watch_stream(place: Place, stop: Path) -> Watched:
+    """One streaming read, as fast as it can, through to the end."""
+    following = Following(place.url, place.topic)
+    seen = Watched()
+    everything: list[Row] = []
+    last = False
+    while not last:
+        last = stop.exists()
+        rows = following.next()
+        seen.wrong += split(rows)
+        seen.answers.append(Answer(_now(), following.offset["log"]))
+        everything += rows
+        if not rows:
+            time.sleep(POLL_SECONDS)
+    seen.wrong += [*split(everything), *disordered(everything)]
+    return seen
+
+
+def lag_ms(commits: Sequence[Commit], answers: Sequence[Answer]) -> float:
+    """The longest that a committed transaction was not yet known to a reader: see the head of this module."""
+    worst = 0.0
+    by_number = sorted(commits, key=lambda c: c.number)
+    known = 0  # index of the first commit above what the reader has
+    for before, after in pairwise(answers):
+        while known < len(by_number) and by_number[known].number <= before.through:
+            known += 1
+        missing = [c.began_ms for c in by_number[known:] if c.returned_ms <= after.at_ms]
+        worst = max([worst, *(after.at_ms - began for began in missing)])
+    return worst
+
+
+@dataclass
+class Load:
+    """Figures of one run. `lag_ms`, `answers`: by reader."""
+
+    writers: int
+    seconds: float
+    commits: int
+    per_second: float
+    commit_ms: tuple[float, float, float]
+    """Median, 99th percentile, longest."""
+    lag_ms: dict[str, float]
+    answers: dict[str, int]
+    wrong: list[str]
+
+    def __str__(self) -> str:
+        median, high, most = self.commit_ms
+        lags = ", ".join(f"{name} {self.lag_ms[name]:.0f} ms over {self.answers[name]} reads" for name in self.lag_ms)
+        return (
+            f"{self.writers} writers, {self.commits} commits in {self.seconds:.1f} s = {self.per_second:.0f}/s "
+            f"(median {median:.0f} ms, p99 {high:.0f}, longest {most:.0f}); lag: {lags}; wrong: {len(self.wrong)}"
+        )
+
+
+READERS = {"buffer": watch_buffer, "batch": watch_batches, "stream": watch_stream}
+
+
+def load(forks: Forks, place: Place, folder: Path, *, writers: int = WRITERS, seconds: float = 5.0, readers: Sequence[str]) -> Load:
+    """Run writers and readers together; `folder` is for the files that start and stop them."""
+    start, stop = folder / "start", folder / "stop"
+    forks.call(make, place, Settings())
+    forks.call(planned, place)
+    watching = {name: forks.start(READERS[name], place, stop) for name in readers}
+    writing = [forks.start(write_for, place, w, start, seconds) for w in range(writers)]
+    time.sleep(1.0)  # let all of them open their stores; nothing depends on it but the evenness of the load
+    start.touch()
+    try:
+        done: list[list[Commit]] = [child.result() for child in writing]
+    finally:
+        stop.touch()
+    watched: dict[str, Watched] = {name: child.result() for name, child in watching.items()}
+    commits = [c for found in done for c in found]
+    wrong = [f"{name}: {what}" for name, seen in watched.items() for what in seen.wrong]
+    wrong += forks.call(end_of_load, place, [len(found) for found in done])
+    took = sorted(c.returned_ms - c.began_ms for c in commits)
+    span = (max(c.returned_ms for c in commits) - min(c.began_ms for c in commits)) / 1000
+    return Load(
+        writers,
+        span,
+        len(commits),
+        len(commits) / span,
+        (took[len(took) // 2], took[len(took) * 99 // 100], took[-1]),
+        {name: lag_ms(commits, seen.answers) for name, seen in watched.items()},
+        {name: len(seen.answers) for name, seen in watched.items()},
+        wrong,
+    )
+
+
+def end_of_load(place: Place, versions: Sequence[int]) -> list[str]:
+    """Everything that was committed is there once, and nothing is left undecided."""
+    rows = read_all(place.url, place.topic)
+    expected = {seq for w, count in enumerate(versions) for v in range(count) for _, seq, _, _ in _rows(w, v)}
+    seen = {r.seq for r in rows}
+    found = [f"{len(expected - seen)} rows lost, {len(seen - expected)} that nobody wrote"] if seen != expected else []
+    return [*found, *split(rows), *disordered(rows), *unfinished(place)]
+
+
+def _now() -> float:
+    return time.time() * 1000
