@@ -7,6 +7,8 @@ reader did not have yet, taken just before its next answer arrived, counted from
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,9 +16,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from conformance.chaos.driver import Place, batch_of, make, planned, unfinished
-from conformance.chaos.forks import Forks
+from conformance.chaos.forks import Died, Forks
 from conformance.chaos.history import Row, disordered, split
-from conformance.chaos.reading import Following, read_all
+from conformance.chaos.reading import Following, position_of, read_all
+from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
 from metadata.client import client
 from metadata.cluster import open_cluster
 from metadata.coordinator import WriteSet
@@ -30,6 +33,8 @@ WRITERS = 8
 ROWS = 16
 POLL_SECONDS = 0.01
 """How often Spark asks a stream for news while there are none (spark.sql.streaming.pollingDelay)."""
+PAUSE_SECONDS = 0.001
+"""Between two plans of the batch reader, so that it does not take a whole core for itself."""
 PER_WRITER = 1_000_000
 """Numbers of batches that one writer has for itself."""
 
@@ -60,7 +65,11 @@ class Watched:
 
 
 def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Commit]:
-    """Stage and commit one transaction after the other over all segments, beginning when the file `start` exists."""
+    """Stage and commit one transaction after the other over all segments, beginning when the file `start` exists.
+
+    The writers give way to the readers: eight of them on two cores would measure who gets a core, not who waits for a decision.
+    """
+    os.nice(10)
     plan = planned(place)
     mine = client(open_cluster(place.url))
     done: list[Commit] = []
@@ -90,7 +99,7 @@ def _rows(writer: int, version: int) -> list[tuple[str, int, int, int]]:
 
 
 def watch_buffer(place: Place, stop: Path) -> Watched:
-    """Batch reads, planned one after the other without a pause: the decision of every read, without its rows."""
+    """Batch reads, planned one after the other: the decision of every read, without its rows."""
     mine = client(open_cluster(place.url))
     name = str(topic_name(place.topic))
     seen = Watched()
@@ -100,6 +109,7 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
         if seen.answers and reading.cut < seen.answers[-1].through:
             seen.wrong.append(f"the cut went back from {seen.answers[-1].through} to {reading.cut}")
         seen.answers.append(Answer(_now(), reading.cut))
+        time.sleep(PAUSE_SECONDS)
     mine.close()
     return seen
 
@@ -188,23 +198,69 @@ class Load:
         )
 
 
+def follow(place: Place, folder: Path, stop: Path) -> Launched:
+    """Start a Spark streaming query on the topic and wait until it runs. Raises Died if it does not."""
+    (folder / "spark").mkdir()
+    given = {"--url": place.url, "--topic": place.topic, "--folder": str(folder / "spark"), "--stop": str(stop)}
+    words = [word for pair in given.items() for word in pair]
+    query = Launched("conformance.chaos.follower", words, folder / "spark.log", SPARK_ENVIRONMENT, nice=0)
+    if not query.wait_for(folder / "spark" / "running", 180):
+        query.kill()
+        raise Died(f"the streaming query did not start: {query.tail()}")
+    return query
+
+
+def followed(query: Launched, folder: Path) -> Watched:
+    """What a Spark streaming query has seen, once it has ended."""
+    seen = Watched()
+    code = query.wait(300)
+    query.kill()
+    if code != 0:
+        seen.wrong.append(f"the streaming query ended with {code}: {query.tail()}")
+    everything: list[Row] = []
+    for line in (folder / "spark" / "seen").read_text().splitlines():
+        noted = json.loads(line)
+        rows = [Row(key, seq, batch, of, segment, position_of(at), txn) for key, seq, batch, of, segment, at, txn in noted["rows"]]
+        seen.wrong += split(rows)
+        everything += rows
+        seen.answers.append(Answer(noted["at_ms"], max((r.position[0] for r in everything), default=0)))
+    seen.wrong += [*split(everything), *disordered(everything)]
+    return seen
+
+
 READERS = {"buffer": watch_buffer, "batch": watch_batches, "stream": watch_stream}
 
 
-def load(forks: Forks, place: Place, folder: Path, *, writers: int = WRITERS, seconds: float = 5.0, readers: Sequence[str]) -> Load:
-    """Run writers and readers together; `folder` is for the files that start and stop them."""
+def load(
+    forks: Forks,
+    place: Place,
+    folder: Path,
+    *,
+    writers: int = WRITERS,
+    seconds: float = 5.0,
+    readers: Sequence[str],
+    spark: bool = False,
+) -> Load:
+    """Run writers and readers together; `folder` is for the files that start and stop them. `spark`: a real streaming query too."""
     start, stop = folder / "start", folder / "stop"
     forks.call(make, place, Settings())
     forks.call(planned, place)
+    query = follow(place, folder, stop) if spark else None
     watching = {name: forks.start(READERS[name], place, stop) for name in readers}
     writing = [forks.start(write_for, place, w, start, seconds) for w in range(writers)]
     time.sleep(1.0)  # let all of them open their stores; nothing depends on it but the evenness of the load
     start.touch()
     try:
         done: list[list[Commit]] = [child.result() for child in writing]
-    finally:
         stop.touch()
-    watched: dict[str, Watched] = {name: child.result() for name, child in watching.items()}
+        watched: dict[str, Watched] = {name: child.result() for name, child in watching.items()}
+        if query is not None:
+            watched["spark"] = followed(query, folder)
+    finally:
+        for child in (*writing, *watching.values()):
+            child.stop()
+        if query is not None:
+            query.kill()
     commits = [c for found in done for c in found]
     wrong = [f"{name}: {what}" for name, seen in watched.items() for what in seen.wrong]
     wrong += forks.call(end_of_load, place, [len(found) for found in done])

@@ -19,9 +19,13 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
     """Rows with metadata columns as the history knows them."""
     for batch in batches:
         for row in batch.to_pylist():
-            ledger, entry, index = row["__messageId"].split(":")
-            position = (int(ledger), int(entry), int(index))
+            position = position_of(row["__messageId"])
             yield Row(row["key"], row["seq"], row["batch"], row["of"], row["__segment"], position, row["__txnId"])
+
+
+def position_of(message_id: str) -> tuple[int, int, int]:
+    ledger, entry, index = message_id.split(":")
+    return int(ledger), int(entry), int(index)
 
 
 def _options(url: str, topic: str, **more: str) -> dict[str, str]:

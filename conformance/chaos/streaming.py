@@ -14,7 +14,7 @@ from conformance.chaos.files import add_batches
 from conformance.chaos.forks import Child, Forks
 from conformance.chaos.history import Row, partial, shrunk, streamed
 from conformance.chaos.reading import Following, read_all
-from conformance.chaos.sessions import Launched
+from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
 from metadata.records import Settings
 
 START_SECONDS = 180.0
@@ -88,9 +88,8 @@ class StreamingJob:
         """A driver on the checkpoint. Returned at once, before its query runs."""
         given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
         arguments = [word for name, value in {**given, "marks": self._marks}.items() for word in (f"--{name}", str(value))]
-        environment = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
         output = self._folder / f"driver-{len(self._launched)}.log"
-        driver = Launched("conformance.chaos.job", arguments, output, environment)
+        driver = Launched("conformance.chaos.job", arguments, output, SPARK_ENVIRONMENT)
         self._launched.append(driver)
         return driver
 
@@ -162,7 +161,7 @@ def random_kills(job: StreamingJob, kills: int, rng: random.Random, say: Callabl
 
 def zombie_driver(job: StreamingJob, rng: random.Random) -> Report:
     """A driver sleeps while it writes; its successor writes all there is; then it wakes and goes on."""
-    job.feed(12)
+    job.feed(8)
     zombie = job.start()
     if job.runs(zombie):
         zombie.wait(rng.uniform(0.5, 4))
@@ -171,14 +170,12 @@ def zombie_driver(job: StreamingJob, rng: random.Random) -> Report:
     zombie.send(signal.SIGCONT)
     zombie.wait(RUN_SECONDS)
     zombie.kill()
-    job.feed(2)
-    job.finish()
     return job.check()
 
 
 def two_drivers(job: StreamingJob) -> Report:
     """Two drivers of one checkpoint at the same time. Spark ends one when it notices; a third one writes what is left."""
-    job.feed(12)
+    job.feed(8)
     drivers = [job.start(), job.start()]
     for driver in drivers:
         driver.wait(RUN_SECONDS)

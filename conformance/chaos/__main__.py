@@ -1,0 +1,117 @@
+"""`make chaos`: all of it, on SQLite and on a real ZooKeeper. Exits with 1 if anything at all was wrong.
+
+python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|job|load] [--load-seconds 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from conformance.chaos.contention import load
+from conformance.chaos.crash_points import FATES, series
+from conformance.chaos.driver import Place
+from conformance.chaos.forks import Forks
+from conformance.chaos.streaming import Report, StreamingJob, random_kills, two_drivers, zombie_driver
+from conformance.servers import ZooKeeperServer
+
+STORES = ("sqlite", "zookeeper")
+PARTS = ("points", "job", "load")
+
+
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+class Run:
+    """One store, one folder, everything on it."""
+
+    def __init__(self, forks: Forks, store: str, folder: Path, hosts: str, given: argparse.Namespace) -> None:
+        self._forks, self._store, self._folder, self._hosts, self._given = forks, store, folder, hosts, given
+        self.wrong: list[str] = []
+
+    def _place(self, name: str) -> Place:
+        if self._store == "sqlite":
+            return Place(f"file://{self._folder}/{name}", "chaos")
+        return Place(f"zk://{self._hosts}/{name}", "chaos", f"file://{self._folder}/{name}-ledgers")
+
+    def _note(self, what: str, wrong: list[str], began: float) -> None:
+        say(f"{self._store}: {what}; {len(wrong)} wrong ({time.monotonic() - began:.0f} s)")
+        for text in wrong[:20]:
+            say(f"    WRONG {text}")
+        self.wrong += wrong
+
+    def points(self) -> None:
+        """Before and after each store call of a commit: killed, asleep, beside a twin, failing."""
+        for fate in FATES:
+            began = time.monotonic()
+            cases = list(series(self._forks, self._place(fate), fate))
+            wrong = [f"{case.what}: {what}" for case in cases for what in case.wrong]
+            self._note(f"{fate}: {len(cases)} crash points, {sum(c.hit for c in cases)} reached", wrong, began)
+
+    def job(self) -> None:
+        """A real streaming job: random kills, a zombie, two drivers."""
+        rng = random.Random(self._given.seed)
+        for name, report, began in self._jobs(rng):
+            seen = report.observed
+            figures = (
+                f"{report.kills} kills, {report.batches} batches, {seen.reads} batch reads, {seen.micro_batches} micro-batches"
+            )
+            self._note(f"{name}: {figures}", report.wrong, began)
+
+    def _jobs(self, rng: random.Random) -> Iterator[tuple[str, Report, float]]:
+        began = time.monotonic()
+        with StreamingJob(self._forks, self._place("kills"), self._folder / "kills-job") as job:
+            yield "random kills", random_kills(job, self._given.kills, rng, lambda text: say(f"  {self._store}: {text}")), began
+        began = time.monotonic()
+        with StreamingJob(self._forks, self._place("sleep"), self._folder / "sleep-job") as job:
+            yield "zombie driver", zombie_driver(job, rng), began
+        began = time.monotonic()
+        with StreamingJob(self._forks, self._place("pair"), self._folder / "pair-job") as job:
+            yield "two drivers", two_drivers(job), began
+
+    def load(self) -> None:
+        """Writers and readers, one of them a Spark query."""
+        began = time.monotonic()
+        folder = self._folder / "load"
+        folder.mkdir()
+        readers = ("buffer", "stream")
+        found = load(
+            self._forks, self._place("load-cluster"), folder, seconds=self._given.load_seconds, readers=readers, spark=True
+        )
+        late = [f"{name} fell behind by {ms:.0f} ms" for name, ms in found.lag_ms.items() if ms >= 1000 and name != "spark"]
+        self._note(f"load: {found}", found.wrong + late, began)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance.chaos", description=__doc__)
+    parser.add_argument("--store", choices=STORES, action="append", help="only this one (default: both)")
+    parser.add_argument("--only", choices=PARTS, action="append", help="only this part (default: all)")
+    parser.add_argument("--kills", type=int, default=30, help="random kills of the streaming job on each store")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--load-seconds", type=float, default=20.0)
+    given = parser.parse_args()
+    say(f"seed {given.seed}")
+    forks = Forks()
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="txnsegment-chaos-") as temporary, ExitStack() as servers:
+        for store in given.store or STORES:
+            folder = Path(temporary) / store
+            folder.mkdir()
+            hosts = servers.enter_context(ZooKeeperServer(folder / "server")).hosts if store == "zookeeper" else ""
+            run = Run(forks, store, folder, hosts, given)
+            for part in given.only or PARTS:
+                getattr(run, part)()
+            wrong += run.wrong
+    say("Nothing was lost, doubled or split." if not wrong else f"{len(wrong)} things were wrong.")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
