@@ -9,6 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTEST_ARGS ?=
+CHAOS_ARGS ?=
 
 # The first Python from 3.11 on; give another with `make venv PYTHON=/path/to/python3`.
 PYTHON ?=
@@ -79,6 +80,10 @@ demo: venv  ## a year of flights through a driver that is killed in the middle o
 .PHONY: bench
 bench: venv  ## every figure of README.md, measured again (long)
 	$(BIN)/python -m benchmarks
+
+.PHONY: chaos
+chaos: venv  ## exactly once under SIGKILL, and atomic reading, on SQLite and ZooKeeper (about 30 minutes; CHAOS_ARGS=--help)
+	$(BIN)/python -m conformance.chaos $(CHAOS_ARGS)
 
 .PHONY: docs
 docs: venv  ## write the pages and tables that come from the code
