@@ -1,8 +1,8 @@
 """How a stream follows its topics: readings kept while nothing wakes it, so that an idle query costs the store next to nothing.
 
-Spark asks for the latest offset every ten milliseconds. An answer that is a little old is always safe (the cut never moves back),
-and a commit wakes us by its events, so a reading is taken again once woken, and after `MOST_SECONDS` in any case: a lost watch
-costs that much delay and nothing else.
+Spark asks for the latest offset every ten milliseconds. A reading without anything undecided stays the newest until the log has
+another record, so it is enough to list the log; what was committed before Spark asked is always in the answer, which
+`processAllAvailable` rests on. A commit wakes us by its events, and after `MOST_SECONDS` a reading is taken again in any case.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 
 from metadata import paths
 from metadata.client import Client
-from metadata.store.contract import Watch
+from metadata.store.contract import Watch, decide
 from metadata.transaction_buffer import Reading, Selection
 
 MOST_SECONDS = 0.1
@@ -28,14 +28,22 @@ class Following:
         self._taken = 0.0
 
     def read(self) -> Reading:
-        """A reading that is at most `MOST_SECONDS` old, and newer than every wake-up. Raises what `TransactionBuffer.read` does."""
+        """A reading with all that was decided before this call. Raises what `TransactionBuffer.read` does."""
         clock = self._client.cluster.clock
-        if self._reading is None or self._woken.is_set() or clock.monotonic() - self._taken >= MOST_SECONDS:
+        old = self._woken.is_set() or clock.monotonic() - self._taken >= MOST_SECONDS
+        if self._reading is None or old or not self._is_newest(self._reading):
             self._woken.clear()  # before reading: a wake-up in between is not lost
             self._taken = clock.monotonic()
             self._reading = self._client.buffer.read(self._selection)
             self._watch(self._reading)
         return self._reading
+
+    def _is_newest(self, reading: Reading) -> bool:
+        """Whether nothing was registered since, and nothing that could have been decided since was open."""
+        if reading.undecided:
+            return False
+        numbers = decide(self._client.cluster.store, lambda view: view.keys(paths.LOG.range()))
+        return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
 
     def _watch(self, reading: Reading) -> None:
         """Be woken by registrations, and by the events of this read's segments, which follow a decision."""

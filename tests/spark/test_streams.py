@@ -201,6 +201,22 @@ def test_not_woken_by_other_topics(here: Deployment) -> None:
     assert one.reportLatestOffset() == {**offset, "log": number}
 
 
+def test_process_all_available_waits_for_what_was_committed_before(here: Deployment) -> None:
+    here.cluster.topics.create("t", schema="n bigint")
+    seen: list[int] = []
+    query = (
+        here.stream(startingOffsets="earliest")
+        .writeStream.option("checkpointLocation", str(here.folder / "checkpoint"))
+        .foreachBatch(lambda rows, _: seen.extend(r["n"] for r in rows.collect()))
+        .start()
+    )
+    here.queries.append(query)
+    for i in range(8):
+        here.append("t", numbers([i]))
+        query.processAllAvailable()
+        assert seen == list(range(i + 1))
+
+
 # --- topics that change --------------------------------------------------------------------------------------------
 
 
