@@ -45,7 +45,7 @@ from metadata.records import (
     State,
     TcSequence,
 )
-from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, decide
+from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups
 from metadata.topics import Topics, until
 from metadata.transitions import Claim, Gone, Opening
 
@@ -345,16 +345,17 @@ class Coordinator:
         return decide(self.cluster.store, body)
 
     def _record(self, opened: _Opened, entry: Entry, work: WriteSet) -> None:
-        """One write op for each segment, at the segment's first entry; one group, numbers of our choice."""
+        """One write op for each segment, at the segment's first entry; one group for up to 500, numbers of our choice."""
         prefix = paths.ops(opened.txn_id)
         puts = []
         for i, segment in enumerate(sorted(work.parts)):
             op = Op(kind=OpKind.WRITE, segment=segment, ledger_id=entry.number, entry_id=0)
             puts.append(Put(prefix.key(i), op.to_bytes(), indexes=op.indexes(opened.txn_id), durable=False))
-        try:
-            self.cluster.store.write(*puts)
-        except UnknownOutcome:
-            self.cluster.store.write(*puts)  # the same keys with the same bytes: writing them twice changes nothing
+        for group in in_groups(puts):
+            try:
+                self.cluster.store.write(*group)
+            except UnknownOutcome:
+                self.cluster.store.write(*group)  # the same keys with the same bytes: writing them twice changes nothing
         metrics.OP_WRITES.inc(len(puts))
 
     # --- decide ---------------------------------------------------------------------------------------------------
@@ -460,20 +461,22 @@ class Coordinator:
         segments, ops = sorted(work.parts), paths.ops(txn_id)
         settled = entry.registration.model_copy(update={"state": Settled.COMMITTED})
         event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
+        writes: list[Write] = [
+            *(Append(paths.segment_events(s), event, durable=False) for s in segments),
+            Put(entry.record.key, settled.to_bytes(), expect=entry.record, durable=False),
+            *(Delete(ops.key(i), durable=False) for i in range(len(segments))),
+        ]
         try:
-            self.cluster.store.write(
-                *(Append(paths.segment_events(s), event, durable=False) for s in segments),
-                Put(entry.record.key, settled.to_bytes(), expect=entry.record, durable=False),
-                *(Delete(ops.key(i), durable=False) for i in range(len(segments))),
-            )
+            for group in in_groups(writes):
+                self.cluster.store.write(*group)
         except BadVersion:  # a sweeper has settled it, and deletes the ops
             self.tell(txn_id, State.COMMITTED, segments)
 
     def tell(self, txn_id: str, decision: State, segments: Sequence[str]) -> None:
         """One event for each segment: a wake-up, never the truth. Losing it costs delay."""
         body = Event(txn_id=txn_id, decision=decision).to_bytes()
-        if segments:
-            self.cluster.store.write(*(Append(paths.segment_events(s), body, durable=False) for s in sorted(segments)))
+        for group in in_groups([Append(paths.segment_events(s), body, durable=False) for s in sorted(segments)]):
+            self.cluster.store.write(*group)
 
 
 def _segment_write(parts: Sequence[Part]) -> SegmentWrite:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from metadata.log import Entry, Listing, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
-from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide
+from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Verdict
@@ -165,7 +165,7 @@ class Sweeper:
     def _delete_ops(self, view: View, txn: str) -> None:
         """Delete the write ops of a transaction whose registrations are all settled."""
         writes = [r.key for r in view.scan(paths.ops(txn).range()) if Op.of(r).kind is OpKind.WRITE]
-        for some in _groups(writes):
+        for some in in_groups(writes):
             self._done(*(Delete(key) for key in some))
 
     def collect_ops(self) -> int:
@@ -208,7 +208,7 @@ class Sweeper:
                 through = None if mark is None else Watermark.of(mark).ledger_id
                 if not _has(layouts, segment) or (through is not None and AbortedTxn.of(record).max_ledger_id <= through):
                     passed.append(record.key)
-            for some in _groups(passed):
+            for some in in_groups(passed):
                 self._done(*(Delete(key) for key in some))
 
         decide(self.cluster.store, body)
@@ -275,7 +275,7 @@ class Sweeper:
             )
         events = paths.segment_events(segment)
         keys = [r.key for r in passed] + [Key(path, events.partition) for path in view.keys(events.range())]
-        for some in _groups(keys):
+        for some in in_groups(keys):
             self._done(*(Delete(key) for key in some))
 
     def _drop(
@@ -290,7 +290,7 @@ class Sweeper:
             marks = {s: folded_to[s] for s in _segments(registration)}
             if transitions.may_drop(entry.number, registration, marks, listing.end, seal_shown=shown):
                 doomed.append(entry)
-        for some in _groups(doomed):
+        for some in in_groups(doomed):
             if self._done(*(Delete(e.record.key, expect=e.record) for e in some)):
                 report.dropped += len(some)
             else:
@@ -306,10 +306,10 @@ class Sweeper:
             old: list[Record] = []
             for state in (State.COMMITTED, State.ABORTED):
                 with metrics.INDEX_QUERY_SECONDS.time():
-                    old += view.scan_index(paths.TXN_BY_FINAL_STATE, f"{state}:{paths.pad20(0)}", f"{state}:{top}")
+                    found = view.scan_index(paths.TXN_BY_FINAL_STATE, f"{state}:{paths.pad20(0)}", f"{state}:{top}")
+                old += found[:limit]
             if not old:
                 return
-            old = old[:limit]
             listing = self.buffer.log.list(view, again=_unsettled)
             unsettled = {e.registration.txn for e in listing.entries if _unsettled(e)}
             for record in old:
@@ -374,9 +374,3 @@ def _segments(registration: Registration) -> tuple[str, ...]:
 
 def _txn_of(key: Key) -> str:
     return key.partition
-
-
-def _groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
-    """Writes in groups that every backend takes."""
-    for i in range(0, len(items), size):
-        yield items[i : i + size]

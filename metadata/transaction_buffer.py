@@ -269,9 +269,9 @@ class TransactionBuffer:
             if verdicts[e.number] is Verdict.UNDECIDED and any(selection.covers(s) for s in e.registration.segments)
         ]
         cut = listing.end if uncommitted else transitions.cut((n for n, _ in undecided), listing.end)
-        shown = set(Verdict) if uncommitted else {Verdict.VISIBLE}
+        shown = {n for n, verdict in verdicts.items() if uncommitted or verdict is Verdict.VISIBLE}
         segments = [
-            self._segment(topic, info, name, mark, listing, seals, {n for n, v in verdicts.items() if v in shown})
+            self._segment(topic, info, name, mark, listing, seals, shown)
             for (topic, info, name), mark in zip(names, marks, strict=True)
         ]
         return Reading(

@@ -12,7 +12,7 @@ Deciding over more than one read is only sound within one view; `decide()` start
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
@@ -166,6 +166,12 @@ class MetadataStore(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def in_groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
+    """Writes in groups that every backend takes (one ZooKeeper multi holds 1 MB)."""
+    for i in range(0, len(items), size):
+        yield items[i : i + size]
 
 
 def expected_version(expect: Record | int | None) -> int | None:
