@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from conformance.chaos.files import FILES, SCHEMA
 
 
-def session(folder: Path, master: str = "local[2]") -> SparkSession:
+def settings(folder: Path, master: str = "local[2]") -> SparkSession.Builder:
     """A small Spark on 127.0.0.1 with its files under `folder`."""
-    made: SparkSession = (
+    return (
         SparkSession.builder.master(master)
         .appName("chaos")
         .config("spark.ui.enabled", "false")
@@ -29,8 +29,12 @@ def session(folder: Path, master: str = "local[2]") -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .config("spark.local.dir", str(folder / "local"))
-        .getOrCreate()
     )
+
+
+def session(folder: Path) -> SparkSession:
+    """The session of one of our drivers."""
+    made: SparkSession = settings(folder).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     return made
 

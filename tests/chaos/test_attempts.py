@@ -1,0 +1,33 @@
+"""Attempts of tasks that fail, or that Spark doubles: only what the accepted ones staged counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.chaos.driver import Place, unfinished
+from conformance.chaos.forks import Forks
+from conformance.chaos.history import Row, written
+from conformance.chaos.reading import read_all
+from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(("trouble", "again"), [("retry", "attempt-0-1"), ("speculation", "attempt-1-1")])
+def test_only_accepted_attempts_count(trouble: str, again: str, tmp_path: Path, forks: Forks) -> None:
+    place = Place(f"file://{tmp_path}/cluster", "t")
+    (tmp_path / "job").mkdir()
+    given = {"--url": place.url, "--topic": place.topic, "--folder": str(tmp_path / "job"), "--trouble": trouble}
+    words = [word for pair in given.items() for word in pair]
+    driver = Launched("conformance.chaos.attempts", words, tmp_path / "log", SPARK_ENVIRONMENT)
+    try:
+        assert driver.wait(180) == 0, driver.tail()
+    finally:
+        driver.kill()
+    assert (tmp_path / "job" / again).exists(), "no second attempt was made"
+    rows: list[Row] = forks.call(read_all, place.url, place.topic)
+    assert sorted(r.seq for r in rows) == [seq for batch in (0, 1) for _, seq, _, _ in written(batch)]
+    assert len({r.txn for r in rows}) == 1
+    assert forks.call(unfinished, place) == []
