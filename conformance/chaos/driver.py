@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from conformance.chaos.crashing import Crash, CrashingStore
-from conformance.chaos.history import KEYS, complete, partial, written
+from conformance.chaos.history import KEYS, complete, partial, vanished, written
 from conformance.chaos.reading import read_all
 from ledgers.arrow import arrow_schema
 from metadata import paths
@@ -130,12 +130,14 @@ def restart(place: Place, versions: Sequence[int], then: Place | None = None) ->
 
     `then`: the next case's topic, whose version 0 is written in the same process. What is wrong, in words.
     """
-    found = partial(read_all(place.url, place.topic))
+    before = read_all(place.url, place.topic)
+    found = partial(before)
     for version in versions:
         outcome = write_version(place, version)
         if outcome.error is not None:
             found.append(f"version {version} could not be written after the restart: {outcome.error}: {outcome.message}")
-    found += complete(read_all(place.url, place.topic), versions[-1] + 1)
+    after = read_all(place.url, place.topic)
+    found += [*complete(after, versions[-1] + 1), *vanished(before, after)]
     found += end(place, versions[-1] + 1)
     if then is not None:
         write_version(then, 0)

@@ -108,10 +108,10 @@ def streamed(micro_batches: Sequence[Sequence[Row]]) -> list[str]:
     return found
 
 
-def shrunk(before: Iterable[int], after: Iterable[int]) -> list[str]:
-    """Batches that an earlier read saw and a later one did not."""
-    gone = sorted(set(before) - set(after))
-    return [f"batches {gone[:5]} were visible and are not any more"] if gone else []
+def vanished(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
+    """Rows that an earlier read saw and a later one did not, or saw elsewhere: what was visible once stays as it was."""
+    gone = set(before) - set(after)
+    return [f"{len(gone)} rows were visible and are not any more, e.g. {min(gone, key=lambda r: r.position)}"] if gone else []
 
 
 def _falling(what: str, numbers: Sequence[int]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from conformance.chaos.driver import Place, end, make, planned
 from conformance.chaos.files import add_batches
 from conformance.chaos.forks import Child, Forks
-from conformance.chaos.history import Row, partial, shrunk, streamed
+from conformance.chaos.history import Row, partial, streamed, vanished
 from conformance.chaos.reading import Following, read_all
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
 from metadata.records import Settings
@@ -35,22 +35,21 @@ def observe(place: Place, stop: Path) -> Observed:
     seen = Observed()
     following = Following(place.url, place.topic)
     micro_batches: list[list[Row]] = []
-    before: set[int] = set()
+    before: list[Row] = []
     last = False
     while not last:
         last = stop.exists()
         rows = read_all(place.url, place.topic)
-        batches = {r.batch for r in rows}
         seen.reads += 1
-        seen.wrong += [f"batch read {seen.reads}: {what}" for what in (*partial(rows), *shrunk(before, batches))]
-        before = batches
+        seen.wrong += [f"batch read {seen.reads}: {what}" for what in (*partial(rows), *vanished(before, rows))]
+        before = rows
         if new := following.next():
             micro_batches.append(new)
         time.sleep(0.0 if last else 0.1)  # leave the cores to the job
     seen.micro_batches = len(micro_batches)
     seen.wrong += streamed(micro_batches)
     followed = {r.batch for rows in micro_batches for r in rows}
-    seen.wrong += [f"the streaming reader never got batch {b}" for b in sorted(before - followed)]
+    seen.wrong += [f"the streaming reader never got batch {b}" for b in sorted({r.batch for r in before} - followed)]
     return seen
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from conformance.chaos.history import ROWS, Row, complete, gaps, partial, shrunk, streamed, written
+from conformance.chaos.history import ROWS, Row, complete, gaps, partial, streamed, vanished, written
 
 
 def _rows(*batches: int) -> list[Row]:
@@ -19,7 +19,7 @@ def test_a_good_history_has_nothing_wrong() -> None:
     assert complete(_rows(0, 1, 2), 3) == []
     assert partial(_rows(0, 1)) == []
     assert streamed([_rows(0), [], _rows(1, 2)]) == []
-    assert shrunk([0, 1], [0, 1, 2]) == []
+    assert vanished(_rows(0, 1), _rows(0, 1, 2)) == []
 
 
 def test_a_lost_row_is_found() -> None:
@@ -51,10 +51,11 @@ def test_a_split_micro_batch_is_found() -> None:
     assert any("micro-batch 0" in what for what in streamed([rows[:5], rows[5:]]))
 
 
-def test_a_key_in_two_segments_and_a_batch_that_vanished_are_found() -> None:
+def test_a_key_in_two_segments_and_rows_that_vanished_are_found() -> None:
     rows = _rows(0)
     assert any("several segments" in what for what in partial([replace(rows[0], segment="other"), *rows[1:]]))
-    assert shrunk([0, 1], [0]) != []
+    assert vanished(_rows(0, 1), _rows(0)) != []
+    assert vanished(rows, [replace(rows[0], position=(99, 0, 0)), *rows[1:]]) != []
 
 
 def test_rows_that_nobody_wrote_are_found() -> None:
