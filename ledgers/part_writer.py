@@ -19,7 +19,7 @@ from ledgers.io_errors import explained
 from ledgers.model import Part
 from ledgers.storage import LedgerStorage, Output
 
-ENTRY_BYTES = 32 << 20
+ENTRY_BYTES = 16 << 20
 ENTRY_ROWS = 1_000_000
 STAGING_KEY = b"txnsegment.staging"
 COMPRESSIONS = ("zstd", "lz4", "snappy", "none")

@@ -9,21 +9,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import mmh3
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from ledgers.part_writer import ENTRY_BYTES, ENTRY_ROWS
 from metadata.errors import OptionError, SegmentSealed
 from metadata.names import RING, HashRange
 
 if TYPE_CHECKING:
     from metadata.topics import Topic  # write tasks route too, and need nothing of the metadata store
-
-ENTRY_BYTES: Final = 16 << 20
-ENTRY_ROWS: Final = 1_000_000
 
 
 class Target(NamedTuple):

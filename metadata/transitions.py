@@ -20,7 +20,7 @@ HEADER_TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.COMMITTED: frozenset(),
     State.ABORTED: frozenset(),
 }
-"""Terminal is terminal. The documentation's picture is drawn from this table."""
+"""Terminal is terminal."""
 
 
 def end(header: Header, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ledgers import parts
 from metadata.errors import OptionError
 from metadata.names import RING, TopicName, topic_name
 from metadata.options import Given, Option, OptionTable, bad, boolean, byte_size, integer, milliseconds, one_of, words
@@ -107,14 +108,14 @@ ENTRY_BYTES: Final = Option(
     "size up to `1g`",
     "An entry (row group) is closed at about so many bytes in memory. A task holds one entry for each segment it touches.",
     byte_size(1, 1024**3),
-    default="16m",
+    default=f"{parts.ENTRY_BYTES >> 20}m",
 )
 ENTRY_ROWS: Final = Option(
     "entryRows",
     "whole number",
     "An entry is closed at so many rows at the latest.",
     integer(1, 2**31 - 1),
-    default="1000000",
+    default=str(parts.ENTRY_ROWS),
 )
 
 SINK: Final = OptionTable(

@@ -23,7 +23,7 @@ from metadata.client import Client
 from metadata.coordinator import Committed, WriteSet
 from metadata.errors import OptionError, SchemaError, TxnConflict
 from metadata.names import TopicName, segment_name, topic_name
-from metadata.routing import ENTRY_BYTES, ENTRY_ROWS, Router, targets
+from metadata.routing import Router, targets
 from metadata.transitions import Claim
 from txnsegment.schemas import from_arrow
 
@@ -127,8 +127,6 @@ class Transaction:
             schema,
             UNASSIGNED,
             staging_id=self._attempt,
-            entry_bytes=ENTRY_BYTES,
-            entry_rows=ENTRY_ROWS,
             name_source=self._client.cluster.unique,
         )
 
