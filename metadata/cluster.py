@@ -9,11 +9,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ledgers.errors import MissingFile
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.clock import Clock, SystemClock
 from metadata.errors import BadVersion, ClusterFormatError, ConfigurationError, StorageError, UnknownOutcome
-from metadata.records import FORMAT_VERSION, ClusterRecord, Settings
+from metadata.records import FORMAT_VERSION, ClusterRecord, Founding, Settings
 from metadata.service import ServiceUrl, embedded_ledgers, parse_service_url
 from metadata.service import service_url as given_or_environment
 from metadata.store import open_store
@@ -21,6 +22,7 @@ from metadata.store.contract import ABSENT, MetadataStore, Record
 
 MARK = "cluster.json"
 """In the ledger root: whose it is."""
+_UNFINISHED = f".{MARK}.tmp"
 
 
 @dataclass
@@ -61,7 +63,7 @@ def open_cluster(
         if record is None:
             if ledgers is None:
                 ledgers = _embedded(service)
-            record = _found(store, service.text, ledgers, settings or Settings())
+            record = _found(store, service.text, ledgers, settings or Settings(), clock)
         known = read_cluster_record(record, service.text)
         if ledgers is not None and LedgerStorage(ledgers).uri != known.ledgers:
             raise ConfigurationError(
@@ -101,19 +103,31 @@ def _embedded(service: ServiceUrl) -> str:
     return embedded_ledgers(service)
 
 
-def _found(store: MetadataStore, url: str, ledgers: str, settings: Settings) -> Record:
-    """Make the cluster's record; whoever comes second gets the first one's. Raises ConfigurationError for a root in use."""
+def _found(store: MetadataStore, url: str, ledgers: str, settings: Settings, clock: Clock) -> Record:
+    """Make the cluster's record; whoever comes second gets the first one's. Raises ConfigurationError for a root in use.
+
+    First the id (in the store), then the mark with it (in the root), then the record. So a founding that stops anywhere is
+    finished by the next try, a root is never taken over from another cluster, and once there is a record a root without a mark
+    is not ours: nobody adopts the empty mount point of a volume that is missing.
+    """
     storage = LedgerStorage(ledgers)
     storage.create()
-    if next(iter(storage.list("")), None) is not None:
-        made = store.view().get(paths.CLUSTER)
-        if made is None:
-            raise ConfigurationError(
-                f"The ledger root {storage.uri} is not empty, and {url} is a new cluster.",
-                advice="Give an empty folder or prefix of its own: sweeping deletes old files that no cluster record names.",
-            )
-        return made
-    record = ClusterRecord(id=uuid.uuid4().hex, ledgers=storage.uri, created_at_ms=store.view().now_ms(), settings=settings)
+    identity = _identity(store)
+    in_use = ConfigurationError(
+        f"The ledger root {storage.uri} is not empty, and {url} is a new cluster.",
+        advice="Give an empty folder or prefix of its own: sweeping deletes old files that no cluster record names.",
+    )
+    if storage.info(MARK) is None:
+        # (What a founder that died, or one beside us, left of its mark is nobody's data.)
+        if any(file.path not in (MARK, _UNFINISHED) for file in storage.list("")):
+            made = store.view().get(paths.CLUSTER)
+            if made is None:
+                raise in_use
+            return made  # founded and written to meanwhile
+        _mark(storage, identity, clock)
+    if _marked(storage) != identity:  # also where files can be overwritten, as on object stores: whose mark stayed?
+        raise in_use
+    record = ClusterRecord(id=identity, ledgers=storage.uri, created_at_ms=store.view().now_ms(), settings=settings)
     try:
         return store.put(paths.CLUSTER, record.to_bytes(), expect=ABSENT)
     except (BadVersion, UnknownOutcome):
@@ -123,22 +137,58 @@ def _found(store: MetadataStore, url: str, ledgers: str, settings: Settings) -> 
         return made
 
 
-def _own(storage: LedgerStorage, cluster_id: str, url: str) -> None:
-    """Mark the ledger root as this cluster's, or find it so: two clusters on one root would sweep each other's parts away.
-
-    Raises ConfigurationError: the root has another cluster's mark (or another volume is mounted there).
-    """
-    if storage.info(MARK) is None:
-        try:
-            storage.publish(MARK, json.dumps({"cluster": cluster_id}).encode())
-            return
-        except StorageError:
-            if storage.info(MARK) is None:
-                raise
+def _identity(store: MetadataStore) -> str:
+    """The id that the cluster of this store has or will have, the same for all who are founding it."""
+    new = Founding(id=uuid.uuid4().hex)
     try:
-        found = json.loads(storage.read(MARK)).get("cluster")
-    except ValueError as error:
+        return Founding.of(store.put(paths.FOUNDING, new.to_bytes(), expect=ABSENT)).id
+    except (BadVersion, UnknownOutcome):
+        found = store.view().get(paths.FOUNDING)
+        if found is None:
+            raise
+        return Founding.of(found).id
+
+
+def _mark(storage: LedgerStorage, identity: str, clock: Clock) -> None:
+    """Write the mark, or wait until a founder beside us has written his."""
+    for left in range(100, -1, -1):
+        try:
+            storage.publish(MARK, json.dumps({"cluster": identity}).encode())
+            return
+        except StorageError as error:
+            if storage.info(MARK) is not None:
+                return
+            if not left or not storage.is_local:
+                error.add_note(f"If nobody else is just making this cluster, delete {_UNFINISHED} in the ledger root.")
+                raise
+            clock.sleep(0.01)
+
+
+def _marked(storage: LedgerStorage) -> str | None:
+    """Whose the root is by its mark; None: it has none. Raises ConfigurationError for a damaged one."""
+    try:
+        found = json.loads(storage.read(MARK))
+        return str(found["cluster"])
+    except MissingFile:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{storage.uri}/{MARK} is damaged: {error}.", advice="Restore it from a copy.") from error
+
+
+def _own(storage: LedgerStorage, cluster_id: str, url: str) -> None:
+    """Check that the ledger root has this cluster's mark: two clusters on one root would sweep each other's parts away, and
+    rows written to the empty mount point of a volume are lost behind it.
+
+    Raises ConfigurationError: the root has no mark, or another cluster's. StorageError: there is no root at all.
+    """
+    found = _marked(storage)
+    if found is None:
+        next(iter(storage.list("")), None)  # a root that is missing is an error of its own
+        raise ConfigurationError(
+            f"The ledger root {storage.uri} of the cluster {url} has no {MARK}, so it is not the one that was written to.",
+            advice="Is its volume mounted, does every machine see the same folder? If the root was restored without that file, "
+            f'write it again: {{"cluster": "{cluster_id}"}}',
+        )
     if found != cluster_id:
         raise ConfigurationError(
             f"The ledger root {storage.uri} belongs to another cluster than {url}.",

@@ -73,6 +73,7 @@ def sequence_number(path: str) -> int:
 
 
 CLUSTER = Key("/cluster", "")
+FOUNDING = Key("/founding", "")
 LOG = Prefix("/log/log", "log")
 SWEEP_TURN = Key("/sweep/turn", "")
 TOPICS = KeyRange("/topics/", "/topics/~", "")

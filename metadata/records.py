@@ -334,6 +334,12 @@ class Turn(JsonRecord):
 FORMAT_VERSION = 1
 
 
+class Founding(JsonRecord):
+    """The id of the cluster that is being made, or was: the ledger root is marked with it before there is a cluster record."""
+
+    id: str
+
+
 class ClusterRecord(JsonRecord):
     """Made once: format version, the cluster's id, where the ledgers are (a URI), when it was created, its settings."""
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from metadata.cluster import open_cluster
-from metadata.errors import ConfigurationError
+from ledgers.storage import LedgerStorage
+from metadata import paths
+from metadata.clock import SystemClock
+from metadata.cluster import open_cluster, read_cluster_record
+from metadata.errors import ConfigurationError, StorageError, Unavailable
 from metadata.orphans import sweep_orphans
+from metadata.paths import Key
 from metadata.records import Settings
+from metadata.store import open_store
+from metadata.store.contract import MetadataStore, Record
 
 
 def old(path: Path) -> Path:
@@ -54,3 +63,89 @@ def test_the_orphan_sweep_leaves_what_is_not_ours(tmp_path: Path) -> None:
     assert all(p.exists() for p in theirs)
     assert (root / "cluster.json").exists()
     cluster.close()
+
+
+def test_an_empty_mount_point_is_not_adopted(tmp_path: Path) -> None:
+    """The volume of the ledgers is not mounted: an empty folder is there in its place."""
+    url, ledgers = f"file://{tmp_path}/a", tmp_path / "a" / "ledgers"
+    open_cluster(url).close()
+    ledgers.rename(tmp_path / "volume")
+    with pytest.raises(StorageError, match="mounted"):
+        open_cluster(url)
+    ledgers.mkdir()
+    with pytest.raises(ConfigurationError, match="mounted") as refused:
+        open_cluster(url)
+    assert "cluster.json" in str(refused.value)
+    assert not list(ledgers.iterdir())
+    ledgers.rmdir()
+    (tmp_path / "volume").rename(ledgers)
+    open_cluster(url).close()
+
+
+def test_a_founding_that_stopped_after_its_mark_is_finished_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, mark = f"file://{tmp_path}/a", tmp_path / "a" / "ledgers" / "cluster.json"
+    put = MetadataStore.put
+
+    def dies(store: MetadataStore, key: Key, *args: Any, **kwargs: Any) -> Record:
+        if key == paths.CLUSTER:
+            raise Unavailable("The disk was full.")
+        return put(store, key, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetadataStore, "put", dies)
+        with pytest.raises(Unavailable):
+            open_cluster(url)
+    left = mark.read_bytes()
+    with pytest.raises(ConfigurationError, match="is not empty"):  # another cluster does not take it over
+        open_cluster(f"file://{tmp_path}/b", ledgers=f"file://{tmp_path}/a/ledgers")
+    open_cluster(url).close()
+    assert mark.read_bytes() == left
+    open_cluster(url).close()
+
+
+def test_founders_of_one_cluster_all_succeed(tmp_path: Path) -> None:
+    url, together = f"file://{tmp_path}/a", threading.Barrier(6)
+
+    def found(_: int) -> str:
+        together.wait()
+        cluster = open_cluster(url)
+        try:
+            return read_cluster_record(cluster.store.view().get(paths.CLUSTER) or pytest.fail("no record"), url).id
+        finally:
+            cluster.close()
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(found, range(6)))) == 1
+
+
+def test_of_two_clusters_that_are_founded_on_one_root_one_is_refused(tmp_path: Path) -> None:
+    together = threading.Barrier(2)
+
+    def found(name: str) -> bool:
+        together.wait()
+        try:
+            open_cluster(f"file://{tmp_path}/{name}", ledgers=f"file://{tmp_path}/ledgers").close()
+        except ConfigurationError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(found, ("a", "b"))) == [False, True]
+
+
+def test_on_storage_that_overwrites_the_mark_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store: another cluster's mark replaces ours a moment after we wrote it."""
+    publish = LedgerStorage.publish
+
+    def overwritten(storage: LedgerStorage, rel: str, data: bytes) -> None:
+        publish(storage, rel, data)
+        (tmp_path / "a" / "ledgers" / rel).write_text('{"cluster": "another"}')
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LedgerStorage, "publish", overwritten)
+        with pytest.raises(ConfigurationError, match="is not empty"):
+            open_cluster(f"file://{tmp_path}/a")
+    with open_store(f"file://{tmp_path}/a", clock=SystemClock()) as store:
+        assert store.view().get(paths.CLUSTER) is None
