@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from ledgers.model import Part
-from metadata import metrics, paths, transitions
+from metadata import ending, metrics, paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import (
     BadVersion,
@@ -29,7 +29,7 @@ from metadata.errors import (
     UnknownOutcome,
 )
 from metadata.log import Entry, LiveLog, manifest_bytes
-from metadata.names import segment_name
+from metadata.names import TopicName, segment_name
 from metadata.records import (
     Application,
     Event,
@@ -72,6 +72,10 @@ class WriteSet:
     random: bool = False
     txn_id: str | None = None
     """An id that was taken beforehand (`TxnIds.next`), for a transaction that shows its id before it opens."""
+    keys: Mapping[str, str | None] = field(default_factory=dict)
+    """For each topic by full name the column that its rows were routed by; None, or not there: they were routed without a key."""
+    retried: bool = False
+    """An earlier commit of this write set may have succeeded: its outcome is unknown to the caller."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,13 @@ class Coordinator:
         def body(view: View) -> _Opened | Committed | None:
             app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
             app = Application(random=work.random or None) if app_record is None else Application.of(app_record)
+            if app_record is None and work.random and work.retried:
+                # Kept as long as the header, and nobody else uses this name: gone, it no longer tells whether we committed.
+                raise OutcomeUnknown(
+                    f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
+                    advice="Nothing was done now. Look whether its rows are in the topic before you write them again; a transaction "
+                    "with an application and a version of its own can be repeated at any time.",
+                )
             predecessor: Header | Gone = Gone.UNREAD
             if app.current is not None and app.current.txn_id in self._decided:
                 predecessor = self._decided[app.current.txn_id]
@@ -219,8 +230,7 @@ class Coordinator:
                 what, app = transitions.opening(app, work.claim, predecessor)
                 if what is Opening.ABORT_PREDECESSOR:
                     assert record is not None
-                    assert app.current is not None
-                    self._cas_end(app.current.txn_id, record, State.ABORTED)
+                    self._end(record, State.ABORTED)
                     return None
             if what is Opening.SKIP:
                 return Committed(None, None, 0, 0, skipped=True)
@@ -229,23 +239,12 @@ class Coordinator:
                     f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
                     advice="The orphan sweep may take them: run the write again.",
                 )
-            self._refuse_sealed(work, dict(zip(topics, layouts, strict=True)))
+            _refuse_stale(work, dict(zip(topics, layouts, strict=True)))
             if not work.parts:
                 return self._commit_empty(work, app, app_record)
             return self._begin(view, work, app, app_record, next(taken, None) or self.ids.next())
 
         return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
-
-    def _refuse_sealed(self, work: WriteSet, layouts: Mapping[object, Record | None]) -> None:
-        for segment in work.parts:
-            name = segment_name(segment)
-            record = layouts[name.topic]
-            info = None if record is None else Layout.of(record).segments.get(str(name.segment_id))
-            if info is None or info.state is not SegmentState.ACTIVE:
-                raise SegmentSealed(
-                    f"The segment {segment} is sealed or its topic was deleted.",
-                    advice="Nothing was committed; run the write again, it will go to the segments of today.",
-                )
 
     def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
         """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34)."""
@@ -290,7 +289,7 @@ class Coordinator:
                 return _Opened(txn_id, made, header)
             return None
         if made is not None and Header.of(made).state is State.OPEN:
-            self._cas_end(txn_id, made, State.ABORTED)
+            self._end(made, State.ABORTED)
         return None
 
     # --- register, check, record ---------------------------------------------------------------------------------
@@ -330,6 +329,7 @@ class Coordinator:
         def body(view: View) -> list[str]:
             listing = self.log.list(view, then=[paths.topic(t) for t in topics])
             layouts = {t: None if r is None else Layout.of(r) for t, r in zip(topics, listing.also, strict=True)}
+            _refuse_rerouted(work, layouts)
             found = []
             for segment in work.parts:
                 name = segment_name(segment)
@@ -361,46 +361,49 @@ class Coordinator:
     # --- decide ---------------------------------------------------------------------------------------------------
 
     def _decide(self, opened: _Opened, work: WriteSet, number: int) -> None:
-        """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading."""
-        after = transitions.end(opened.header, State.COMMITTED, now_ms=self._now(), commit=number)
-        assert after is not None
-        key = paths.header(opened.txn_id)
-        expect = opened.record
-        while True:
-            try:
-                self.cluster.store.put(key, after.to_bytes(), expect=expect, indexes=after.indexes())
-                metrics.HEADER_CAS.labels(result="ok").inc()
-                break
-            except (BadVersion, UnknownOutcome) as error:
-                metrics.HEADER_CAS.labels(result="conflict").inc()
-                now = decide(self.cluster.store, lambda view: view.get(key))
-                if now is None:
-                    self._gone(opened, work, error)
+        """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading; if that fails too, nobody
+        may say that nothing was done: OutcomeUnknown.
+        """
+        record, now_ms = opened.record, self._now()
+        sent = False
+        try:
+            while True:
+                ended = ending.end(self.cluster.store, record, State.COMMITTED, now_ms=now_ms, commit=number)
+                if ended is not None:
                     break
-                header = Header.of(now)
-                if header.state is State.COMMITTED and header.commit == number:
+                sent = True
+                found = decide(self.cluster.store, lambda view: view.get(record.key))
+                if found is None:
+                    ended = self._gone(opened, work)
                     break
-                if header.state is not State.OPEN:
-                    metrics.HEADER_CAS.labels(result="reject").inc()
-                    raise Fenced(
-                        f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) was aborted before its commit.",
-                        advice="A newer attempt, an operator or its timeout (txnTimeoutMs) ended it; nothing of it counts.",
-                    ) from error
-                expect = now
-        self._remember(opened.txn_id, after)
+                record = found
+        except TxnConflict as error:
+            raise Fenced(
+                f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) was aborted before its commit.",
+                advice="A newer attempt, an operator or its timeout (txnTimeoutMs) ended it; nothing of it counts.",
+            ) from error
+        except TxnSegmentError as error:
+            if not sent or isinstance(error, OutcomeUnknown):
+                raise  # a put that was never sent is known to be not done
+            raise OutcomeUnknown(
+                f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) may have committed: the reply to its "
+                f"deciding write was lost, and then the metadata store could not be asked: {error}",
+                advice="Nothing was deleted. Run the same version again: it is skipped if it committed.",
+            ) from error
+        self._remember(opened.txn_id, ended)
 
-    def _gone(self, opened: _Opened, work: WriteSet, cause: TxnSegmentError) -> None:
+    def _gone(self, opened: _Opened, work: WriteSet) -> Header:
         """Our header was forgotten while we asked: it was decided. Only the application record can still say how."""
         record = decide(self.cluster.store, lambda view: view.get(paths.application(work.app, work.app_topic)))
         app = None if record is None else Application.of(record)
         if app is not None and app.current is not None and app.current.txn_id == opened.txn_id:
             if app.last_committed >= work.claim.version:
-                return
-            raise Fenced(f"Transaction {opened.txn_id} was aborted and forgotten.", advice="Run the write again.") from cause
+                return opened.header.model_copy(update={"state": State.COMMITTED})
+            raise TxnConflict(f"Transaction {opened.txn_id} was aborted and forgotten.", advice="Run the write again.")
         raise OutcomeUnknown(
             f"The reply to the commit of transaction {opened.txn_id} was lost and its header is forgotten.",
             advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
-        ) from cause
+        )
 
     def _remember(self, txn_id: str, header: Header) -> None:
         self._decided[txn_id] = header
@@ -431,23 +434,21 @@ class Coordinator:
                 )
             if claim is not None and not transitions.may_abort(Header.of(record), claim):
                 return True
-            return self._cas_end(txn_id, record, State.ABORTED)
+            return self._end(record, State.ABORTED) is not None or None
 
         until(step)
-        self.aftermath(lambda: self.tell(txn_id, State.ABORTED, ()))
+        self.aftermath(lambda: self.tell(txn_id, State.ABORTED, self._touched(txn_id)))
 
-    def _cas_end(self, txn_id: str, record: Record, decision: State) -> bool | None:
-        """CAS one header to a final state; None if the race was lost (read again). Raises TxnConflict if it ended the other way."""
-        after = transitions.end(Header.of(record), decision, now_ms=self._now())
-        if after is None:
-            return True
-        try:
-            self.cluster.store.put(paths.header(txn_id), after.to_bytes(), expect=record, indexes=after.indexes())
-        except (BadVersion, UnknownOutcome):
-            metrics.HEADER_CAS.labels(result="conflict").inc()
-            return None
-        metrics.HEADER_CAS.labels(result="ok").inc()
-        return True
+    def _end(self, record: Record, decision: State) -> Header | None:
+        return ending.end(self.cluster.store, record, decision, now_ms=self._now())
+
+    def _touched(self, txn_id: str) -> list[str]:
+        """The segments that a transaction has written to, as far as they are still known: from its ops, else its registrations."""
+        ops = decide(self.cluster.store, lambda view: view.scan(paths.ops(txn_id).range()))
+        if ops:
+            return sorted({Op.of(record).segment for record in ops})
+        listing = decide(self.cluster.store, self.log.list)
+        return sorted({s for e in listing.entries if e.registration.txn == txn_id for s in e.registration.segments})
 
     def _abort_after(self, error: BaseException, txn_id: str) -> None:
         """The owner gives up before deciding: end the header now rather than at its deadline."""
@@ -491,3 +492,31 @@ def _segment_write(parts: Sequence[Part]) -> SegmentWrite:
 def _weight(work: WriteSet) -> tuple[int, int]:
     parts = [p for found in work.parts.values() for p in found]
     return sum(p.rows for p in parts), sum(p.bytes for p in parts)
+
+
+def _refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:
+    """Refuse what was staged for an older layout: segments sealed since, or rows routed by another key than the topic's."""
+    layouts = {topic: None if record is None else Layout.of(record) for topic, record in records.items()}
+    for segment in work.parts:
+        name = segment_name(segment)
+        layout = layouts[name.topic]
+        info = None if layout is None else layout.segments.get(str(name.segment_id))
+        if info is None or info.state is not SegmentState.ACTIVE:
+            raise SegmentSealed(
+                f"The segment {segment} is sealed or its topic was deleted.",
+                advice="Nothing was committed; run the write again, it will go to the segments of today.",
+            )
+    _refuse_rerouted(work, layouts)
+
+
+def _refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
+    """Refuse rows that were routed by another key than the topic's. Asked again after the registration: a key that is set later
+    than that is set after these rows, and so breaks no order."""
+    for topic, layout in layouts.items():
+        key = work.keys.get(str(topic))
+        if layout is not None and layout.key != key:
+            was, now = ("without a key" if k is None else f"by {k!r}" for k in (key, layout.key))
+            raise TxnConflict(
+                f"These rows of {topic} were routed {was}, but the topic routes {now} by now.",
+                advice="Nothing was committed; run the write again, its rows will be routed as the topic's are.",
+            )

@@ -38,9 +38,10 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
     staged = [m for m in messages if m is not None]
     if len(staged) != len(messages):
         raise TxnConflict("A task did not report what it staged.", advice="Spark must not commit such a write; run it again.")
+    key = _key(plan, staged)
     schema_id = plan.schema_id
     if schema_id is None and any(m.parts for m in staged):
-        _, schema_id = client.topics.evolve(plan.topic, plan.types, plan.key)
+        _, schema_id = client.topics.evolve(plan.topic, plan.types, key)
     parts: dict[str, list[Part]] = defaultdict(list)
     for message in staged:
         for segment, part in message.parts:
@@ -55,6 +56,7 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
             staged_ms=min((m.staged_ms for m in staged), default=plan.staged_ms),
             timeout_ms=timeout_ms,
             random=identity.random,
+            keys={str(plan.topic): key},
         )
     )
 
@@ -75,6 +77,19 @@ def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
     """`attempt` is derived from the commit messages, so that commit and abort of one attempt agree on it."""
     digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
     return Claim(identity.version, _query(staged) if identity.streaming else None, digest, identity.streaming)
+
+
+def _key(plan: WritePlan, staged: Sequence[Staged]) -> str | None:
+    """The column that the tasks routed by, which may differ from our plan's: whether it is still the topic's is checked at opening.
+    Raises TxnConflict if they differ among themselves.
+    """
+    keys = {m.key for m in staged if m.parts}
+    if len(keys) > 1:
+        raise TxnConflict(
+            f"The topic {plan.topic} got its key while this write staged its rows: some were routed by it and some were not.",
+            advice="Nothing was committed; run the write again.",
+        )
+    return keys.pop() if keys else plan.key
 
 
 def _app(identity: Identity, staged: Sequence[Staged]) -> str:

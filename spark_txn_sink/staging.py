@@ -24,12 +24,15 @@ UNASSIGNED = -1
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task staged: its parts by segment. `staging_id` is unique to the attempt, also when it has no rows."""
+    """What one task staged: its parts by segment. `staging_id` is unique to the attempt, also when it has no rows. `key`: the column
+    that its rows were routed by; tasks and committer of a stream are planned apart, and the topic may get its key in between.
+    """
 
     staging_id: str
     parts: tuple[tuple[str, Part], ...]
     staged_ms: int
     query_id: str | None
+    key: str | None
 
 
 def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
@@ -62,7 +65,7 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
             writer.discard()
         raise
     found = tuple((segment, part) for segment, part in parts if part is not None)
-    return Staged(staging_id, found, plan.staged_ms, task.query_id)
+    return Staged(staging_id, found, plan.staged_ms, task.query_id, plan.key)
 
 
 def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Schema, staging_id: str) -> PartWriter:

@@ -21,7 +21,7 @@ from ledgers.schema import evolve
 from ledgers.storage import segment_folder
 from metadata.client import Client
 from metadata.coordinator import Committed, WriteSet
-from metadata.errors import OptionError, SchemaError, TxnConflict
+from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.routing import Router, targets
 from metadata.transitions import Claim
@@ -40,6 +40,7 @@ class _Staged:
 
     topic: TopicName
     types: StructType
+    key: str | None
     parts: tuple[tuple[str, Part], ...]
 
 
@@ -63,6 +64,7 @@ class Transaction:
         self._staged: list[_Staged] = []
         self._staged_ms: int | None = None
         self._tried = False
+        self._unknown = False  # whether a commit was tried whose outcome nobody could tell
         self._committed: Committed | None = None
         self._aborted = False
 
@@ -108,7 +110,7 @@ class Transaction:
             for writer in writers.values():
                 writer.discard()
             raise
-        self._staged.append(_Staged(name, types, tuple((s, part) for s, part in closed if part is not None)))
+        self._staged.append(_Staged(name, types, now.layout.key, tuple((s, part) for s, part in closed if part is not None)))
 
     def _schema_with_staged(self, name: TopicName, known: StructType | None) -> StructType | None:
         """The topic's schema as it will be after what this transaction has staged already, so that two appends that do not fit
@@ -134,9 +136,10 @@ class Transaction:
         """Make everything that was appended visible, in all topics at once. Returns the number of its registration, rows, bytes;
         `skipped` says that this version of the application had committed earlier (then nothing was written).
 
-        Committing again returns the same. After an error nothing counts, or (OutcomeUnknown) it is not known: calling `commit`
-        again is safe either way. Raises SchemaError, SegmentSealed, VersionConflict, Fenced, TxnConflict, OutcomeUnknown, and what
-        store and storage raise.
+        Committing again returns the same. After an error nothing counts, or (OutcomeUnknown) it is not known. Calling `commit` again
+        is safe either way: it never doubles rows. But without an application only the header retention (15 min by default) remembers
+        what became of the first try; after that it raises OutcomeUnknown for ever. Raises SchemaError, SegmentSealed,
+        VersionConflict, Fenced, TxnConflict (a topic got its key since the rows were appended), and what store and storage raise.
         """
         if self._committed is not None:
             return self._committed
@@ -147,18 +150,25 @@ class Transaction:
         parts = self._parts()
         staged_ms = self._client.cluster.store.view().now_ms() if self._staged_ms is None else self._staged_ms
         again, self._tried = self._tried, True
-        committed = self._client.coordinator.commit(
-            WriteSet(
-                app=self._application,
-                app_topic="",
-                claim=self._claim,
-                parts=parts,
-                staged_ms=staged_ms,
-                timeout_ms=self._timeout_ms,
-                random=self._app is None,
-                txn_id=None if again else self._id,
-            )
+        work = WriteSet(
+            app=self._application,
+            app_topic="",
+            claim=self._claim,
+            parts=parts,
+            staged_ms=staged_ms,
+            timeout_ms=self._timeout_ms,
+            random=self._app is None,
+            txn_id=None if again else self._id,
+            keys=self._keys(),
+            retried=self._unknown,
         )
+        try:
+            committed = self._client.coordinator.commit(work)
+        except BaseException as error:
+            # Any other error of ours says that nothing was committed; one that is not ours (Ctrl-C) may come at any moment.
+            if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnSegmentError):
+                self._unknown = True
+            raise
         self._committed = committed
         self._id = committed.txn_id or self._id
         return committed
@@ -180,6 +190,17 @@ class Transaction:
                 for segment, part in staged.parts:
                     found[segment].append(dataclasses.replace(part, schema=schema_id))
         return dict(found)
+
+    def _keys(self) -> dict[str, str | None]:
+        """The column that each topic's rows were routed by. Raises TxnConflict if the topic got its key between two appends."""
+        found: dict[str, str | None] = {}
+        for staged in self._staged:
+            if staged.parts and found.setdefault(str(staged.topic), staged.key) != staged.key:
+                raise TxnConflict(
+                    f"Rows of {staged.topic} were routed without a key, then by {staged.key!r}: it was set between two appends.",
+                    advice="Nothing was committed; begin a new transaction and append the rows again.",
+                )
+        return found
 
     def abort(self) -> None:
         """Give the transaction up. Before a commit was tried nothing was opened, so it is only forgotten; after one that raised,
