@@ -187,8 +187,8 @@ class Database:
         """One snapshot for all statements of the block. Raises Unavailable: reading is safe to repeat."""
         connection = self._usable()
         try:
-            connection.execute("BEGIN")
             try:
+                connection.execute("BEGIN")
                 yield connection
             finally:
                 if connection.in_transaction:
@@ -208,20 +208,24 @@ class Database:
             raise self._busy()
         try:
             try:
-                connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-                self._begin(connection)
-            except sqlite3.Error as error:
-                raise (self._busy() if _code(error) == sqlite3.SQLITE_BUSY else self._not_done(error, "write")) from error
-            try:
-                yield connection
-            except BaseException as error:
-                self._undo(connection)
-                if isinstance(error, sqlite3.Error):
+                self._begin_write(connection, durable)
+                try:
+                    yield connection
+                except sqlite3.Error as error:
                     raise self._not_done(error, "write") from error
+                self._commit(connection)
+            except BaseException:  # an interrupt, too, at whatever moment it arrives: the next write of this thread begins anew
+                self._undo(connection)
                 raise
-            self._commit(connection)
         finally:
             self._writing.release()
+
+    def _begin_write(self, connection: sqlite3.Connection, durable: bool) -> None:
+        try:
+            connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            self._begin(connection)
+        except sqlite3.Error as error:
+            raise (self._busy() if _code(error) == sqlite3.SQLITE_BUSY else self._not_done(error, "write")) from error
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the write lock; raises sqlite3.OperationalError (busy) after `busy_seconds`.

@@ -322,3 +322,29 @@ def test_a_group_is_as_durable_as_its_most_durable_write(tmp_path: Path, durable
     with SqliteStore(tmp_path) as store:
         store.write(*(Put(Key(f"/{i}", "p"), b"x", durable=d) for i, d in enumerate(durable)))
         assert store.database.connection().execute("PRAGMA synchronous").fetchone() == (level,)
+
+
+@pytest.mark.parametrize("after", ["BEGIN", "BEGIN IMMEDIATE"])
+def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
+    after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C between BEGIN and the block: the thread's next write must not find itself within a transaction."""
+    store = SqliteStore(str(tmp_path))
+    other = SqliteStore(str(tmp_path), busy_seconds=0.1)
+
+    class Interrupted(sqlite_database._Connection):
+        def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+            cursor = super().execute(sql, *arguments)  # type: ignore[arg-type]
+            if sql == after:
+                raise KeyboardInterrupt
+            return cursor
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_database, "_Connection", Interrupted)
+        interrupted = SqliteStore(str(tmp_path))
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.put(A, b"1") if after == "BEGIN IMMEDIATE" else interrupted.view().get(A)
+        assert not interrupted.database.connection().in_transaction
+    other.put(A, b"2")
+    for each in (interrupted, other, store):
+        each.close()
