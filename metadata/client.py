@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from metadata.aftermath import Aftermath
 from metadata.cluster import Cluster, open_cluster, resolve
@@ -40,7 +40,15 @@ def client(cluster: Cluster) -> Client:
     return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, aftermath.close)
 
 
-_shared: dict[tuple[int, str], Client] = {}
+@dataclass
+class _Place:
+    """One key's client, opened under a lock of its own: a cluster that does not answer holds up nobody else."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    client: Client | None = None
+
+
+_shared: dict[tuple[int, str], _Place] = {}
 _lock = threading.Lock()
 
 
@@ -51,6 +59,8 @@ def shared_client(service_url: str | None) -> Client:
     """
     key = (os.getpid(), resolve(service_url).text)
     with _lock:
-        if key not in _shared:
-            _shared[key] = client(open_cluster(key[1]))
-        return _shared[key]
+        place = _shared.setdefault(key, _Place())
+    with place.lock:
+        if place.client is None:
+            place.client = client(open_cluster(key[1]))
+        return place.client
