@@ -2,10 +2,45 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.store.contract import MetadataStore, Record, View, Watch, Write
+from metadata.store.zookeeper import ZooKeeperStore
+
+
+class Trips:
+    """Sequential round trips by the thread that waits for them, so that what runs in the background is not counted with it."""
+
+    def __init__(self) -> None:
+        self._by_thread: Counter[int] = Counter()
+
+    def add(self) -> None:
+        self._by_thread[threading.get_ident()] += 1
+
+    @property
+    def mine(self) -> int:
+        """Those of the calling thread."""
+        return self._by_thread[threading.get_ident()]
+
+
+def count_flights(store: ZooKeeperStore) -> Trips:
+    """From now on count what this store sends and waits for: flights of reads, also those that a write needs first, and multis."""
+    session, trips = store._session, Trips()
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def one(*arguments: Any) -> Any:
+            trips.add()
+            return call(*arguments)
+
+        return one
+
+    for name in ("flight", "multi"):
+        setattr(session, name, counted(getattr(session, name)))
+    return trips
 
 
 class CountingStore(MetadataStore):
@@ -14,6 +49,16 @@ class CountingStore(MetadataStore):
     def __init__(self, inner: MetadataStore) -> None:
         self.inner = inner
         self.trips = 0
+        self._threads = Trips()
+
+    @property
+    def mine(self) -> int:
+        """Those of the calling thread, since the beginning."""
+        return self._threads.mine
+
+    def count(self) -> None:
+        self.trips += 1
+        self._threads.add()
 
     def reset(self) -> None:
         self.trips = 0
@@ -22,7 +67,7 @@ class CountingStore(MetadataStore):
         return _CountingView(self, self.inner.view())
 
     def write(self, *writes: Write) -> list[Record | None]:
-        self.trips += 1
+        self.count()
         return self.inner.write(*writes)
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
@@ -37,15 +82,15 @@ class _CountingView(View):
         self._store, self._inner = store, inner
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        self._store.trips += 1
+        self._store.count()
         return self._inner.get_many(keys)
 
     def keys(self, within: KeyRange) -> list[str]:
-        self._store.trips += 1
+        self._store.count()
         return self._inner.keys(within)
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
-        self._store.trips += 1
+        self._store.count()
         return self._inner.scan_index(index, first, last)
 
     def now_ms(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
@@ -102,16 +102,31 @@ class TxnIds:
     def __init__(self, cluster: Cluster, coordinator: int = 0) -> None:
         self._cluster, self._coordinator = cluster, coordinator
         self._next = self._end = 0
+        self._ahead: deque[int] = deque()  # first ids of further blocks
         self._lock = threading.Lock()
 
     def next(self) -> str:
         with self._lock:
             if self._next == self._end:
-                self._take()
+                self._next = self._ahead.popleft() if self._ahead else self._take()
+                self._end = self._next + self._cluster.settings.txn_id_block
             self._next += 1
             return f"{self._coordinator}_{self._next - 1}"
 
-    def _take(self) -> None:
+    @property
+    def low(self) -> bool:
+        """Whether half of the last block is used up: time to `refill`."""
+        with self._lock:
+            return not self._ahead and 2 * (self._end - self._next) <= self._cluster.settings.txn_id_block
+
+    def refill(self) -> None:
+        """Take the next block now, so that nobody has to wait for it later. Ids go on being given meanwhile."""
+        if self.low:
+            block = self._take()
+            with self._lock:
+                self._ahead.append(block)
+
+    def _take(self) -> int:
         key, size = paths.tc_sequence(self._coordinator), self._cluster.settings.txn_id_block
 
         def step() -> int | None:
@@ -123,8 +138,7 @@ class TxnIds:
                 return None  # an unknown outcome may have burnt a block: ids are never reused, gaps are allowed
             return first
 
-        self._next = until(step)
-        self._end = self._next + size
+        return until(step)
 
 
 @dataclass
@@ -139,6 +153,7 @@ class Coordinator:
     log: LiveLog = field(default_factory=LiveLog)
     ids: TxnIds = field(init=False)
     _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.ids = TxnIds(self.cluster)
@@ -188,6 +203,8 @@ class Coordinator:
             (self.cluster.clock.monotonic() - started) * 1000,
         )
         self.aftermath(lambda: self._close(opened.txn_id, entry, work))
+        if self.ids.low:
+            self.aftermath(self.ids.refill)
         return Committed(opened.txn_id, entry.number, rows, size)
 
     def _check(self, work: WriteSet) -> None:
@@ -216,12 +233,12 @@ class Coordinator:
                 # Kept as long as the header, and nobody else uses this name: gone, it no longer tells whether we committed.
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
-                    advice="Nothing was done now. Look whether its rows are in the topic before you write them again; a transaction "
-                    "with an application and a version of its own can be repeated at any time.",
+                    advice="Nothing was done now. Look whether its rows are there before you write them again. (With an "
+                    "application and a version of its own a transaction can be repeated at any time.)",
                 )
             predecessor: Header | Gone = Gone.UNREAD
-            if app.current is not None and app.current.txn_id in self._decided:
-                predecessor = self._decided[app.current.txn_id]
+            if app.current is not None:
+                predecessor = self._remembered(app.current.txn_id)
             what, app = transitions.opening(app, work.claim, predecessor)
             if what is Opening.READ_PREDECESSOR:
                 assert app.current is not None
@@ -345,18 +362,36 @@ class Coordinator:
         return decide(self.cluster.store, body)
 
     def _record(self, opened: _Opened, entry: Entry, work: WriteSet) -> None:
-        """One write op for each segment, at the segment's first entry; one group for up to 500, numbers of our choice."""
+        """One write op for each segment, at the segment's first entry; one group for up to 500, numbers of our choice. They must
+        not exist, so that no store has to read them first.
+        """
         prefix = paths.ops(opened.txn_id)
         puts = []
         for i, segment in enumerate(sorted(work.parts)):
             op = Op(kind=OpKind.WRITE, segment=segment, ledger_id=entry.number, entry_id=0)
-            puts.append(Put(prefix.key(i), op.to_bytes(), indexes=op.indexes(opened.txn_id), durable=False))
+            puts.append(Put(prefix.key(i), op.to_bytes(), expect=ABSENT, indexes=op.indexes(opened.txn_id), durable=False))
         for group in in_groups(puts):
             try:
                 self.cluster.store.write(*group)
             except UnknownOutcome:
-                self.cluster.store.write(*group)  # the same keys with the same bytes: writing them twice changes nothing
+                self._record_rest(group)
         metrics.OP_WRITES.inc(len(puts))
+
+    def _record_rest(self, puts: Sequence[Put]) -> None:
+        """Write what a lost reply left out of a group: only we write under this transaction's id."""
+
+        def step() -> bool | None:
+            found = decide(self.cluster.store, lambda view: view.get_many([put.key for put in puts]))
+            missing = [put for put, record in zip(puts, found, strict=True) if record is None]
+            if not missing:
+                return True
+            try:
+                self.cluster.store.write(*missing)
+            except (BadVersion, UnknownOutcome):
+                return None  # the first one turned up after all, or this reply was lost too
+            return True
+
+        until(step)
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
@@ -364,7 +399,7 @@ class Coordinator:
         """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading; if that fails too, nobody
         may say that nothing was done: OutcomeUnknown.
         """
-        record, now_ms = opened.record, self._now()
+        key, record, now_ms = paths.header(opened.txn_id), opened.record, self._now()
         sent = False
         try:
             while True:
@@ -372,7 +407,7 @@ class Coordinator:
                 if ended is not None:
                     break
                 sent = True
-                found = decide(self.cluster.store, lambda view: view.get(record.key))
+                found = decide(self.cluster.store, lambda view: view.get(key))
                 if found is None:
                     ended = self._gone(opened, work)
                     break
@@ -406,9 +441,15 @@ class Coordinator:
         )
 
     def _remember(self, txn_id: str, header: Header) -> None:
-        self._decided[txn_id] = header
-        while len(self._decided) > 1000:
-            self._decided.popitem(last=False)
+        with self._lock:
+            self._decided[txn_id] = header
+            while len(self._decided) > 1000:
+                self._decided.popitem(last=False)
+
+    def _remembered(self, txn_id: str) -> Header | Gone:
+        """The header of a transaction that this process has committed lately: final, so it need not be read."""
+        with self._lock:
+            return self._decided.get(txn_id, Gone.UNREAD)
 
     # --- abort, and telling ---------------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from metadata.errors import OptionError
 _TOPIC = re.compile(r"topic://([^/\s]+)/([^/\s]+)/([^/\s]+)")
 _SEGMENT = re.compile(r"segment://([^/\s]+)/([^/\s]+)/([^/\s]+)/([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
 RING = 0x10000
+MAX_SEGMENTS = 1024
+"""Segments that a topic is made with at most: its layout is one record (768 KiB), and about 200 bytes each leave room to split."""
 
 
 class HashRange(NamedTuple):
@@ -78,8 +80,8 @@ def segment_name(text: str) -> SegmentName:
 
 def even_ranges(count: int) -> list[HashRange]:
     """Tile the ring 0000-ffff with `count` ranges of (nearly) the same size."""
-    if not 1 <= count <= RING:
-        raise OptionError(f"A topic cannot have {count} segments.", advice=f"Give a number from 1 to {RING}.")
+    if not 1 <= count <= MAX_SEGMENTS:
+        raise OptionError(f"A topic cannot have {count} segments.", advice=f"Give a number from 1 to {MAX_SEGMENTS}.")
     edges = [RING * i // count for i in range(count + 1)]
     return [HashRange(a, b - 1) for a, b in pairwise(edges)]
 

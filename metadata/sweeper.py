@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ledgers import snapshots
-from metadata import metrics, paths, transitions
+from metadata import ending, metrics, paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.log import Entry, Listing, ledger
@@ -115,8 +115,7 @@ class Sweeper:
                 header = Header.of(record)
                 if not transitions.expired(header, view.now_ms(), allowance):
                     continue
-                ended = transitions.end(header, State.ABORTED, now_ms=view.now_ms())
-                if ended is not None and self._done(Put(record.key, ended.to_bytes(), expect=record, indexes=ended.indexes())):
+                if ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is not None:
                     aborted += 1
                     log.warning("timed out txn=%s app=%s version=%s", _txn_of(record.key), header.app, header.version)
 

@@ -16,9 +16,9 @@ from typing import TypeVar
 from ledgers import snapshots
 from ledgers.model import Ledger
 from ledgers.snapshots import SnapshotHead
-from metadata import paths, transitions
+from metadata import ending, paths, transitions
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, OffsetOutOfRange, OptionError, UnknownOutcome
+from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.log import Entry, Listing, LiveLog, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.records import Header, Registration, SegmentInfo, State, Watermark
@@ -242,12 +242,7 @@ class TransactionBuffer:
         header = Header.of(record)
         if not transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
             return
-        ended = transitions.end(header, State.ABORTED, now_ms=view.now_ms())
-        if ended is not None:
-            try:
-                self.cluster.store.put(paths.header(txn_id), ended.to_bytes(), expect=record, indexes=ended.indexes())
-            except (BadVersion, UnknownOutcome):
-                return  # whoever decided it meanwhile, the caller looks again
+        ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms())  # lost the race? the caller looks again
 
     def deciding(self, body: Callable[[View], T]) -> T:
         """Run a decision that uses `verdicts`; over a fresh view whenever it must look again."""

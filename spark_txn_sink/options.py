@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ledgers import parts
 from metadata.errors import OptionError
-from metadata.names import RING, TopicName, topic_name
+from metadata.names import MAX_SEGMENTS, TopicName, topic_name
 from metadata.options import Given, Option, OptionTable, bad, boolean, byte_size, integer, milliseconds, one_of, words
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
 
@@ -62,9 +62,9 @@ KEY_COLUMN: Final = Option(
 )
 SEGMENTS: Final = Option(
     "segments",
-    f"1 to {RING}",
+    f"1 to {MAX_SEGMENTS}",
     "Number of segments, when the topic is made on first write.",
-    integer(1, RING),
+    integer(1, MAX_SEGMENTS),
     default="1",
 )
 AUTO_CREATE: Final = Option(

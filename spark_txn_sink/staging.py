@@ -24,8 +24,8 @@ UNASSIGNED = -1
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task staged: its parts by segment. `staging_id` is unique to the attempt, also when it has no rows. `key`: the column
-    that its rows were routed by; tasks and committer of a stream are planned apart, and the topic may get its key in between.
+    """What one task staged: its parts by segment. `staging_id` is unique to the attempt, also when it has no rows. `key`: the
+    column that its rows were routed by; tasks and committer of a stream are planned apart, and the topic may get its key between.
     """
 
     staging_id: str

@@ -136,10 +136,11 @@ class Transaction:
         """Make everything that was appended visible, in all topics at once. Returns the number of its registration, rows, bytes;
         `skipped` says that this version of the application had committed earlier (then nothing was written).
 
-        Committing again returns the same. After an error nothing counts, or (OutcomeUnknown) it is not known. Calling `commit` again
-        is safe either way: it never doubles rows. But without an application only the header retention (15 min by default) remembers
-        what became of the first try; after that it raises OutcomeUnknown for ever. Raises SchemaError, SegmentSealed,
-        VersionConflict, Fenced, TxnConflict (a topic got its key since the rows were appended), and what store and storage raise.
+        Committing again returns the same. After an error nothing counts, or (OutcomeUnknown) it is not known. Calling `commit`
+        again is safe either way: it never doubles rows. But without an application what became of the first try is remembered for
+        the header retention only (15 min by default); after that it raises OutcomeUnknown for ever. Raises SchemaError,
+        SegmentSealed, VersionConflict, Fenced, TxnConflict (a topic got its key since the rows were appended), and what store and
+        storage raise.
         """
         if self._committed is not None:
             return self._committed

@@ -219,7 +219,7 @@ def test_a_retried_write_set_whose_application_is_absent() -> None:
     bench.old()
     for _ in range(3):
         bench.party().sweeper.sweep()
-    assert not [key for key in bench.kept("/txn/app/")]
+    assert not bench.kept("/txn/app/")
     with pytest.raises(OutcomeUnknown):
         bench.party().coordinator.commit(again)
     assert len(bench.read()) == 3
@@ -235,7 +235,7 @@ def test_a_write_without_a_key_cannot_commit_into_a_topic_that_got_one(breaking:
     txn.append("t", rows(3))
     with connect(url) as other:
         other.client.topics.evolve(topic_name("t"), StructType([StructField("n", LongType())]), key="n")
-        with pytest.raises(TxnConflict, match="routed without a key.*by 'n'"):
+        with pytest.raises(TxnConflict, match=r"routed without a key.*by 'n'"):
             txn.commit()
         assert not other.transactions.list("OPEN")
         assert numbers(other) == 0
@@ -258,9 +258,8 @@ def test_the_key_is_set_at_every_moment_of_a_commit() -> None:
         try:
             bench.party(gate).coordinator.commit(work)
             assert registered_before or not gate.hit, gate.hit
-        except TxnConflict as error:
+        except TxnConflict:
             refused += 1
-            assert "routes by 'n'" in str(error)
             assert not bench.read()
         bench.finish()
         if not gate.hit:
