@@ -21,7 +21,7 @@ from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
 from metadata.store.contract import View, decide
 from metadata.sweeper import Sweeper
-from metadata.topics import Topic, every
+from metadata.topics import Topics, every
 from metadata.transaction_buffer import TransactionBuffer
 
 SEEN = "sweep/unprotected"
@@ -53,6 +53,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     files = {f.path: f for f in storage.list("")}
     now_ms = cluster.store.view().now_ms()
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
+    Topics(cluster).forget_deleted()
     protected = decide(cluster.store, lambda view: set(_protected(cluster, view)))
     notes = [path for path in files if path.startswith(SEEN)]
     seen = _seen(cluster, notes)
@@ -103,7 +104,8 @@ def _protected(cluster: Cluster, view: View) -> Iterator[str]:
             yield entry.registration.manifest
         for segment in entry.registration.segments:
             yield from (p.path for p in ledger(cluster.storage, entry.number, entry.registration, segment).parts)
-    segments = [s for topic in every(view) if _kept(cluster, view, topic) for s in topic.segments()]
+    # Those of deleted topics, too, made again or not: a reader may have planned before. After the grace period no layout has them.
+    segments = [topic.segment(info) for topic in every(view) for info in topic.layout.segments.values()]
     for record in view.get_many([paths.watermark(s) for s in segments]):
         watermark = None if record is None else Watermark.of(record)
         if watermark is None or watermark.snapshot is None:
@@ -113,11 +115,3 @@ def _protected(cluster: Cluster, view: View) -> Iterator[str]:
         yield from snapshots.files(head)
         for found in snapshots.read_ledgers(cluster.storage, head, after=0, through=watermark.ledger_id):
             yield from (p.path for p in found.parts)
-
-
-def _kept(cluster: Cluster, view: View, topic: Topic) -> bool:
-    """Whether the topic's files stay: a deleted one's for the grace period, because a reader may have planned them before."""
-    if not topic.layout.deleted:
-        return True
-    sealed = max((info.sealed_at_ms for info in topic.layout.segments.values()), default=0)
-    return sealed + cluster.settings.grace_period_ms >= view.now_ms()

@@ -218,7 +218,11 @@ class Range(JsonRecord):
 
 
 class SegmentInfo(JsonRecord):
-    """One segment of a topic's layout. -1 in the sealed fields: not sealed. `sealed_at_log`: number of the seal that counts."""
+    """One segment of a topic's layout. -1 in the sealed fields: not sealed. `sealed_at_log`: number of the seal that counts.
+
+    `deleted_at_log`: number of the seal that deleted the topic with it. The layout keeps such a segment for the grace period, also
+    when the topic is made again, so that its files stay for who planned from them, and a later reader knows what it has lost.
+    """
 
     segment_id: int
     hash_range: Range
@@ -230,6 +234,7 @@ class SegmentInfo(JsonRecord):
     created_at_ms: int
     sealed_at_ms: int = -1
     sealed_at_log: int | None = None
+    deleted_at_log: int | None = None
 
     @property
     def range(self) -> HashRange:
@@ -237,7 +242,10 @@ class SegmentInfo(JsonRecord):
 
 
 class Layout(JsonRecord):
-    """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`."""
+    """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`.
+
+    `deleted_to_log`: the highest seal of a deletion whose segments have left the layout: the guard of readers that begin below it.
+    """
 
     epoch: int
     next_segment_id: int
@@ -246,6 +254,15 @@ class Layout(JsonRecord):
     deleted: bool | None = None
     key: str | None = None
     schema_id: int | None = None
+    deleted_to_log: int | None = None
+
+    def kept(self) -> list[SegmentInfo]:
+        """The segments that no deletion took, in the order of their ids."""
+        return sorted((i for i in self.segments.values() if i.deleted_at_log is None), key=lambda i: i.segment_id)
+
+    def gone(self) -> list[SegmentInfo]:
+        """The segments that a deletion took and that the layout still has, in the order of their ids."""
+        return sorted((i for i in self.segments.values() if i.deleted_at_log is not None), key=lambda i: i.segment_id)
 
 
 class Settled(StrEnum):

@@ -14,7 +14,7 @@ from ledgers.arrow import arrow_schema
 from ledgers.schema import check_writable, evolve, nullable
 from metadata import paths, transitions
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, OptionError, SchemaError, TopicExists, TopicNotFound, UnknownOutcome
+from metadata.errors import BadVersion, OptionError, SchemaError, SegmentSealed, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.log import LiveLog
 from metadata.names import TopicName, even_ranges, topic_name
 from metadata.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
@@ -36,8 +36,8 @@ class Topic:
         return self.name.segment(info.range, info.segment_id)
 
     def segments(self) -> list[str]:
-        """Full names of all segments that the layout has, in the order of their ids."""
-        return [self.segment(i) for i in sorted(self.layout.segments.values(), key=lambda i: i.segment_id)]
+        """Full names of all segments that no deletion took, in the order of their ids."""
+        return [self.segment(i) for i in self.layout.kept()]
 
     def active(self) -> list[SegmentInfo]:
         """The active segments in the order of their ranges: they tile the ring."""
@@ -105,7 +105,15 @@ class Topics:
                 for i, r in enumerate(ranges)
             }
             schema_id = None if schema is None else self._put_schema(view, name, nullable(schema), now_ms)
-            layout = Layout(epoch=epoch, next_segment_id=first + segments, segments=infos, key=key, schema_id=schema_id)
+            layout = Layout(
+                epoch=epoch,
+                next_segment_id=first + segments,
+                # What a deletion took stays as it was: for the grace period of its files, and as the guard of older readers.
+                segments=({} if old is None else {str(i.segment_id): i for i in old.gone()}) | infos,
+                key=key,
+                schema_id=schema_id,
+                deleted_to_log=None if old is None else old.deleted_to_log,
+            )
             try:
                 made = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT if record is None else record)
             except (BadVersion, UnknownOutcome) as error:
@@ -199,8 +207,11 @@ class Topics:
     # --- deleting, and finishing what a seal began ---------------------------------------------------------------
 
     def delete(self, name: TopicName) -> None:
-        """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound."""
+        """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound, and SegmentSealed while a newer version's
+        split or merge of it is unfinished.
+        """
         topic = self.get(name)
+        self._refuse_unfinishable(name)
         seal = Registration(
             publish_ms=self._cluster.store.view().now_ms(),
             seal=tuple(topic.segment(info) for info in topic.active()),
@@ -224,24 +235,63 @@ class Topics:
     def _still(self, topic: Topic) -> bool:
         """Whether the topic is there, and not another one that was made again under its name: that one has other segment ids."""
         now = self.find(topic.name)
-        return now is not None and not now.layout.segments.keys().isdisjoint(topic.layout.segments)
+        return now is not None and not set(now.segments()).isdisjoint(topic.segments())
+
+    def _refuse_unfinishable(self, name: TopicName) -> None:
+        """A seal from the same layout would be void as long as the lower one is unfinished: deleting would never end."""
+
+        def body(view: View) -> list[int]:
+            seals = self._log.list(view).seals()
+            record = view.get(paths.topic(name))
+            layout = None if record is None else Layout.of(record)
+            return [
+                n
+                for n, s in seals.items()
+                if s.topic == str(name) and transitions.unfinished(n, s, layout, seals) and not transitions.finishable(s)
+            ]
+
+        found = decide(self._cluster.store, body)
+        if found:
+            raise SegmentSealed(
+                f"Segments of {name} were sealed by a split or merge (seal {found[0]}), which this version cannot finish.",
+                advice="Finish it with the version of txnsegment that began it, then delete the topic.",
+            )
+
+    def forget_deleted(self) -> None:
+        """Take the segments of deletions whose grace period is over out of their layouts; what names them is the guard alone."""
+
+        def body(view: View) -> bool:
+            done = True
+            for topic in every(view):
+                after = transitions.without_gone(
+                    topic.layout, now_ms=view.now_ms(), grace_ms=self._cluster.settings.grace_period_ms
+                )
+                if after is topic.layout:
+                    continue
+                try:
+                    self._cluster.store.put(paths.topic(topic.name), after.to_bytes(), expect=topic.record)
+                except (BadVersion, UnknownOutcome):
+                    done = False
+            return done
+
+        until(lambda: decide(self._cluster.store, body) or None)
 
     def finish_seals(self) -> int:
-        """Write the layouts of seals that count and are not shown yet; how many. Anyone may do it."""
+        """Write the layouts of deletions that count and are not shown yet; how many. Anyone may do it."""
         done = 0
 
         def body(view: View) -> bool:
             nonlocal done
             listing = self._log.list(view)
             seals = listing.seals()
-            names = {n: topic_name(s.topic) for n, s in seals.items() if s.topic is not None}
+            names = {n: topic_name(s.topic) for n, s in seals.items() if s.topic is not None and transitions.finishable(s)}
             for number, name in names.items():
                 record = view.get(paths.topic(name))
                 layout = None if record is None else Layout.of(record)
                 if not transitions.unfinished(number, seals[number], layout, seals):
                     continue
                 assert layout is not None
-                after = transitions.sealed_layout(layout, number, seals[number], now_ms=view.now_ms())
+                after = transitions.deleted_layout(layout, number, seals[number], now_ms=view.now_ms())
                 try:
                     self._cluster.store.put(paths.topic(name), after.to_bytes(), expect=record)
                 except (BadVersion, UnknownOutcome):

@@ -23,7 +23,7 @@ from metadata.log import Entry, Listing, LiveLog, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.records import Header, Registration, SegmentInfo, State, Watermark
 from metadata.store.contract import Record, View, decide
-from metadata.topics import Topic, compiled, matching, not_found, of_record
+from metadata.topics import Topic, compiled, every, not_found, of_record
 from metadata.transitions import Gone, Verdict, Weight
 
 T = TypeVar("T")
@@ -58,6 +58,11 @@ class SegmentView:
     live: tuple[tuple[int, Registration], ...]
 
     @property
+    def deleted_at(self) -> int | None:
+        """The number of the seal that deleted the topic with this segment."""
+        return self.info.deleted_at_log
+
+    @property
     def folded_to(self) -> int:
         """The number at or below which only the snapshot counts (0: nothing is folded)."""
         return self.watermark.ledger_id if self.watermark is not None else 0
@@ -75,6 +80,10 @@ class Reading:
     segments: tuple[SegmentView, ...]
     undecided: tuple[tuple[int, str], ...]
     """Undecided registrations that touch this read: (number, txn id)."""
+    gone: tuple[SegmentView, ...]
+    """Segments that a deletion took within the grace period: nothing of them is read, but what is lost there is known exactly."""
+    forgotten: tuple[tuple[str, int], ...]
+    """Topics with an earlier deletion, and the number of its seal: what lay below is not known any more."""
 
     def ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
         """The visible ledgers of a segment with after < id <= through, ascending."""
@@ -123,12 +132,16 @@ class Reading:
         """Numbers of the seals of this read's segments with after < number <= through."""
         return sorted({s.sealed_at for s in self.segments if s.sealed_at is not None and after < s.sealed_at <= through})
 
+    def deletions(self) -> list[int]:
+        """Numbers of the seals that deleted a topic of this read, as far as they are known."""
+        return sorted({*(s.deleted_at for s in self.gone if s.deleted_at is not None), *(n for _, n in self.forgotten)})
+
     def last_change(self, start: int) -> int:
         """The highest number in (start, cut] that carries a visible row or a seal for this read, else `start`.
 
         Does not scan history: snapshot heads know their last committed ledger.
         """
-        found = [start, *self.seals(start, self.cut)]
+        found = [start, *self.seals(start, self.cut), *(n for n in self.deletions() if start < n <= self.cut)]
         for segment in self.segments:
             numbers = [n for n, _ in segment.live if n <= self.cut]
             if numbers:
@@ -270,8 +283,24 @@ class TransactionBuffer:
             for (topic, info, name), mark in zip(names, marks, strict=True)
         ]
         return Reading(
-            self.cluster, cut, listing.end, view.now_ms(), tuple(topics), tuple(segments), () if uncommitted else tuple(undecided)
+            self.cluster,
+            cut,
+            listing.end,
+            view.now_ms(),
+            tuple(t for t in topics if not t.layout.deleted),
+            tuple(s for s in segments if s.deleted_at is None),
+            () if uncommitted else tuple(undecided),
+            tuple(s for s in segments if s.deleted_at is not None),
+            tuple((str(t.name), n) for t in topics if (n := self._forgotten_to(view, t)) is not None),
         )
+
+    def _in_grace(self, view: View, topic: Topic) -> list[SegmentInfo]:
+        return transitions.in_grace(topic.layout, view.now_ms(), self.cluster.settings.grace_period_ms)
+
+    def _forgotten_to(self, view: View, topic: Topic) -> int | None:
+        """As the layout says, or will say once an orphan sweep has seen that the grace period is over."""
+        grace_ms = self.cluster.settings.grace_period_ms
+        return transitions.without_gone(topic.layout, now_ms=view.now_ms(), grace_ms=grace_ms).deleted_to_log
 
     def still_open(self, entry: Entry) -> bool:
         """Whether a known entry must be read again: it is not settled and nobody has found out yet what became of it."""
@@ -279,7 +308,7 @@ class TransactionBuffer:
 
     def _topics(self, view: View, selection: Selection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
         if selection.pattern is not None:
-            topics = matching(view, compiled(selection.pattern))
+            topics = every(view, compiled(selection.pattern))
             wanted = None
         else:
             parsed = [segment_name(n).topic if n.startswith("segment://") else topic_name(n) for n in selection.names]
@@ -289,12 +318,13 @@ class TransactionBuffer:
             wanted = set(selection.names)
         found = []
         for topic in topics:
-            for info in sorted(topic.layout.segments.values(), key=lambda i: i.segment_id):
+            for info in (*topic.layout.kept(), *self._in_grace(view, topic)):
                 name = topic.segment(info)
                 if wanted is None or str(topic.name) in wanted or name in wanted:
                     found.append((topic, info, name))
         if wanted is not None:
-            missing = [n for n in wanted if n.startswith("segment://") and n not in {f[2] for f in found}]
+            there = {name for _, info, name in found if info.deleted_at_log is None}
+            missing = [n for n in wanted if n.startswith("segment://") and n not in there]
             if missing:
                 raise OptionError(f"There is no segment {missing[0]}.", advice="txnsegment segments show TOPIC lists them.")
         return topics, found

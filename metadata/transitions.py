@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from metadata.errors import Fenced, TxnConflict, VersionConflict
-from metadata.records import Application, Attempt, Header, Layout, Nanos, Registration, SegmentState, Settled, State
+from metadata.records import (
+    Application,
+    Attempt,
+    Header,
+    Layout,
+    Nanos,
+    Registration,
+    SegmentInfo,
+    SegmentState,
+    Settled,
+    State,
+)
 
 # --- the header (8.1, 8.2) ----------------------------------------------------------------------------------------
 
@@ -184,6 +195,13 @@ def unfinished(number: int, seal: Registration, layout: Layout | None, log_seals
     return seal_counts(number, seal, layout, log_seals) and layout is not None and layout.epoch == seal.epoch
 
 
+def finishable(seal: Registration) -> bool:
+    """Whether this version can finish the seal: splits and merges make children, which is a later version's work. Owners and
+    readers honour every seal; one that cannot be finished stays in the log as it is.
+    """
+    return seal.why == "delete"
+
+
 def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[int, Registration]) -> int | None:
     """The number of the seal that is this segment's last word, or None. Look the seals up in the log first, then in the layout."""
     info = layout.segments.get(str(segment_id))
@@ -195,8 +213,8 @@ def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[
     return None
 
 
-def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
-    """The layout after a `delete` seal: its segments SEALED, the epoch raised, a tombstone left."""
+def deleted_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
+    """The layout after a `delete` seal: its segments SEALED and all of them gone, the epoch raised, a tombstone left."""
     sealed = {name.rsplit("-", 1)[1] for name in seal.seal or ()}
     segments = {
         key: info.model_copy(
@@ -211,7 +229,29 @@ def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: in
         else info
         for key, info in layout.segments.items()
     }
-    return layout.model_copy(update={"epoch": layout.epoch + 1, "segments": segments, "deleted": True})
+    taken = {
+        key: info if info.deleted_at_log is not None else info.model_copy(update={"deleted_at_log": number})
+        for key, info in segments.items()
+    }
+    return layout.model_copy(update={"epoch": layout.epoch + 1, "segments": taken, "deleted": True})
+
+
+def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
+    """The layout without the segments of deletions whose grace period is over; of them it keeps the highest seal, the guard."""
+    over = {info.deleted_at_log for info in layout.gone()} - {info.deleted_at_log for info in in_grace(layout, now_ms, grace_ms)}
+    numbers = [n for n in (*over, layout.deleted_to_log) if n is not None]
+    if not over:
+        return layout
+    segments = {k: i for k, i in layout.segments.items() if i.deleted_at_log is None or i.deleted_at_log not in over}
+    return layout.model_copy(update={"segments": segments, "deleted_to_log": max(numbers)})
+
+
+def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
+    """The segments that a deletion took less than the grace period ago: it counts from the last one that was sealed."""
+    deleted_ms: dict[int | None, int] = {}
+    for info in layout.gone():
+        deleted_ms[info.deleted_at_log] = max(info.sealed_at_ms, deleted_ms.get(info.deleted_at_log, 0))
+    return [info for info in layout.gone() if deleted_ms[info.deleted_at_log] + grace_ms >= now_ms]
 
 
 # --- the cut, and what a micro-batch takes (6) --------------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""A stream's offset: one number of the log, and what is read: `{"log":N,"read":<topics or pattern>}` (protocol.md section 6)."""
+"""A stream's offset: one number of the log, and what is read: `{"log":N,"read":<topics or pattern>}` (protocol.md section 6).
+
+`"deletedTo":D` besides, while N is below D: topics that a seal up to D deleted were gone before the stream began, so their rows are
+no loss for it. Deletions above D are: their rows were there when the stream might have read them.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +16,26 @@ from spark_txn_source.selection import Selection, selection_of
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """Everything of this read at or below `log` has been read."""
+    """Everything of this read at or below `log` has been read, but for what deletions up to `deleted_to` took before it began."""
 
     log: int
     read: object
+    deleted_to: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {"log": self.log, "read": self.read}
+        more = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
+        return {"log": self.log, "read": self.read, **more}
 
 
 def offset_of(found: dict[str, Any]) -> StreamOffset:
     """Parse what Spark's checkpoint holds. Raises OffsetOutOfRange for what is not ours."""
-    number = found.get("log")
-    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+    number, deleted_to = found.get("log"), found.get("deletedTo", 0)
+    if type(number) is not int or type(deleted_to) is not int or number < 0 or deleted_to < 0:
         raise OffsetOutOfRange(
             f"{found!r} is not an offset of txnsegment.",
             advice="The checkpoint belongs to another source; use a new checkpoint location.",
         )
-    return StreamOffset(number, found.get("read"))
+    return StreamOffset(number, found.get("read"), deleted_to)
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:

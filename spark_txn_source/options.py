@@ -208,7 +208,7 @@ ISOLATION_LEVEL: Final[Option[IsolationLevel]] = Option(
 FAIL_ON_DATA_LOSS: Final = Option(
     "failOnDataLoss",
     "`true`, `false`",
-    "Whether rows that retention has trimmed before they were read are an error.",
+    "Whether rows that went before they were read, trimmed by retention or with a topic that was deleted, are an error.",
     boolean,
     default="true",
 )

@@ -37,7 +37,46 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int]
         raise OffsetOutOfRange(
             f"The start {start} lies behind the end {end} of this read.", advice="Give a start at or before the end."
         )
-    return reading, min(start, end), end
+    start = min(start, end)
+    if options.fail_on_data_loss:
+        check_deletions(reading, start, end, deleted_to(reading, options.start, options.end))
+    return reading, start, end
+
+
+def deleted_to(reading: Reading, start: Start, end: End) -> int:
+    """The number up to which deletions are no loss for a NEW read: what they took was gone before its range was ever read.
+
+    A start that names no number begins after every deletion that its end has seen; with `AtLog` the range itself was read before.
+    """
+    if isinstance(start, AtLog):
+        return 0
+    last = None if isinstance(end, Latest) else end_number(reading, end)
+    return max((n for n in reading.deletions() if last is None or n <= last), default=0)
+
+
+def check_deletions(reading: Reading, start: int, end: int, known: int) -> None:
+    """Raise DataLoss if rows with start < number <= end went with a topic that was deleted by a seal above `known`.
+
+    Within the grace period it is known which rows those were; after it, that there may have been some below the seal.
+    """
+    advice = "Start after it (earliest does, in a new checkpoint), or set failOnDataLoss=false to go on without these rows."
+    for segment in reading.gone:
+        if segment.deleted_at is None or segment.deleted_at <= max(known, start):
+            continue
+        lost = next(reading.ledgers(segment, start, end), None)
+        if lost is not None:
+            raise DataLoss(
+                f"The topic {segment.topic.name} was deleted by the seal {segment.deleted_at}: the rows of {segment.name} from "
+                f"{lost.id}:0 on, which a read after {start} up to {end} needs, went with it.",
+                advice=advice,
+            )
+    for topic, number in reading.forgotten:
+        if number > max(known, start) and start < end:
+            raise DataLoss(
+                f"The topic {topic} was deleted by the seal {number}: rows of it after {start} and before that, "
+                f"which a read up to {end} may need, went with it.",
+                advice=advice,
+            )
 
 
 def start_number(reading: Reading, start: Start) -> int:
@@ -188,6 +227,32 @@ def check_schema(client: Client, reading: Reading, columns: Columns, *, streamin
             advice="Restart the query to pick it up; no row was dropped. schemaChange=ignoreNewColumns leaves new columns out.",
         )
     raise SchemaError(what, advice="Load the DataFrame again.")
+
+
+def check_replay(client: Client, reading: Reading, columns: Columns) -> None:
+    """Refuse to replay a batch of other topics (topicsChanged=continue) whose columns do not fit the read of today. A column that
+    those topics do not have is null in it; one that the read does not have is left out. Raises SchemaChanged.
+    """
+    then = full_schema(client, reading.topics)
+    if then is None:
+        return
+    there = set(then.fieldNames())
+    shared = StructType([f for f in columns.wanted if f.name in there])
+    changed = []
+    for field in shared:
+        wanted, found = StructType([field]), StructType([then[field.name]])
+        try:  # fields of structs may be missing on either side, too
+            schemas.project(schemas.union([schemas.nullable(wanted), found], ["this read", "the batch"]), wanted)
+        except SchemaError:
+            changed.append(
+                f"{field.name} is {then[field.name].dataType.simpleString()} there, {field.dataType.simpleString()} here"
+            )
+    if changed:
+        raise SchemaChanged(
+            f"The last batch was planned for {', '.join(str(t.name) for t in reading.topics)} and has to be read again, but its "
+            f"columns do not fit this read: {'; '.join(changed)}.",
+            advice="Restart once with the topics of before, or read columns that fit; no row was dropped.",
+        )
 
 
 def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:

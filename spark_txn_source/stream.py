@@ -22,7 +22,7 @@ from metadata.transaction_buffer import Reading
 from spark_txn_source.following import Following
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import check_schema, start_number, tasks, within_log
+from spark_txn_source.plan import check_deletions, check_replay, check_schema, deleted_to, start_number, tasks, within_log
 from spark_txn_source.tasks import read_task
 from spark_txn_source.topics import columns_given, full_schema, selected, topics_now
 
@@ -36,7 +36,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         client = self._client()
         self._columns = columns_given(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
         self._target: int | None = None
-        self._reached = 0
+        self._reached = StreamOffset(0, self._options.selection.key)
         self._following: Following | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading = self._client().buffer.read(self._selection)
         number = start_number(reading, self._options.start)
         within_log(number, reading)
-        return self._offset(number)
+        return self._at(number, deleted_to(reading, self._options.start, self._options.end)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -69,16 +69,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
-        begin = self._start(start)
+        offset = self._start(start)
+        begin = offset.log
         reading = self._follow().read()
         within_log(begin, reading)
         self._measure(reading)
-        self._reached = begin
+        self._reached = self._at(begin, offset.deleted_to)
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
             end = max(begin, min(end, self._target))
         if end == begin:
-            return self._offset(begin)
+            return self._reached.to_json()
         check_schema(self._client(), reading, self._columns, streaming=True, ignore_new=self._ignores_new())
         unlimited = isinstance(limit, ReadAllAvailable)
         number = transitions.limited(
@@ -88,24 +89,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=None if unlimited else self._options.max_bytes_per_trigger,
             seals=reading.seals(begin, end),
         )
-        self._reached = number
-        return self._offset(number)
+        self._reached = self._at(number, offset.deleted_to)
+        return self._reached.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
-        return self._offset(max(self._reached, self._follow().read().last_change(self._reached)))
+        reached = self._reached
+        return self._at(max(reached.log, self._follow().read().last_change(reached.log)), reached.deleted_to).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange rather than fewer.
+        """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange or DataLoss rather
+        than fewer.
 
         A replay reads the topics that the batch's end names: topics added since start where the stream stands, which is there.
         """
-        begin, last = self._start(start), self._start(end)
+        offset = self._start(start)
+        to = self._start(end)
+        begin, last = offset.log, to.log
         if begin == last:
             return []
         client = self._client()
-        reading = client.buffer.read_to(selected(planned_selection(end, self._options.selection)), last)
-        check_schema(client, reading, self._columns, streaming=True, ignore_new=self._ignores_new())
+        planned = planned_selection(end, self._options.selection)
+        reading = client.buffer.read_to(selected(planned), last)
+        if self._options.fail_on_data_loss:
+            # Spark asks for the initial offset anew when it replays the first batch: only the end says what was known then.
+            check_deletions(reading, begin, last, min(offset.deleted_to, max(last, to.deleted_to)))
+        if planned.key == self._options.selection.key:
+            check_schema(client, reading, self._columns, streaming=True, ignore_new=self._ignores_new())
+        else:
+            check_replay(client, reading, self._columns)
         return tasks(reading, self._options, self._columns, begin, last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -119,13 +131,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._following is not None:
             self._following.close()
 
-    def _start(self, found: dict[str, Any]) -> int:
+    def _start(self, found: dict[str, Any]) -> StreamOffset:
         offset = offset_of(found)
         same_topics(offset, self._options.selection, self._options.topics_changed)
-        return offset.log
+        return offset
 
-    def _offset(self, number: int) -> dict[str, Any]:
-        return StreamOffset(number, self._options.selection.key).to_json()
+    def _at(self, number: int, known: int) -> StreamOffset:
+        return StreamOffset(number, self._options.selection.key, known)
 
     def _ignores_new(self) -> bool:
         return self._options.schema_change == "ignoreNewColumns"

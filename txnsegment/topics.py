@@ -83,13 +83,13 @@ class ClusterTopics:
         return self._described(self._client.topics.get(_whole_topic(name)))
 
     def delete(self, name: str) -> None:
-        """Seal all segments of the topic; its rows are gone for every new read, its files after the orphan age. For ever: a topic
-        made again under the name has new segments. Raises TopicNotFound.
+        """Seal all segments of the topic; its rows are gone for every new read, its files after the grace period. For ever: a topic
+        made again under the name has new segments. A read at offsets that need the rows raises DataLoss. Raises TopicNotFound.
         """
         self._client.topics.delete(_whole_topic(name))
 
     def _described(self, topic: Topic) -> TopicDescription:
-        infos = sorted(topic.layout.segments.values(), key=lambda i: i.segment_id)
+        infos = topic.layout.kept()
         return TopicDescription(
             name=str(topic.name),
             key=topic.layout.key,

@@ -247,6 +247,34 @@ def test_a_replay_reads_the_topics_that_it_was_planned_for(here: Deployment) -> 
     assert only(here.drain(here.stream(["a", "b"], topicsChanged="continue"))) == [[200], [2000]]
 
 
+@pytest.mark.parametrize(("before", "after"), [(["a"], ["a", "b"]), (["a", "b"], ["b"])])
+def test_a_replay_of_other_topics_with_other_columns(here: Deployment, before: list[str], after: list[str]) -> None:
+    """What those topics do not have is null; what the read of today does not have is left out."""
+    here.cluster.topics.create("a", schema="n int, s struct<x:int>, only_a string")
+    here.cluster.topics.create("b", schema="n bigint, s struct<x:int,y:int>, only_b string")
+    a = pa.table({"n": pa.array([1], pa.int32()), "s": pa.array([{"x": 5}], pa.struct([("x", pa.int32())])), "only_a": ["a"]})
+    here.drain(here.stream(before, startingOffsets="earliest"))
+    here.append("a", a)
+    assert only(here.drain(here.stream(before))) == [[1]]
+    checkpoint = here.folder / "checkpoint"
+    _forget_commit(checkpoint, max(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit()))
+    here.append("b", numbers([2]))
+    found = [[r.asDict(recursive=True) for r in rows] for rows in here.drain(here.stream(after, topicsChanged="continue"))]
+    shared = {"n": 1, "s": {"x": 5, "y": None}, "only_b": None}
+    own = {"only_a": "a"} if "a" in after else {}
+    assert found == [[shared | own], [{"n": 2, "s": None, "only_b": None} | dict.fromkeys(own)]]
+
+
+def test_a_replay_whose_columns_do_not_fit_is_refused(here: Deployment) -> None:
+    here.cluster.topics.create("a", schema="n bigint")
+    here.cluster.topics.create("b", schema="n int")
+    start, end = here.append("a", numbers([1])), here.append("a", numbers([2]))
+    one = reader(here, "b", topicsChanged="continue")
+    offsets = [{"log": n, "read": ["topic://public/default/a"]} for n in (start, end)]
+    with pytest.raises(SchemaChanged, match="n is bigint there, int here"):
+        one.partitions(*offsets)
+
+
 def test_a_new_topic_that_matches_appears(here: Deployment) -> None:
     ten(here, "log-a")
     stream = here.stream(None, topicsPattern="topic://public/default/log-.*", startingOffsets="earliest")
