@@ -1,7 +1,8 @@
 """How a stream follows its topics: readings kept while nothing wakes it, so that an idle query costs the store next to nothing.
 
 Spark asks for the latest offset every ten milliseconds. A reading without anything undecided stays the newest until the log has
-another record, so it is enough to list the log; what was committed before Spark asked is always in the answer, which
+another record, so it is enough to list the log (a layout changes only after its seal is in the log, and a new topic, schema or
+segment has no row before a registration that came after it); what was committed before Spark asked is always in the answer, which
 `processAllAvailable` rests on. A commit wakes us by its events, and after `MOST_SECONDS` a reading is taken again in any case.
 """
 
