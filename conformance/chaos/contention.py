@@ -96,7 +96,15 @@ def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
     claim = Claim(version, None, staged.staging_id, replays=False)
     began = _now()
     committed = mine.coordinator.commit(
-        WriteSet(f"writer-{writer}", str(plan.topic), claim, parts, staged_ms=staged.staged_ms, timeout_ms=30_000)
+        WriteSet(
+            f"writer-{writer}",
+            str(plan.topic),
+            claim,
+            parts,
+            staged_ms=staged.staged_ms,
+            timeout_ms=30_000,
+            keys={str(plan.topic): plan.key},
+        )
     )
     assert committed.number is not None
     return Commit(committed.number, began, _now())

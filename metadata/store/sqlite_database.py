@@ -231,7 +231,8 @@ class Database:
         """Take the write lock; raises sqlite3.OperationalError (busy) after `busy_seconds`.
 
         We look again ourselves: SQLite's busy handler sleeps longer and longer, up to 100 ms, so that whoever has waited longest
-        looks least often. With 8 writers the 99th percentile of a commit was 900 ms that way, and it is 200 ms this way.
+        looks least often. It costs some throughput. 8 writers on 2 busy cores, medians of 6 alternating runs, that way and this:
+        longest commit of a run 1,133 and 380 ms, 99th percentile 517 and 260 ms, median 20 and 35 ms, 100 and 70 commits a second.
         """
         deadline = self._clock.monotonic() + self._busy_seconds
         connection.execute("PRAGMA busy_timeout=0")
