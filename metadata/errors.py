@@ -142,3 +142,7 @@ class OffsetOutOfRange(TxnSegmentError):
 
 class DataLoss(TxnSegmentError):
     """Rows that the read needs were trimmed by retention. Names topic, segment and positions; see `failOnDataLoss`."""
+
+
+class SweepIncomplete(TxnSegmentError):
+    """A sweep did all it could, and says what it could not do: segments whose files cannot be read stay as they were."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ledgers import snapshots
+from ledgers.errors import CorruptSnapshot, StorageError, TxnSegmentError
 from metadata import ending, metrics, paths, transitions
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, UnknownOutcome
+from metadata.errors import BadVersion, CorruptRecord, SweepIncomplete, UnknownOutcome
 from metadata.log import Entry, Listing, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.paths import Key
@@ -53,15 +54,16 @@ class Sweeper:
     _last_fold: float = field(default=float("-inf"))
 
     def sweep(self, *, forget_limit: int = 10_000) -> SweepReport:
-        """Everything but the orphan sweep, once."""
+        """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if segments could not be folded."""
         report = SweepReport()
         report.timed_out = self.timeouts()
         report.seals_finished = Topics(self.cluster).finish_seals()
         self.settle(report)
-        self.fold(report)
+        unfolded = self.fold(report)
         self.collect_ops()
         self.collect_aborted()
         self.forget(report, limit=forget_limit)
+        _complain(unfolded)
         return report
 
     def share(self) -> SweepReport:
@@ -78,10 +80,11 @@ class Sweeper:
             report.timed_out = self.timeouts()
             report.seals_finished = Topics(self.cluster).finish_seals()
             self.settle(report)
-            self.fold(report)
+            unfolded = self.fold(report)
             self.collect_ops()
             self.forget(report, limit=2 * settings.fold_after_registrations)
             self._done(Put(paths.SWEEP_TURN, Turn(until_ms=0).to_bytes(), expect=turn))
+            _complain(unfolded)
         return report
 
     def _take_turn(self) -> Record | None:
@@ -139,14 +142,15 @@ class Sweeper:
                 if not pending or any(verdicts[e.number] is Verdict.UNDECIDED for e in entries):
                     continue
                 # One after the other, and the ops last: an unsettled op of a committed transaction is never thrown away.
-                for entry in pending:
-                    self._settle_entry(entry, verdicts[entry.number], report)
-                self._delete_ops(view, txn)
+                settled = [self._settle_entry(entry, verdicts[entry.number], report) for entry in pending]
+                if all(settled):
+                    self._delete_ops(view, txn)
             return len(listing.entries)
 
         return self.buffer.deciding(body)
 
-    def _settle_entry(self, entry: Entry, verdict: Verdict, report: SweepReport) -> None:
+    def _settle_entry(self, entry: Entry, verdict: Verdict, report: SweepReport) -> bool:
+        """Whether it is settled now, by us or by somebody else."""
         registration = entry.registration
         state = transitions.settled(verdict)
         writes: list[Write] = []
@@ -157,9 +161,12 @@ class Sweeper:
                 writes.append(Put(key, gone.to_bytes(), indexes=gone.indexes(segment)))
         after = registration.model_copy(update={"state": state})
         writes.append(Put(entry.record.key, after.to_bytes(), expect=entry.record))
-        if self._done(*writes):
-            report.settled += state is Settled.COMMITTED
-            report.voided += state is Settled.VOID
+        if not self._done(*writes):
+            now = self.cluster.store.view().get(entry.record.key)
+            return now is None or Registration.of(now).state is not None  # gone: folded, so it was settled
+        report.settled += state is Settled.COMMITTED
+        report.voided += state is Settled.VOID
+        return True
 
     def _delete_ops(self, view: View, txn: str) -> None:
         """Delete the write ops of a transaction whose registrations are all settled."""
@@ -214,10 +221,15 @@ class Sweeper:
 
     # --- fold -----------------------------------------------------------------------------------------------------
 
-    def fold(self, report: SweepReport) -> None:
-        """Move settled registrations into index snapshots, CAS the watermarks, drop what is folded everywhere."""
+    def fold(self, report: SweepReport) -> dict[str, TxnSegmentError]:
+        """Move settled registrations into index snapshots, CAS the watermarks, drop what is folded everywhere.
+
+        Segments whose files cannot be read keep their watermark (and hold up nobody else): they are returned with the error.
+        """
+        unfolded: dict[str, TxnSegmentError] = {}
 
         def body(view: View) -> None:
+            unfolded.clear()
             listing = self.buffer.log.list(view, again=_unsettled)
             segments = sorted({s for e in listing.entries for s in _segments(e.registration)})
             if not segments:
@@ -233,10 +245,17 @@ class Sweeper:
                     self._clean_behind(view, segment, 10**20 - 1)  # its watermark stays: a reader may hold the older layout
                     continue
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
-                folded_to[segment] = self._fold_segment(view, segment, marks[segment], listing, sealed, report)
+                mark = marks[segment]
+                folded_to[segment] = 0 if mark is None else Watermark.of(mark).ledger_id
+                try:
+                    folded_to[segment] = self._fold_segment(view, segment, mark, listing, sealed, report)
+                except (StorageError, CorruptSnapshot, CorruptRecord) as error:
+                    unfolded[segment] = error
+                    log.error("cannot fold %s: %s", segment, error)
             self._drop(listing, layouts, folded_to, report)
 
         decide(self.cluster.store, body)
+        return unfolded
 
     def _fold_segment(
         self, view: View, segment: str, mark: Record | None, listing: Listing, sealed: int | None, report: SweepReport
@@ -347,6 +366,16 @@ class Sweeper:
         except (BadVersion, UnknownOutcome):
             return False
         return True
+
+
+def _complain(unfolded: Mapping[str, TxnSegmentError]) -> None:
+    """Raises SweepIncomplete for segments that could not be folded."""
+    for segment, error in unfolded.items():
+        more = f" (and {len(unfolded) - 1} more)" if len(unfolded) > 1 else ""
+        raise SweepIncomplete(
+            f"Everything was swept but the segment {segment}{more}, which cannot be folded: {error}",
+            advice="Until its files are back (from a copy), its registrations stay in the log, and files are not deleted.",
+        ) from error
 
 
 def _unsettled(entry: Entry) -> bool:
