@@ -51,9 +51,13 @@ class Following:
         store = self._client.cluster.store
         wanted = {paths.LOG.path: paths.LOG} | {s.name: paths.segment_events(s.name) for s in reading.segments}
         for name in wanted.keys() - self._watches.keys():
-            self._watches[name] = store.watch(wanted[name], self._woken.set)
+            self._watches[name] = store.watch(wanted[name], self.wake)
         for name in self._watches.keys() - wanted.keys():
             self._watches.pop(name).close()
+
+    def wake(self) -> None:
+        """Something may have changed: the next reading is taken anew."""
+        self._woken.set()
 
     def close(self) -> None:
         for watch in self._watches.values():

@@ -43,7 +43,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
         return self.__dict__ | {"_following": None}
 
-    def _follow(self) -> Following:
+    def follow(self) -> Following:
+        """What this query knows of its topics; made when first asked for, since tasks never ask."""
         if self._following is None:
             self._following = Following(self._client(), self._selection)
         return self._following
@@ -71,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
         offset = self._start(start)
         begin = offset.log
-        reading = self._follow().read()
+        reading = self.follow().read()
         within_log(begin, reading)
         self._measure(reading)
         self._reached = self._at(begin, offset.deleted_to)
@@ -95,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
         reached = self._reached
-        return self._at(max(reached.log, self._follow().read().last_change(reached.log)), reached.deleted_to).to_json()
+        return self._at(max(reached.log, self.follow().read().last_change(reached.log)), reached.deleted_to).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange or DataLoss rather
