@@ -28,7 +28,7 @@ from metadata.errors import (
     TxnSegmentError,
     UnknownOutcome,
 )
-from metadata.log import Entry, LiveLog, manifest_bytes
+from metadata.log import Entry, LiveLog, in_manifest
 from metadata.names import TopicName, segment_name
 from metadata.records import (
     Application,
@@ -106,12 +106,15 @@ class TxnIds:
         self._lock = threading.Lock()
 
     def next(self) -> str:
-        with self._lock:
-            if self._next == self._end:
-                self._next = self._ahead.popleft() if self._ahead else self._take()
-                self._end = self._next + self._cluster.settings.txn_id_block
-            self._next += 1
-            return f"{self._coordinator}_{self._next - 1}"
+        while True:
+            with self._lock:
+                if self._next == self._end and self._ahead:
+                    self._next = self._ahead.popleft()
+                    self._end = self._next + self._cluster.settings.txn_id_block
+                if self._next < self._end:
+                    self._next += 1
+                    return f"{self._coordinator}_{self._next - 1}"
+            self._add()  # not under the lock: the store may take its time
 
     @property
     def low(self) -> bool:
@@ -122,9 +125,12 @@ class TxnIds:
     def refill(self) -> None:
         """Take the next block now, so that nobody has to wait for it later. Ids go on being given meanwhile."""
         if self.low:
-            block = self._take()
-            with self._lock:
-                self._ahead.append(block)
+            self._add()
+
+    def _add(self) -> None:
+        block = self._take()
+        with self._lock:
+            self._ahead.append(block)
 
     def _take(self) -> int:
         key, size = paths.tc_sequence(self._coordinator), self._cluster.settings.txn_id_block
@@ -317,9 +323,7 @@ class Coordinator:
         body = registration.to_bytes()
         if len(body) > MAX_INLINE:
             path = f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"
-            self.cluster.storage.publish(path, manifest_bytes(segments))
-            totals = {name: w.model_copy(update={"parts": ()}) for name, w in segments.items()}
-            registration = registration.model_copy(update={"segments": totals, "manifest": path})
+            registration = in_manifest(self.cluster.storage, registration, path)
             body = registration.to_bytes()
         try:
             record = self.cluster.store.append(paths.LOG, body)

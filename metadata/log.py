@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,18 +98,40 @@ class Listing:
         return {e.number: e.registration for e in self.entries if e.is_seal}
 
 
-def manifest_bytes(segments: dict[str, SegmentWrite]) -> bytes:
-    """A write set that is too big for its record, as a file."""
-    return json.dumps({name: write.model_dump(by_alias=True, mode="json") for name, write in segments.items()}).encode()
+def in_manifest(storage: LedgerStorage, registration: Registration, path: str) -> Registration:
+    """Publish a write set that is too big for its record as a file; the registration keeps its totals and names the file."""
+    whole = {name: write.model_dump(by_alias=True, mode="json") for name, write in registration.segments.items()}
+    data = json.dumps(whole).encode()
+    storage.publish(path, data)
+    totals = {name: write.model_copy(update={"parts": ()}) for name, write in registration.segments.items()}
+    return registration.model_copy(
+        update={"segments": totals, "manifest": path, "manifest_bytes": len(data), "manifest_crc": zlib.crc32(data)}
+    )
 
 
 def ledger(storage: LedgerStorage, number: int, registration: Registration, segment: str) -> Ledger:
-    """What a registration adds to one of its segments, also when its parts are listed in a manifest file."""
-    if registration.manifest is None:
+    """What a registration adds to one of its segments, also when its parts are listed in a manifest file.
+
+    Raises CorruptRecord for a manifest that is not as it was written, StorageError if it cannot be read.
+    """
+    path = registration.manifest
+    if path is None:
         return registration.ledger(number, segment)
+    data = storage.read(path)
+    if registration.manifest_crc is not None:  # absent in registrations of older versions
+        if len(data) != registration.manifest_bytes:
+            raise _damaged(path, number, f"it has {len(data)} bytes, not {registration.manifest_bytes}")
+        if zlib.crc32(data) != registration.manifest_crc:
+            raise _damaged(path, number, f"its CRC-32 is {zlib.crc32(data):08x}, not {registration.manifest_crc:08x}")
     try:
-        whole = json.loads(storage.read(registration.manifest))
-        parts = SegmentWrite.model_validate(whole[segment]).parts
+        parts = SegmentWrite.model_validate(json.loads(data)[segment]).parts
     except (ValueError, KeyError) as error:
-        raise CorruptRecord(f"The registration manifest {registration.manifest} of {number} is damaged: {error}.") from error
+        raise _damaged(path, number, str(error)) from error
     return Ledger(number, registration.publish_ms, registration.txn, parts)
+
+
+def _damaged(path: str, number: int, problem: str) -> CorruptRecord:
+    return CorruptRecord(
+        f"The manifest {path} of registration {number} is damaged: {problem}.",
+        advice="Restore it from a copy: it alone lists what the registration added. No row was left out silently.",
+    )

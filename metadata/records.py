@@ -283,8 +283,9 @@ class Registration(JsonRecord):
     """One record of the log: a transaction's whole write set (or one plain write: `txn` absent), or a seal.
 
     `segments` is in the order of their names. `manifest`: path of a file that holds `segments` with their parts when they do not
-    fit into one record (the record then keeps the totals). `state`: absent until settled. A seal names the segments whose last
-    word it is, the topic, why (`split|merge|delete`), the layout `epoch` it was made from and the `children` ids.
+    fit into one record (the record then keeps the totals); `manifest_bytes`, `manifest_crc`: its length and CRC-32. `state`: absent
+    until settled. A seal names the segments whose last word it is, the topic, why (`split|merge|delete`), the layout `epoch` it was
+    made from and the `children` ids.
     """
 
     txn: str | None = None
@@ -292,6 +293,8 @@ class Registration(JsonRecord):
     publish_ms: int
     segments: dict[str, SegmentWrite] = Field(default_factory=dict)
     manifest: str | None = None
+    manifest_bytes: int | None = None
+    manifest_crc: int | None = None
     seal: tuple[str, ...] | None = None
     topic: str | None = None
     why: str | None = None
@@ -338,14 +341,21 @@ class Settings(JsonRecord):
     grace_period_ms: int = 7 * 24 * 3_600_000
     fold_after_registrations: int = 64
     fold_after_ms: int = 10_000
+    orphan_sweep_ms: int = 24 * 3_600_000
     txn_id_block: int = 100
 
 
 class Turn(JsonRecord):
-    """Which committer sweeps for all, and until when (store time). Advisory: it saves work, nothing depends on it."""
+    """Which committer sweeps for all, and until when (store time). Advisory: it saves work, nothing depends on it.
+
+    `began_ms`: when it was taken. `forgot_ms`, `orphans_ms`: when a committer last forgot headers, and last looked for orphans.
+    """
 
     until_ms: int
+    began_ms: int | None = None
     by: str | None = None
+    forgot_ms: int | None = None
+    orphans_ms: int | None = None
 
 
 FORMAT_VERSION = 1

@@ -1,0 +1,76 @@
+"""A write set too big for its record lies in a manifest file, whose length and checksum the registration keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from bench import Bench
+
+from ledgers.errors import TxnSegmentError
+from metadata import coordinator
+from metadata.errors import CorruptRecord, SweepIncomplete
+from metadata.orphans import sweep_orphans
+from metadata.records import Registration
+
+
+def _other_part(data: bytes) -> bytes:
+    """Still a manifest, of the same length, but of other rows."""
+    whole = json.loads(data)
+    part = next(iter(whole.values()))["parts"][0]
+    part["rows"] += 1
+    return json.dumps(whole).encode()
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "another row count": _other_part,
+    "cut short": lambda data: data[:-1],
+    "not JSON": lambda data: b"?" + data[1:],
+    "longer": lambda data: data + b" ",
+}
+
+
+@pytest.mark.parametrize("name", list(DAMAGE))
+def test_a_damaged_manifest_is_an_error_that_names_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "MAX_INLINE", 1)
+    bench = Bench()
+    number = bench.party().coordinator.commit(bench.work(1)).number
+    (path,) = (path for path in bench.disk.files if path.startswith("manifests/"))
+    data, mtime = bench.disk.files[path]
+    (log,) = (shard[key].value for shard in bench.state.shards for key in shard if key.path.startswith("/log/"))
+    assert Registration.from_bytes(log).manifest_bytes == len(data)
+    bench.disk.files[path] = (DAMAGE[name](data), mtime)
+    assert bench.disk.files[path][0] != data
+
+    def named(wrong: pytest.ExceptionInfo[TxnSegmentError]) -> None:
+        assert path in str(wrong.value)
+        assert f"registration {number}" in str(wrong.value)
+
+    with pytest.raises(CorruptRecord) as wrong:
+        bench.read()
+    named(wrong)
+    with pytest.raises(CorruptRecord) as wrong:
+        sweep_orphans(bench.party().cluster)
+    named(wrong)
+    with pytest.raises(SweepIncomplete) as incomplete:
+        bench.party().sweeper.sweep()
+    named(incomplete)
+    bench.disk.files[path] = (data, mtime)
+    assert len(bench.read()) == 3
+    bench.finish()
+
+
+def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a cluster that an older version wrote to."""
+    monkeypatch.setattr(coordinator, "MAX_INLINE", 1)
+    bench = Bench()
+    bench.party().coordinator.commit(bench.work(1))
+    store = bench.party().store
+    for shard in bench.state.shards:
+        for key in [k for k in shard if k.path.startswith("/log/")]:
+            record = store.view().get(key)
+            assert record is not None
+            without = Registration.of(record).model_copy(update={"manifest_bytes": None, "manifest_crc": None})
+            store.put(key, without.to_bytes(), expect=record)
+    assert len(bench.read()) == 3
