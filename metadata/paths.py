@@ -77,6 +77,8 @@ FOUNDING = Key("/founding", "")
 LOG = Prefix("/log/log", "log")
 SWEEP_TURN = Key("/sweep/turn", "")
 TOPICS = KeyRange("/topics/", "/topics/~", "")
+WATERMARKS = KeyRange("/txn/segment-state/watermark/", "/txn/segment-state/watermark/~", "")
+SCHEMAS = KeyRange("/schemas/", "/schemas/~", "")
 
 
 def header(txn_id: str) -> Key:

@@ -21,6 +21,7 @@ from metadata.log import Entry, Listing, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
+from metadata.remains import collect_remains
 from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
@@ -28,6 +29,10 @@ from metadata.transitions import Verdict
 
 log = logging.getLogger("txnsegment.sweeper")
 T = TypeVar("T")
+
+FORGET_EVERY_MS = 10_000
+"""A committer's share forgets no more often: looking for old headers costs as much as there are headers."""
+FORGET_LIMIT = 10_000
 
 
 @dataclass
@@ -53,7 +58,7 @@ class Sweeper:
     buffer: TransactionBuffer
     _last_fold: float = field(default=float("-inf"))
 
-    def sweep(self, *, forget_limit: int = 10_000) -> SweepReport:
+    def sweep(self, *, forget_limit: int = FORGET_LIMIT) -> SweepReport:
         """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if segments could not be folded."""
         report = SweepReport()
         report.timed_out = self.timeouts()
@@ -62,6 +67,7 @@ class Sweeper:
         unfolded = self.fold(report)
         self.collect_ops()
         self.collect_aborted()
+        collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
         self.forget(report, limit=forget_limit)
         _complain(unfolded)
         return report
@@ -75,32 +81,57 @@ class Sweeper:
         if not many and now - self._last_fold < settings.fold_after_ms / 1000:
             return report
         self._last_fold = now
-        turn = self._take_turn()
-        if turn is not None:
+        record = self._take_turn()
+        if record is not None:
+            turn = Turn.of(record)
             report.timed_out = self.timeouts()
             report.seals_finished = Topics(self.cluster).finish_seals()
             self.settle(report)
             unfolded = self.fold(report)
             self.collect_ops()
-            self.forget(report, limit=2 * settings.fold_after_registrations)
-            self._done(Put(paths.SWEEP_TURN, Turn(until_ms=0).to_bytes(), expect=turn))
+            if turn.forgot_ms == turn.began_ms:
+                self.forget(report, limit=FORGET_LIMIT)
+            if turn.orphans_ms == turn.began_ms:
+                self.collect_aborted()
+                collect_remains(self.cluster.store, settings.grace_period_ms)
+            self._done(Put(paths.SWEEP_TURN, turn.model_copy(update={"until_ms": 0}).to_bytes(), expect=record))
+            if turn.orphans_ms == turn.began_ms:
+                self._sweep_orphans(report)
             _complain(unfolded)
         return report
 
     def _take_turn(self) -> Record | None:
-        """Committers sweep one at a time, to save work; nothing depends on it. A turn that is never given back ends by itself."""
+        """Committers sweep one at a time, to save work; nothing depends on it. A turn that is never given back ends by itself.
+
+        What is due less often than a turn is noted as done when the turn is taken: one that dies of it does not do it again and
+        again. The first orphan pass of a cluster comes when there can be orphans.
+        """
 
         def body(view: View) -> Record | None:
-            record = view.get(paths.SWEEP_TURN)
-            if record is not None and Turn.of(record).until_ms > view.now_ms():
+            record, now = view.get(paths.SWEEP_TURN), view.now_ms()
+            last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
+            if last.until_ms > now:
                 return None
-            mine = Turn(until_ms=view.now_ms() + self.cluster.settings.fold_after_ms, by=self.cluster.owner)
+            settings = self.cluster.settings
+            mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})
+            if last.forgot_ms is None or now - last.forgot_ms >= max(FORGET_EVERY_MS, settings.fold_after_ms):
+                mine = mine.model_copy(update={"forgot_ms": now})
+            if last.orphans_ms is None or now - last.orphans_ms >= settings.orphan_sweep_ms:
+                mine = mine.model_copy(update={"orphans_ms": now})
             try:
                 return self.cluster.store.put(paths.SWEEP_TURN, mine.to_bytes(), expect=ABSENT if record is None else record)
             except (BadVersion, UnknownOutcome):
                 return None
 
         return decide(self.cluster.store, body)
+
+    def _sweep_orphans(self, report: SweepReport) -> None:
+        """It lists all files, so not under the turn: nobody waits for it."""
+        from metadata.orphans import sweep_orphans  # it needs our timeouts
+
+        orphans = sweep_orphans(self.cluster)
+        report.orphans_deleted, report.orphan_bytes = orphans.files, orphans.bytes
+        log.info("orphans files=%s bytes=%s", orphans.files, orphans.bytes)
 
     # --- timeouts -------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from conformance.simulator.faults import Observer
 from conformance.simulator.storage import Disk
-from metadata.paths import Key
+from metadata.names import segment_name
+from metadata.paths import Key, decode, topic
 from metadata.store.memory import MemoryState
 
 Row = tuple[int, str, str]
@@ -71,14 +72,22 @@ class History(Observer):
         elif path.startswith("/txn/app/"):
             self._application(path.removeprefix("/txn/app/"), before, after)
         elif path.startswith("/txn/segment-state/watermark/") and before is not None:
-            old, new = json.loads(before), json.loads(after or b'{"ledgerId":-1}')
-            if new["ledgerId"] < old["ledgerId"]:
-                self.bad(f"the watermark of {path} moved back from {old} to {new}")
+            if after is None:
+                self._collected(path)
+            elif json.loads(after)["ledgerId"] < json.loads(before)["ledgerId"]:
+                self.bad(f"the watermark of {path} moved back from {before!r} to {after!r}")
         elif path.startswith("/log/") and before is not None and after is not None:
             self._settled(path, json.loads(before), json.loads(after))
         elif path.startswith("/log/") and after is not None and b'"seal"' in after:
             for segment in json.loads(after)["seal"]:
                 self.seals.setdefault(segment, int(path[-20:]))
+
+    def _collected(self, path: str) -> None:
+        """A watermark was deleted: only one whose segment has left the layout (after the grace period of its deletion)."""
+        name = segment_name(decode(path.rpartition("/")[2]))
+        record = self.state.get(topic(name.topic))
+        if record is None or str(name.segment_id) in json.loads(record.value)["segments"]:
+            self.bad(f"{path} was deleted although its segment is in the layout")
 
     def _header(self, txn: str, before: bytes | None, after: bytes | None) -> None:
         old = None if before is None else json.loads(before)

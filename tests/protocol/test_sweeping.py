@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from bench import Bench, T, U
+from bench import At, Bench, T, U
+from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.errors import CorruptSnapshot
 from metadata.errors import SweepIncomplete
+from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
 from metadata.records import Settings
 
@@ -63,4 +65,100 @@ def test_ops_stay_until_their_registration_is_known_to_be_settled(fate: Fate) ->
 
     bench.party(loses).sweeper.sweep()
     assert bool(bench.kept("/txn/op/")) == (fate is Fate.LOSE_REQUEST)
+    bench.finish()
+
+
+def _schema(*names: str) -> StructType:
+    return StructType([StructField(name, LongType()) for name in names])
+
+
+def _cycle(bench: Bench, version: int) -> None:
+    """A topic is made, its schema grows, it is written to, folded and deleted."""
+    name = topic_name("topic://public/default/v")
+    topics = bench.party().topics
+    topics.create(name, schema=_schema("a"))
+    topics.evolve(name, _schema("a", "b"))
+    bench.party().coordinator.commit(bench.work(version, app="cycle", topics=(str(name),)))
+    bench.party().sweeper.sweep()
+    topics.delete(name)
+    bench.party().sweeper.sweep()
+
+
+def test_deleted_topics_leave_a_tombstone_and_no_more() -> None:
+    """Invariant 14: watermarks and schemas of cycles of creating and deleting go after the grace period, and not before."""
+    bench = Bench()
+    for version in range(1, 6):
+        _cycle(bench, version)
+    cluster = bench.party().cluster
+
+    def left() -> tuple[int, int]:
+        watermarks = [path for path in bench.kept("/txn/segment-state/watermark/") if "%2Fv%2F" in path]
+        return len(watermarks), len(bench.kept("/schemas/"))
+
+    bench.party().sweeper.sweep()
+    assert left() == (5, 10)
+    sweep_orphans(cluster)
+    assert left() == (5, 10), "a reader may hold the older layout"
+    bench.clock.now += bench.settings.grace_period_ms + bench.settings.orphan_age_ms + 1
+    sweep_orphans(cluster)
+    bench.party().sweeper.sweep()
+    assert left() == (0, 1), "the newest schema stays: its number is never used again"
+    name = topic_name("topic://public/default/v")
+    again = bench.party().topics.create(name, schema=_schema("c"))
+    bench.party().coordinator.commit(bench.work(6, app="cycle", topics=(str(name),)))
+    bench.party().sweeper.sweep()
+    assert bench.party().topics.schema(again) == _schema("c")
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    bench.party().sweeper.sweep()
+    assert left() == (1, 1), "what a layout names stays, an older life's schema goes"
+    assert len(bench.read(topics=(str(name),))) == 1
+
+
+def test_a_segment_that_is_folded_while_the_remains_are_collected_keeps_its_watermark() -> None:
+    """At each step of a sweep somebody makes a topic, writes and folds: what it left is named by a layout."""
+    name = topic_name("topic://public/default/w")
+    k = 0
+    while True:
+        bench = Bench()
+
+        def meanwhile(bench: Bench = bench) -> None:
+            bench.party().topics.create(name, schema=_schema("a"))
+            bench.party().coordinator.commit(bench.work(1, app="w", topics=(str(name),)))
+            bench.party().sweeper.sweep()
+
+        gate = At(k, meanwhile=meanwhile)
+        bench.party(gate).sweeper.sweep()
+        if not gate.hit:
+            return
+        assert any("%2Fw%2F" in path for path in bench.kept("/txn/segment-state/watermark/")), gate.hit
+        assert len(bench.read(topics=(str(name),))) == 1
+        k += 1
+
+
+def test_a_cluster_with_committers_only_stays_bounded() -> None:
+    """Nobody runs the sweeper: records and files are bounded all the same (invariant 14), also those that nothing names."""
+    settings = Settings(
+        fold_after_registrations=4,
+        fold_after_ms=10_000,
+        header_retention_ms=20_000,
+        orphan_age_ms=60_000,
+        grace_period_ms=60_000,
+        orphan_sweep_ms=60_000,
+        max_txn_timeout_ms=5_000,
+        deadline_allowance_ms=1_000,
+    )
+    bench = Bench(settings)
+    parties = [bench.party(), bench.party()]
+    most: list[tuple[int, int]] = []
+    for version in range(1, 401):
+        bench.clock.now += 5_000
+        bench.work(version, attempt=f"failed{version}")  # an attempt that did not count leaves its parts
+        parties[version % 2].coordinator.commit(bench.work(version))
+        parties[version % 2].sweeper.share()  # as `metadata.client` does after each commit
+        records = sum(len(shard) for shard in bench.state.shards)
+        unneeded = len(bench.disk.files) - 3 * version
+        most.append((records, unneeded))
+    early, late = most[:200], most[200:]
+    assert max(r for r, _ in late) <= max(r for r, _ in early)
+    assert max(u for _, u in late) <= max(u for _, u in early) + 10  # index snapshots grow a tier now and then
     bench.finish()

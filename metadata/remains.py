@@ -1,0 +1,64 @@
+"""Records that deleted topics leave behind (protocol.md section 8.14), deleted once the grace period has passed.
+
+A deletion's segments leave the layout after the grace period (`Topics.forget_deleted`); from then on nobody can have planned by
+them, and what was kept for them goes: watermarks, and the schemas of the topic's earlier lives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from metadata import paths
+from metadata.names import TopicName, segment_name, topic_name
+from metadata.paths import Key
+from metadata.records import Layout, TopicSchema
+from metadata.store.contract import Delete, MetadataStore, View, decide, in_groups
+
+
+def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
+    """Delete watermarks that no layout names, and schemas of lives that are over; how many. Anyone may, any number at once."""
+
+    def body(view: View) -> int:
+        # Before the layouts: whoever wrote one of these found its segment in a layout first, so we find it there too.
+        watermarks = [paths.decode(path.rpartition("/")[2]) for path in view.keys(paths.WATERMARKS)]
+        schemas: dict[TopicName, list[Key]] = defaultdict(list)
+        for path in view.keys(paths.SCHEMAS):
+            topic = path.split("/")[2]
+            schemas[topic_name(paths.decode(topic))].append(Key(path, topic))
+        several = {name: keys for name, keys in schemas.items() if len(keys) > 1}
+        names = sorted({segment_name(s).topic for s in watermarks} | several.keys())
+        records = view.get_many([paths.topic(n) for n in names]) if names else []
+        layouts = {n: Layout.of(r) for n, r in zip(names, records, strict=True) if r is not None}
+        doomed = [paths.watermark(s) for s in watermarks if _left(layouts, s)]
+        for name, keys in several.items():
+            if name in layouts:
+                doomed += _earlier(view, layouts[name], keys, grace_period_ms)
+        for some in in_groups(doomed):
+            store.write(*(Delete(key) for key in some))  # ids of segments and schemas are never used again
+        return len(doomed)
+
+    return decide(store, body)
+
+
+def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
+    name = segment_name(segment)
+    return name.topic in layouts and str(name.segment_id) not in layouts[name.topic].segments
+
+
+def _earlier(view: View, layout: Layout, keys: list[Key], grace_period_ms: int) -> Iterator[Key]:
+    """The schemas of the topic's earlier lives. Its newest stays for ever, so that no id is used twice: processes remember them."""
+    if layout.gone():
+        return
+    roots = [info.created_at_ms for info in layout.kept() if not info.parent_ids]
+    if roots:
+        over = min(roots)  # this life's own schemas came with its first segments or later
+    elif layout.deleted:
+        over = view.now_ms() - grace_period_ms  # not those of somebody who is making the topic again
+    else:
+        return
+    old = sorted(keys, key=lambda key: key.path)[:-1]
+    for key, record in zip(old, view.get_many(old), strict=True):
+        schema_id = paths.sequence_number(key.path)
+        if record is not None and schema_id != layout.schema_id and TopicSchema.of(record).created_at_ms < over:
+            yield key
