@@ -1,34 +1,73 @@
-"""Prometheus metrics: PIP-473's names, and our own. With PROMETHEUS_MULTIPROC_DIR set, all processes of a machine add up."""
+"""Prometheus metrics: PIP-473's names, and our own. With PROMETHEUS_MULTIPROC_DIR set, all processes of a machine add up.
+
+They are declared when one is first used: then each process gets files of its own in that folder, and the tasks of executors,
+which import much and count nothing, must not leave any.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
-    Path(folder).mkdir(parents=True, exist_ok=True)  # prometheus_client looks for it when it is imported
+if TYPE_CHECKING:
+    from prometheus_client import Counter, Gauge, Histogram
 
-from prometheus_client import Counter, Gauge, Histogram
+OP_WRITES: Counter
+HEADER_CAS: Counter
+INDEX_QUERY_SECONDS: Histogram
+OUTSTANDING_OPS: Gauge
+COMMIT_SECONDS: Histogram
+ROWS_WRITTEN: Counter
+BYTES_WRITTEN: Counter
+ROWS_PLANNED: Counter
+READ_LAG: Gauge
 
-OP_WRITES = Counter("pulsar_txn_metadata_store_op_writes", "Op records written (PIP-473).")
-HEADER_CAS = Counter("pulsar_txn_metadata_store_header_cas", "Header CAS attempts by outcome (PIP-473).", ["result"])
-INDEX_QUERY_SECONDS = Histogram("pulsar_txn_metadata_store_index_query_seconds", "Latency of index range scans (PIP-473).")
-OUTSTANDING_OPS = Gauge(
-    "pulsar_txn_metadata_store_outstanding_op_records",
-    "Op records that no sweep has collected yet (PIP-473).",
-    multiprocess_mode="mostrecent",
-)
-COMMIT_SECONDS = Histogram(
-    "txnsegment_commit_seconds",
-    "From the first read of a commit to its deciding CAS.",
-    buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
-)
-ROWS_WRITTEN = Counter("txnsegment_rows_written", "Rows of committed transactions.")
-BYTES_WRITTEN = Counter("txnsegment_bytes_written", "Bytes of committed parts.")
-ROWS_PLANNED = Counter("txnsegment_rows_planned", "Rows that batch reads and micro-batches were planned over.")
-READ_LAG = Gauge(
-    "txnsegment_max_read_position_lag",
-    "Registrations between a segment's cut and the end of the log, by topic.",
-    ["topic"],
-    multiprocess_mode="mostrecent",
-)
+_lock = threading.Lock()
+
+
+def __getattr__(name: str) -> Counter | Gauge | Histogram:
+    if name not in __annotations__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    declare()
+    found: Counter | Gauge | Histogram = globals()[name]
+    return found
+
+
+def declare() -> None:
+    """Declare all metrics, once for a process."""
+    with _lock:
+        if "READ_LAG" not in globals():
+            _declare()
+
+
+def _declare() -> None:
+    global OP_WRITES, HEADER_CAS, INDEX_QUERY_SECONDS, OUTSTANDING_OPS, COMMIT_SECONDS
+    global ROWS_WRITTEN, BYTES_WRITTEN, ROWS_PLANNED, READ_LAG
+    if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        Path(folder).mkdir(parents=True, exist_ok=True)  # prometheus_client looks for it when it is imported
+    from prometheus_client import Counter, Gauge, Histogram
+
+    OP_WRITES = Counter("pulsar_txn_metadata_store_op_writes", "Op records written (PIP-473).")
+    HEADER_CAS = Counter("pulsar_txn_metadata_store_header_cas", "Header CAS attempts by outcome (PIP-473).", ["result"])
+    INDEX_QUERY_SECONDS = Histogram("pulsar_txn_metadata_store_index_query_seconds", "Latency of index range scans (PIP-473).")
+    OUTSTANDING_OPS = Gauge(
+        "pulsar_txn_metadata_store_outstanding_op_records",
+        "Op records that no sweep has collected yet (PIP-473).",
+        multiprocess_mode="livemostrecent",
+    )
+    COMMIT_SECONDS = Histogram(
+        "txnsegment_commit_seconds",
+        "From the first read of a commit to its deciding CAS.",
+        buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+    )
+    ROWS_WRITTEN = Counter("txnsegment_rows_written", "Rows of committed transactions.")
+    BYTES_WRITTEN = Counter("txnsegment_bytes_written", "Bytes of committed parts.")
+    ROWS_PLANNED = Counter("txnsegment_rows_planned", "Rows that batch reads and micro-batches were planned over.")
+    READ_LAG = Gauge(
+        "txnsegment_max_read_position_lag",
+        "Registrations between a segment's cut and the end of the log, by topic.",
+        ["topic"],
+        multiprocess_mode="livemostrecent",
+    )

@@ -8,10 +8,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from metadata import metrics
 from metadata.errors import ConfigurationError, TxnSegmentError
 from metadata.orphans import sweep_orphans
 from metadata.sweeper import SweepReport
@@ -37,8 +39,11 @@ def sweep_until(
     `orphans_every` seconds. `told` hears of each pass. A pass that fails is logged and counted, and the next one does its work.
     """
     clock = cluster.client.cluster.clock
+    folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     next_orphans = clock.monotonic()
     while not stop.is_set():
+        if folder is not None:
+            drop_gauges_of_the_dead(Path(folder))
         try:
             report = cluster.client.sweeper.sweep()
             if clock.monotonic() >= next_orphans:
@@ -53,11 +58,26 @@ def sweep_until(
         stop.wait(every)
 
 
+def drop_gauges_of_the_dead(folder: Path) -> None:
+    """Delete the gauges of processes that have ended: nothing of them is "now" any more. Their counters and histograms stay, since
+    they count on in the sums. (All processes that share the folder run on this machine, and see each other's ids.)
+    """
+    for file in folder.glob("gauge_live*_*.db"):
+        pid = int(file.stem.rpartition("_")[2])
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
+        except PermissionError:
+            continue  # another user's, and alive
+
+
 @contextmanager
 def metrics_served(host: str, port: int) -> Iterator[int]:
     """Serve the metrics at http://host:port/metrics (port 0: a free one), and say on which port. With PROMETHEUS_MULTIPROC_DIR set
     they are those of all processes of this machine that share the folder. Raises ConfigurationError.
     """
+    metrics.declare()  # so that those that nobody has used yet are shown, too
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     registry = REGISTRY
     if folder is not None:

@@ -1,0 +1,44 @@
+"""Metrics of many processes: who leaves files in PROMETHEUS_MULTIPROC_DIR, and when they go."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from txnsegment.sweeping import drop_gauges_of_the_dead
+
+
+def run(code: str, folder: Path) -> int:
+    """The pid of a process that ran the code and has ended."""
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    assert process.wait(timeout=60) == 0
+    return process.pid
+
+
+def test_what_a_task_imports_leaves_no_metrics(tmp_path: Path) -> None:
+    """Executors unpickle readers and writers, and with them import their modules; they count nothing."""
+    run(
+        "import sys, pyspark_txnsegment, spark_txn_source.batch, spark_txn_source.stream, spark_txn_source.tasks\n"
+        "import spark_txn_sink.writer, spark_txn_sink.staging\n"
+        "assert 'prometheus_client' not in sys.modules",
+        tmp_path,
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_gauges_of_dead_processes_go_and_counters_stay(tmp_path: Path) -> None:
+    code = "from metadata import metrics; metrics.READ_LAG.labels(topic='t').set(7); metrics.ROWS_WRITTEN.inc(5)"
+    pid = run(code, tmp_path)
+    mine = tmp_path / f"gauge_livemostrecent_{os.getpid()}.db"
+    dead = tmp_path / f"gauge_livemostrecent_{pid}.db"
+    counter = tmp_path / f"counter_{pid}.db"
+    mine.write_bytes(dead.read_bytes())
+    drop_gauges_of_the_dead(tmp_path)
+    assert not dead.exists()
+    assert mine.exists()
+    assert counter.exists()
+    drop_gauges_of_the_dead(tmp_path)
+    assert mine.exists()
