@@ -103,8 +103,9 @@ class Database:
                 self._clock.sleep(0.01)  # switching to WAL answers "busy" at once while another process does the same
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        if self._is_ours(connection):
-            return
+        with self._snapshot(connection):
+            if self._is_ours(connection):
+                return
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -118,6 +119,16 @@ class Database:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+    @contextmanager
+    def _snapshot(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """One moment for all reads of the block: another process may be making the file just now."""
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
         """False if the database is empty. Raises ClusterFormatError if it is another program's or of a newer version."""

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -348,3 +349,16 @@ def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
     other.put(A, b"2")
     for each in (interrupted, other, store):
         each.close()
+
+
+def test_many_first_uses_at_once(tmp_path: Path) -> None:
+    """One opener looked at the file in three reads while another made it, and took it for another program's."""
+    together = threading.Barrier(6)
+
+    def use(folder: Path) -> None:
+        together.wait()
+        SqliteStore(folder).close()
+
+    with ThreadPoolExecutor(6) as pool:
+        for turn in range(40):
+            list(pool.map(use, [tmp_path / str(turn)] * 6))
