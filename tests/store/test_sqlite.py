@@ -334,17 +334,21 @@ def test_an_interrupt_right_after_begin_leaves_no_transaction_open(
     other = SqliteStore(str(tmp_path), busy_seconds=0.1)
 
     class Interrupted(sqlite_database._Connection):
+        armed = False
+
         def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
             cursor = super().execute(sql, *arguments)  # type: ignore[arg-type]
-            if sql == after:
+            if self.armed and sql == after:
                 raise KeyboardInterrupt
             return cursor
 
     with monkeypatch.context() as patched:
         patched.setattr(sqlite_database, "_Connection", Interrupted)
         interrupted = SqliteStore(str(tmp_path))
+        Interrupted.armed = True
         with pytest.raises(KeyboardInterrupt):
             interrupted.put(A, b"1") if after == "BEGIN IMMEDIATE" else interrupted.view().get(A)
+        Interrupted.armed = False
         assert not interrupted.database.connection().in_transaction
     other.put(A, b"2")
     for each in (interrupted, other, store):
