@@ -82,7 +82,7 @@ bench: venv  ## every figure of README.md, measured again (long)
 	$(BIN)/python -m benchmarks
 
 .PHONY: chaos
-chaos: venv  ## exactly once under SIGKILL, and atomic reading, on SQLite and ZooKeeper (about 30 minutes; CHAOS_ARGS=--help)
+chaos: venv  ## exactly once under SIGKILL, and atomic reading, on SQLite and ZooKeeper (long; CHAOS_ARGS=--help)
 	$(BIN)/python -m conformance.chaos $(CHAOS_ARGS)
 
 .PHONY: docs
