@@ -1,0 +1,494 @@
+"""The recorded history: what an outside observer of a deployment saw, event by event, as JSON lines.
+
+A recorder notes what clients asked for and were told (`Commit`, `Abort`, `Told`), what readers got (`Read`, `Plan`, `Poll`,
+`Horizon`, `ReadFailed`), and, where it can watch the store, what records were seen to change (`Header`, `Registration`,
+`Application`, `Watermark`, `Seal`, `Layout`, `Ack`), besides sweeps, counts of what is at rest, and faults. Every recorder gives
+what it has: the checker decides as much as that allows. In memory an event is a named tuple; in a file it is one line,
+
+    {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
+
+with the fields of its class below; those at their defaults are left out, nested tuples are arrays. The first line is the
+`Start` with the format's number. A reader refuses what it does not know (`FormatError`): a skipped event could hide a violation.
+
+**Time.** `at` is when the recorder saw it, on ONE clock that never goes back (all recorders of one machine: `time.monotonic()`
+in ms; a simulator: a count of steps). It is compared only with `<`: what carries the same `at` counts as concurrent. A
+completion's `at` is taken after the reply, an invocation's (and `began`) before the request: so "a was over before b began" is
+never claimed wrongly. A change of the store carries the moment at which it took effect, or is left out. Lines may come in any
+order in several files: `merge` orders them. `*_ms` are milliseconds of the STORE's clock, by which deadlines are judged.
+
+**Names.** Topics and segments as the protocol writes them (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
+transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for one explicit transaction over several topics
+`topic` is "". `call` is unique in the history.
+
+What to record, at the least (a suite that sees clients only): a `Commit` before each commit with its rows, its `Told` after it
+(none if the client died: the outcome is then open), `Read`s with their rows, `Poll`s of each stream, and a `Read` with
+`final=True` at the end, when everything is decided. The simulator records all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from pydantic import TypeAdapter, ValidationError
+
+FORMAT = 1
+
+Time = float
+"""On the recorder's clock (see above); compared, never calculated with."""
+Position = tuple[int, int]
+"""ledgerId, entryId."""
+
+
+class FormatError(ValueError):
+    """A line is not an event of this format; says which line and why."""
+
+
+class Written(NamedTuple):
+    """One row (or part) as its writer gave it. `id` is unique in the history: a retry that writes the same row gives the same id.
+
+    `segment`: where it was registered, where the recorder knows that. Rows of one `key` of one commit are listed in written order.
+    """
+
+    id: str
+    key: str | None = None
+    segment: str | None = None
+
+
+class Row(NamedTuple):
+    """One row (or part) as a reader got it. `position`: ledgerId, entryId, batchIndex."""
+
+    id: str
+    segment: str
+    position: tuple[int, int, int]
+    key: str | None = None
+    txn: str | None = None
+
+
+class Start(NamedTuple):
+    """The first line: who recorded, what clock, and the seed that makes it again."""
+
+    at: Time
+    recorder: str
+    unit: str = "ms"
+    seed: int | None = None
+    format: int = FORMAT
+
+
+# --- clients ------------------------------------------------------------------------------------------------------
+
+
+class Commit(NamedTuple):
+    """Invocation: `who` is about to commit `version` of (`app`, `topic`) with these rows, as one transaction.
+
+    query     id of the streaming query that replays (`by` in the application record); None for a batch write
+    attempt   the token of this attempt (header's `attempt`), where the recorder knows it
+    replays   the version is a checkpoint's: the same version by the same query may come again and is then skipped
+    random    the application is this write's own, nobody can fence it
+    rows      what it writes; empty: an empty batch
+    """
+
+    at: Time
+    call: str
+    who: str
+    app: str
+    topic: str
+    version: int
+    rows: tuple[Written, ...]
+    query: str | None = None
+    attempt: str | None = None
+    replays: bool = False
+    random: bool = False
+
+
+class Abort(NamedTuple):
+    """Invocation: `who` asks that this attempt (or transaction) be aborted, perhaps long after others took over."""
+
+    at: Time
+    call: str
+    who: str
+    app: str = ""
+    topic: str = ""
+    version: int | None = None
+    attempt: str | None = None
+    txn: str | None = None
+
+
+class End(NamedTuple):
+    """Invocation: `who` ends the transaction `txn`, by name; `action` is `commit` or `abort`. For explicit transactions."""
+
+    at: Time
+    call: str
+    who: str
+    txn: str
+    action: str
+
+
+class Told(NamedTuple):
+    """Completion of a `Commit`, `Abort` or `End`: what its caller was told.
+
+    said    committed  it counts, now or since an earlier `End` of the same kind
+            skipped    the version was committed before, by the same query (or batch with the same version): nothing written
+            conflict   refused: this version or a higher one is committed already (VersionConflict)
+            aborted    an `Abort` or `End` that did its work
+            failed     nothing of this call counts, now or ever
+            unknown    anything else: it may have happened, or may still
+    number  the registration's number, where the caller learns it; None for an empty batch
+    error   class name of what was raised
+    """
+
+    at: Time
+    call: str
+    said: str
+    txn: str | None = None
+    number: int | None = None
+    error: str | None = None
+
+
+# --- the store ----------------------------------------------------------------------------------------------------
+
+
+class Header(NamedTuple):
+    """The header of `txn` was seen to change. `state`: OPEN, COMMITTED, ABORTED, or `gone` when it was deleted.
+
+    commit    registration that a COMMITTED header names; None: it committed acks only
+    deadline  store time in ms after which an OPEN one must be aborted, the clock allowance included
+    by        the attempt on whose behalf the state was changed, if it was changed by an abort of that attempt
+    """
+
+    at: Time
+    txn: str
+    state: str
+    app: str | None = None
+    topic: str | None = None
+    version: int | None = None
+    attempt: str | None = None
+    commit: int | None = None
+    deadline: int | None = None
+    by: str | None = None
+
+
+class Registration(NamedTuple):
+    """A registration of the log was seen to change. `state`: None when it appears, COMMITTED or VOID once settled, `gone` when
+    the record was dropped. `txn` None: a plain write. `rows` (with their segments) only when it appears.
+    """
+
+    at: Time
+    number: int
+    txn: str | None = None
+    state: str | None = None
+    rows: tuple[Written, ...] = ()
+
+
+class Application(NamedTuple):
+    """The application record (`app`, `topic`) was seen to change. `last_committed` None: it was deleted."""
+
+    at: Time
+    app: str
+    topic: str
+    last_committed: int | None = None
+    by: str | None = None
+
+
+class Watermark(NamedTuple):
+    """The watermark of a segment was seen to change. `position` None: it was deleted."""
+
+    at: Time
+    segment: str
+    position: Position | None = None
+
+
+class Seal(NamedTuple):
+    """A seal appeared in the log, made from layout `epoch`. `why`: split, merge or delete."""
+
+    at: Time
+    number: int
+    topic: str
+    segments: tuple[str, ...]
+    why: str
+    epoch: int
+    children: tuple[str, ...] = ()
+
+
+class Segment(NamedTuple):
+    """A segment in a layout. `start`, `end`: hash range, inclusive. `sealed_at`: number of its seal in the log."""
+
+    name: str
+    start: int
+    end: int
+    active: bool
+    parents: tuple[str, ...] = ()
+    sealed_at: int | None = None
+
+
+class Layout(NamedTuple):
+    """The topic record was seen to change. `deleted`: it is a tombstone now."""
+
+    at: Time
+    topic: str
+    epoch: int
+    segments: tuple[Segment, ...]
+    deleted: bool = False
+
+
+class Ack(NamedTuple):
+    """What became of an acknowledgement of `subscription` on `segment`.
+
+    state      pending   claimed by `txn`
+               acked     in the cursor, for ever (`txn` None: a plain ack)
+               released  the claim is dropped, its transaction was aborted: to be delivered again
+    ranges     positions, both ends inclusive
+    cumulative all positions up to the end of the (only) range
+    """
+
+    at: Time
+    segment: str
+    subscription: str
+    state: str
+    ranges: tuple[tuple[Position, Position], ...]
+    txn: str | None = None
+    cumulative: bool = False
+
+
+# --- readers ------------------------------------------------------------------------------------------------------
+
+
+class Read(NamedTuple):
+    """A batch read has returned. It was asked for at `began`. Ranges are log numbers: start < number <= end.
+
+    start, end, cut  None where the recorder does not know them (a DataFrame); a batch read is then one from the start
+    segments         the segments that it knew, where the recorder has that
+    final            everything that was begun is decided, and a sweep has run: it must show every committed row
+    rows             in the order in which they were returned, segment by segment
+    ordered          whether that order means anything (a collected DataFrame's order over tasks does not)
+    """
+
+    at: Time
+    began: Time
+    who: str
+    topics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    start: int | None = None
+    end: int | None = None
+    cut: int | None = None
+    segments: tuple[str, ...] | None = None
+    final: bool = False
+    ordered: bool = True
+
+
+class Plan(NamedTuple):
+    """A stream was told where its next micro-batch ends: `latestOffset` from `start`, decided by `cut`."""
+
+    at: Time
+    began: Time
+    stream: str
+    topics: tuple[str, ...]
+    start: int
+    end: int
+    cut: int
+
+
+class Poll(NamedTuple):
+    """A micro-batch of `stream` was returned: start < number <= end. A replay has the `batch` (and range) of an earlier one.
+
+    start, end     None where the recorder does not know them
+    subscription   it was delivered to this subscription: what is acked there must not come
+    """
+
+    at: Time
+    began: Time
+    stream: str
+    batch: int
+    topics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    start: int | None = None
+    end: int | None = None
+    cut: int | None = None
+    segments: tuple[str, ...] | None = None
+    subscription: str | None = None
+    ordered: bool = True
+
+
+class Horizon(NamedTuple):
+    """A reader's horizon: its cut and each segment's maxReadPosition, (segment, position)."""
+
+    at: Time
+    began: Time
+    who: str
+    topics: tuple[str, ...]
+    cut: int
+    positions: tuple[tuple[str, Position], ...] = ()
+
+
+class ReadFailed(NamedTuple):
+    """A read, plan or poll raised. `transient`: the store did not answer, the reader may ask again; else what it needed is gone."""
+
+    at: Time
+    who: str
+    error: str
+    transient: bool
+    text: str = ""
+
+
+# --- around -------------------------------------------------------------------------------------------------------
+
+
+class Sweep(NamedTuple):
+    """A whole sweep is over, without an error. `now_ms`: store time when it began. `who` as with readers."""
+
+    at: Time
+    began: Time
+    who: str
+    now_ms: int
+
+
+class Counts(NamedTuple):
+    """What is at rest: kind of record (or file) -> how many, and how many there may be. `when`: after what."""
+
+    at: Time
+    when: str
+    counts: dict[str, int]
+    allowed: dict[str, int]
+
+
+class Fault(NamedTuple):
+    """A fault, for whoever reads the history: a kill, a cut connection, a jump of the clock."""
+
+    at: Time
+    what: str
+
+
+class Complaint(NamedTuple):
+    """Something that the recorder itself saw to be wrong, under this invariant (None: under none)."""
+
+    at: Time
+    what: str
+    invariant: int | None = None
+
+
+Event = (
+    Start
+    | Commit
+    | Abort
+    | End
+    | Told
+    | Header
+    | Registration
+    | Application
+    | Watermark
+    | Seal
+    | Layout
+    | Ack
+    | Read
+    | Plan
+    | Poll
+    | Horizon
+    | ReadFailed
+    | Sweep
+    | Counts
+    | Fault
+    | Complaint
+)
+
+
+def _word(kind: type) -> str:
+    return "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__).removeprefix("-")
+
+
+KINDS: dict[str, type] = {_word(kind): kind for kind in Event.__args__}
+"""The word in a line's `event` -> its class."""
+_WORDS = {kind: word for word, kind in KINDS.items()}
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
+
+
+def line(event: Event) -> str:
+    """The event as one line, without the newline."""
+    fields: dict[str, Any] = {"event": _WORDS[type(event)]}
+    defaults = event._field_defaults
+    fields |= {name: value for name, value in event._asdict().items() if name not in defaults or value != defaults[name]}
+    if isinstance(event, Start):
+        fields["format"] = event.format
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+
+
+def parse(text: str, where: str = "line") -> Event:
+    """The event of one line. Raises FormatError, with `where`."""
+    try:
+        fields = json.loads(text)
+        word = fields.pop("event")
+        kind = KINDS[word]
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise FormatError(
+            f"{where}: not an event of a history ({type(error).__name__}: {error}); known are {', '.join(KINDS)}"
+        ) from None
+    if word not in _ADAPTERS:
+        _ADAPTERS[word] = TypeAdapter(kind)
+    try:
+        event: Event = _ADAPTERS[word].validate_python(fields)
+    except ValidationError as error:
+        raise FormatError(f"{where}: {word}: {error}") from None
+    if isinstance(event, Start) and event.format != FORMAT:
+        raise FormatError(f"{where}: format {event.format}; this checker reads format {FORMAT}. Use the version that recorded it.")
+    return event
+
+
+def read(path: Path) -> list[Event]:
+    """The events of a file, in its order. Raises FormatError (with the line), also for a line that was cut off or a missing start.
+
+    A recorder that was killed may leave half a line at the end: `repair` takes it away, if that is what happened.
+    """
+    with path.open(encoding="utf-8") as lines:
+        events = [parse(text, f"{path}, line {number}") for number, text in enumerate(lines, 1)]
+    if not events or not isinstance(events[0], Start):
+        raise FormatError(f"{path} does not begin with a start line: it is empty or no history.")
+    return events
+
+
+def repair(path: Path) -> bool:
+    """Cut off an unfinished last line; whether there was one. Only for a file whose recorder was killed."""
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if whole == data:
+        return False
+    path.write_bytes(whole)
+    return True
+
+
+def merge(histories: Iterable[Iterable[Event]]) -> list[Event]:
+    """One history of several recorders on one clock: ordered by `at`, the first start in front."""
+    events = [event for history in histories for event in history]
+    starts = sorted((e for e in events if isinstance(e, Start)), key=lambda e: e.at)
+    return [*starts[:1], *sorted((e for e in events if not isinstance(e, Start)), key=lambda e: e.at)]
+
+
+def write(path: Path, events: Iterable[Event]) -> None:
+    """Write a whole history."""
+    with path.open("w", encoding="utf-8") as out:
+        out.writelines(f"{line(event)}\n" for event in events)
+
+
+class Writer:
+    """Appends to one file, each event flushed to the operating system at once: what was recorded survives a SIGKILL.
+
+    For one process and one thread at a time; several processes record into files of their own (`merge`).
+    """
+
+    def __init__(self, path: Path, start: Start) -> None:
+        self._out: TextIO = path.open("a", encoding="utf-8")
+        if self._out.tell() == 0:
+            self.add(start)
+
+    def add(self, event: Event) -> None:
+        self._out.write(f"{line(event)}\n")
+        self._out.flush()
+
+    def close(self) -> None:
+        self._out.close()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
