@@ -82,9 +82,8 @@ def _encoded(app: str) -> str:
 def leftovers(state: MemoryState, applications: int, segments: int) -> list[str]:
     """Metadata is bounded by what is in flight (nothing), retention (passed) and the number of applications (14)."""
     kinds: dict[str, list[str]] = defaultdict(list)
-    for shard in state.shards:
-        for key in shard:
-            kinds[_kind(key.path)].append(key.path)
+    for key in state.records:
+        kinds[_kind(key.path)].append(key.path)
     allowed = {
         "/log/": 1,
         "/txn/app/": applications,

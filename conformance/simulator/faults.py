@@ -183,7 +183,7 @@ class GatedView(View):
         return found
 
     def keys(self, within: KeyRange) -> list[str]:
-        found = [record.key.path for record in self._pass("keys", within.first).scan(within)]
+        found = [key.path for key in self._pass("keys", within.first).keys(within)]
         self._store.reply()
         return found
 

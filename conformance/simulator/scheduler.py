@@ -131,6 +131,7 @@ class World:
     rng: random.Random
     plan: Plan
     settings: Settings = SETTINGS
+    state: MemoryState = field(default_factory=MemoryState)
     trace: list[str] | None = None
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
@@ -140,7 +141,6 @@ class World:
     """No faults any more: the end, where everything must come right."""
 
     def __post_init__(self) -> None:
-        self.state = MemoryState()
         self.disk = Disk(self.clock)
         self.history = History(self.state, self.disk)
         self.clock.pause = self.gate

@@ -29,8 +29,8 @@ from conformance.simulator.actors import (
 )
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.observer import Row
-from conformance.simulator.scheduler import SETTINGS, Plan, Process, World
-from conformance.simulator.storage import GatedStorage
+from conformance.simulator.scheduler import SETTINGS, Plan, Process, SimulatedClock, World
+from conformance.simulator.storage import Disk, GatedStorage
 from ledgers import snapshots
 from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
@@ -81,8 +81,7 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
 
 def _schedule(seed: int, rng: random.Random, trace: bool) -> Outcome:
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500, 4_000))})
-    world = World(rng, Plan.draw(rng), settings, trace=[] if trace else None)
-    _stage(world)
+    world = World(rng, Plan.draw(rng), settings, state=_stage(), trace=[] if trace else None)
     jobs = _jobs(rng)
     deleted = rng.random() < 0.25
     streams = [Stream("s0", Selection((T, U)), rng.choice((None, 1, 3))), Stream("s1", Selection((T,)), None)]
@@ -132,18 +131,17 @@ def _plain(entry: object) -> object:
 _STAGES: dict[str, MemoryState] = {}
 
 
-def _stage(world: World) -> None:
+def _stage() -> MemoryState:
     """Three topics, made by the real code once and copied since."""
     if "stage" not in _STAGES:
-        state = MemoryState()
-        store = GatedStore(state, world.clock)
-        topics = Topics(Cluster("memory://stage", store, GatedStorage(world.disk), world.settings, world.clock, world.unique))
+        state, clock = MemoryState(), SimulatedClock()
+        store, storage = GatedStore(state, clock), GatedStorage(Disk(clock))
+        topics = Topics(Cluster("memory://stage", store, storage, SETTINGS, clock))
         topics.create(topic_name(T), segments=2)
         topics.create(topic_name(U), segments=1)
         topics.create(topic_name(D), segments=1)
         _STAGES["stage"] = state
-    copy = _STAGES["stage"].copy()
-    world.state.shards, world.state.numbers, world.state.sessions = copy.shards, copy.numbers, copy.sessions
+    return _STAGES["stage"].copy()
 
 
 def _jobs(rng: random.Random) -> list[Job]:
@@ -177,10 +175,9 @@ def _finish(world: World, jobs: list[Job], streams: list[Stream], kept: frozense
     late = world.settings.max_txn_timeout_ms + world.settings.deadline_allowance_ms + 1
     world.clock.now += late
     process.sweeper.sweep()
-    for shard in world.state.shards:
-        for key, stored in shard.items():
-            if key.path.startswith("/txn/id/") and b'"state":"OPEN"' in stored.value:
-                history.bad(f"{key.path} is OPEN after a sweep past its deadline")
+    for key, record in world.state.records.items():
+        if key.path.startswith("/txn/id/") and b'"state":"OPEN"' in record.value:
+            history.bad(f"{key.path} is OPEN after a sweep past its deadline")
     _read_all(world, process, "after settling")
     world.clock.now += world.settings.header_retention_ms + 1
     process.sweeper.sweep()
@@ -193,7 +190,7 @@ def _finish(world: World, jobs: list[Job], streams: list[Stream], kept: frozense
         world.clock.now += world.settings.grace_period_ms + 1
         sweep_orphans(process.cluster)
     rows = _read_all(world, Process(world, "end2"), "after the orphan sweep")
-    newest = b"".join(stored.value for shard in world.state.shards for key, stored in shard.items() if key.path.startswith("/log/"))
+    newest = b"".join(record.value for key, record in world.state.records.items() if key.path.startswith("/log/"))
     newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)  # its manifest
     read = {row[2] for row in rows}
     unnamed = [path for path in world.disk.files if path.startswith("parts/") and path not in read and path.encode() not in newest]

@@ -1,15 +1,15 @@
 """The store in memory, for tests: `memory://name` is one state for all who open that name in this process.
 
-Records live in shards by their partition key (a record without one by its path), as in a store that is spread over many
-servers: a key that is named with another partition key is simply not there.
+A key is its path and its partition key, as in a store that is spread over many servers: a path that is named with another
+partition key is simply not there.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
-from zlib import crc32
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
+from operator import attrgetter, itemgetter
 
 from metadata.clock import Clock, SystemClock
 from metadata.errors import BadVersion, SessionLost, Unavailable
@@ -17,7 +17,6 @@ from metadata.paths import Key, KeyRange, Prefix
 from metadata.store.contract import (
     Append,
     Delete,
-    IndexEntry,
     MetadataStore,
     Put,
     Record,
@@ -28,38 +27,34 @@ from metadata.store.contract import (
 )
 from metadata.store.limits import check_writes
 
-SHARDS = 4
-
-
-class Stored(NamedTuple):
-    """A record as the state keeps it. `session` 0: it stays when sessions end."""
-
-    value: bytes
-    version: int
-    indexes: tuple[IndexEntry, ...]
-    session: int
-
 
 class MemoryState:
     """Everything that a store in memory knows, as plain values. Each method is one atomic step; none of them waits or locks.
 
-    `copy` and `fingerprint` serve whoever explores schedules: two states with one fingerprint behave alike.
+    `copy` and `fingerprint` serve whoever explores schedules: two states with one fingerprint behave alike. A get or put costs the
+    same whatever there is, a range of keys or of an index what it holds.
     """
 
-    def __init__(self, shards: int = SHARDS) -> None:
-        self.shards: list[dict[Key, Stored]] = [{} for _ in range(shards)]
+    def __init__(self) -> None:
+        self.records: dict[Key, Record] = {}
         self.numbers: dict[Prefix, int] = {}
         self.sessions = 0
+        self._order: list[Key] = []  # all keys, ascending
+        self._indexes: dict[str, list[tuple[str, Key]]] = {}  # for each index its (index key, key), ascending
+        self._ephemeral: dict[Key, int] = {}  # which session a record goes with
 
     def copy(self) -> MemoryState:
-        other = MemoryState(0)
-        other.shards = [dict(shard) for shard in self.shards]
-        other.numbers = dict(self.numbers)
+        other = MemoryState()
+        other.records = self.records.copy()
+        other.numbers = self.numbers.copy()
         other.sessions = self.sessions
+        other._order = self._order.copy()
+        other._indexes = {name: entries.copy() for name, entries in self._indexes.items()}
+        other._ephemeral = self._ephemeral.copy()
         return other
 
-    def fingerprint(self) -> tuple[frozenset[tuple[Key, Stored]], frozenset[tuple[Prefix, int]]]:
-        return frozenset(self._all()), frozenset(self.numbers.items())
+    def fingerprint(self) -> tuple[frozenset[Record], frozenset[tuple[Prefix, int]], frozenset[tuple[Key, int]]]:
+        return frozenset(self.records.values()), frozenset(self.numbers.items()), frozenset(self._ephemeral.items())
 
     def begin_session(self) -> int:
         self.sessions += 1
@@ -67,32 +62,32 @@ class MemoryState:
 
     def end_session(self, session: int) -> list[Key]:
         """Remove the session's ephemeral records; says which."""
-        gone = [key for key, stored in self._all() if stored.session == session]
+        gone = [key for key, owner in self._ephemeral.items() if owner == session]
         for key in gone:
-            del self._shard(key)[key]
+            self._take(key)
         return gone
 
     def get(self, key: Key) -> Record | None:
-        stored = self._shard(key).get(key)
-        return _record(key, stored) if stored else None
+        return self.records.get(key)
+
+    def keys(self, within: KeyRange) -> list[Key]:
+        """By path, of the range's partition, or of all if it names none."""
+        first, last, partition = within
+        start = bisect_left(self._order, (first, ""))
+        found = self._order[start : bisect_right(self._order, last, start, key=_path)]
+        return [key for key in found if key.partition == partition] if partition else found
 
     def scan(self, within: KeyRange) -> list[Record]:
-        """By path, over the range's partition, or over all shards if it names none."""
-        found: Iterable[tuple[Key, Stored]] = self._all()
-        if within.partition:
-            shard = self.shards[_place(within.partition, len(self.shards))]
-            found = ((key, stored) for key, stored in shard.items() if key.partition == within.partition)
-        return [_record(key, stored) for key, stored in sorted(found) if within.first <= key.path <= within.last]
+        """The records of these keys."""
+        return [self.records[key] for key in self.keys(within)]
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
-        """By (index key, path), over all shards."""
-        found = [
-            (entry.key, key, stored)
-            for key, stored in self._all()
-            for entry in set(stored.indexes)
-            if entry.name == index and first <= entry.key <= last
-        ]
-        return [_record(key, stored) for _, key, stored in sorted(found)]
+        """By (index key, path)."""
+        entries = self._indexes.get(index)
+        if not entries:
+            return []
+        start = bisect_left(entries, (first,))
+        return [self.records[key] for _, key in entries[start : bisect_right(entries, last, start, key=_index_key)]]
 
     def apply(self, writes: Sequence[Write], session: int) -> list[Record | None]:
         """All of them, in order, or (BadVersion) none."""
@@ -106,59 +101,79 @@ class MemoryState:
 
     def _apply(self, write: Write, session: int, undo: list[Callable[[], None]]) -> Record | None:
         if isinstance(write, Append):
-            before = self.numbers.get(write.prefix, 0)
-            number = before + 1
-            while write.prefix.key(number) in self._shard(write.prefix.key(number)):
-                number += 1
-            self.numbers[write.prefix] = number
-            undo.append(
-                lambda: self.numbers.__setitem__(write.prefix, before) if before else self.numbers.__delitem__(write.prefix)
-            )
-            return self._place(write.prefix.key(number), Stored(write.value, 0, tuple(write.indexes), 0), undo)
-        old = self._shard(write.key).get(write.key)
+            return self._append(write, undo)
+        old = self.records.get(write.key)
         expected = expected_version(write.expect)
         if expected is not None and expected != (old.version if old else -1):
             raise lost_race(write.key.path, expected, old.version if old else None)
+        if old is not None:
+            owner = self._ephemeral.get(write.key, 0)
+            undo.append(lambda: self._place(old, owner))
         if isinstance(write, Delete):
-            if old:
-                del self._shard(write.key)[write.key]
-                undo.append(lambda: self._shard(write.key).__setitem__(write.key, old))
+            if old is not None:
+                self._take(write.key)
             return None
-        version = old.version + 1 if old else 0
-        return self._place(write.key, Stored(write.value, version, tuple(write.indexes), session if write.ephemeral else 0), undo)
+        if old is None:
+            undo.append(lambda: self._take(write.key))
+        record = Record(write.key, write.value, old.version + 1 if old else 0, write.indexes)
+        self._place(record, session if write.ephemeral else 0)
+        return record
 
-    def _place(self, key: Key, stored: Stored, undo: list[Callable[[], None]]) -> Record:
-        shard, old = self._shard(key), self._shard(key).get(key)
-        shard[key] = stored
+    def _append(self, write: Append, undo: list[Callable[[], None]]) -> Record:
+        before = self.numbers.get(write.prefix)
+        number = (before or 0) + 1
+        while write.prefix.key(number) in self.records:
+            number += 1
+        self.numbers[write.prefix] = number
+        record = Record(write.prefix.key(number), write.value, 0, write.indexes)
+        self._place(record, 0)
 
         def back() -> None:
-            if old:
-                shard[key] = old
+            self._take(record.key)
+            if before is None:
+                del self.numbers[write.prefix]
             else:
-                del shard[key]
+                self.numbers[write.prefix] = before
 
         undo.append(back)
-        return _record(key, stored)
+        return record
 
-    def _shard(self, key: Key) -> dict[Key, Stored]:
-        return self.shards[_place(key.partition or key.path, len(self.shards))]
+    def _place(self, record: Record, session: int) -> None:
+        """Put it where it belongs, in place of what is there. `session` 0: it stays when sessions end."""
+        key = record.key
+        old = self.records.get(key)
+        if old is None:
+            insort(self._order, key)
+        if old is None or old.indexes != record.indexes:
+            if old is not None:
+                self._unlist(old)
+            for name, entry in set(record.indexes):
+                insort(self._indexes.setdefault(name, []), (entry, key))
+        self.records[key] = record
+        if session:
+            self._ephemeral[key] = session
+        else:
+            self._ephemeral.pop(key, None)
 
-    def _all(self) -> Iterator[tuple[Key, Stored]]:
-        return (item for shard in self.shards for item in shard.items())
+    def _take(self, key: Key) -> None:
+        self._unlist(self.records.pop(key))
+        del self._order[bisect_left(self._order, key)]
+        self._ephemeral.pop(key, None)
+
+    def _unlist(self, record: Record) -> None:
+        for name, entry in set(record.indexes):
+            entries = self._indexes[name]
+            del entries[bisect_left(entries, (entry, record.key))]
+
+
+_path = attrgetter("path")
+_index_key = itemgetter(0)
 
 
 def lost_race(path: str, expected: int, found: int | None) -> BadVersion:
     """The error of a write that expected another version; -1 means "must not exist", None means "is not there"."""
     wanted = "should not exist" if expected == -1 else f"should have version {expected}"
     return BadVersion(f"{path} {wanted} but {'does not exist' if found is None else f'has version {found}'}.")
-
-
-def _place(text: str, shards: int) -> int:
-    return crc32(text.encode()) % shards
-
-
-def _record(key: Key, stored: Stored) -> Record:
-    return Record(key, stored.value, stored.version, stored.indexes)
 
 
 class Shared:
@@ -240,7 +255,8 @@ class MemoryView(View):
             return [state.get(key) for key in keys]
 
     def keys(self, within: KeyRange) -> list[str]:
-        return [record.key.path for record in self.scan(within)]
+        with self._store.shared.lock:
+            return [key.path for key in self._checked_state().keys(within)]
 
     def scan(self, within: KeyRange) -> list[Record]:
         with self._store.shared.lock:

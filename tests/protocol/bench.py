@@ -105,14 +105,13 @@ class Bench:
 
     def headers(self) -> dict[str, State]:
         found = {}
-        for shard in self.state.shards:
-            for key, stored in shard.items():
-                if key.path.startswith("/txn/id/"):
-                    found[key.partition] = Header.from_bytes(stored.value).state
+        for key, record in self.state.records.items():
+            if key.path.startswith("/txn/id/"):
+                found[key.partition] = Header.of(record).state
         return found
 
     def kept(self, folder: str) -> list[str]:
-        return sorted(key.path for shard in self.state.shards for key in shard if key.path.startswith(folder))
+        return sorted(key.path for key in self.state.records if key.path.startswith(folder))
 
     def late(self) -> None:
         """Time passes beyond every deadline."""

@@ -155,7 +155,7 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
         bench.work(version, attempt=f"failed{version}")  # an attempt that did not count leaves its parts
         parties[version % 2].coordinator.commit(bench.work(version))
         parties[version % 2].sweeper.share()  # as `metadata.client` does after each commit
-        records = sum(len(shard) for shard in bench.state.shards)
+        records = len(bench.state.records)
         unneeded = len(bench.disk.files) - 3 * version
         most.append((records, unneeded))
     early, late = most[:200], most[200:]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
 
 from metadata.errors import BadVersion, SessionLost
-from metadata.paths import LOG, Key, KeyRange
+from metadata.paths import LOG, Key, KeyRange, Prefix
 from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, Put, Write, decide
-from metadata.store.memory import SHARDS, MemoryState, MemoryStore
+from metadata.store.memory import MemoryState, MemoryStore
 
 A = Key("/a", "p")
 
@@ -42,17 +43,47 @@ def test_a_group_that_fails_leaves_the_state_as_it_was() -> None:
     assert state.fingerprint() == before
 
 
-def test_records_lie_in_many_shards_and_a_wrong_partition_finds_nothing() -> None:
+def test_a_wrong_partition_finds_nothing() -> None:
     store = MemoryStore()
     for n in range(40):
         store.put(Key(f"/k/{n:02d}", f"p{n}"), b"x", indexes=(IndexEntry("i", f"{n:02d}"),))
-    assert all(store.shared.state.shards)
-    assert len(store.shared.state.shards) == SHARDS
     view = store.view()
     assert [view.get(Key("/k/00", f"p{n}")) is None for n in range(40)] == [False] + [True] * 39
     assert len(view.scan(KeyRange("/k/", "/k/~", ""))) == 40
     assert len(view.scan(KeyRange("/k/", "/k/~", "p7"))) == 1
     assert [r.key.path for r in view.scan_index("i", "10", "12")] == ["/k/10", "/k/11", "/k/12"]
+
+
+def test_ranges_are_exact_whatever_was_undone() -> None:
+    """Against a plain sort of everything, after each of many groups that were done or undone."""
+    state, rng = MemoryState(), random.Random(7)
+    for _ in range(600):
+        try:
+            state.apply([_some_write(rng) for _ in range(rng.choice((1, 1, 3)))], rng.randrange(3))
+        except BadVersion:
+            pass
+        else:
+            if rng.random() < 0.05:
+                state.end_session(rng.randrange(3))
+        within = KeyRange(f"/k/{rng.randrange(8)}", f"/k/{rng.randrange(8)}", rng.choice(("", "p0", "p1")))
+        records = sorted(state.records.values(), key=lambda r: r.key)
+        assert state.scan(within) == [
+            r for r in records if within.first <= r.key.path <= within.last and within.partition in ("", r.key.partition)
+        ]
+        low, high = f"{rng.randrange(6)}", f"{rng.randrange(6)}"
+        entries = sorted((e.key, r.key) for r in records for e in set(r.indexes) if e.name == "i" and low <= e.key <= high)
+        assert [r.key for r in state.scan_index("i", low, high)] == [key for _, key in entries]
+
+
+def _some_write(rng: random.Random) -> Write:
+    key = Key(f"/k/{rng.randrange(10)}", f"p{rng.randrange(2)}")
+    expect = rng.choice((None, None, ABSENT, 0, 1))
+    indexes = tuple(IndexEntry(rng.choice("ij"), f"{rng.randrange(6)}") for _ in range(rng.randrange(3)))
+    if rng.random() < 0.3:
+        return Delete(key, expect)
+    if rng.random() < 0.2:
+        return Append(Prefix("/k/s", "p0"), b"x", indexes)
+    return Put(key, b"x", expect, indexes, ephemeral=rng.random() < 0.3)
 
 
 def test_a_lost_session() -> None:
