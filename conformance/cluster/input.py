@@ -1,0 +1,50 @@
+"""What the writers write: rows that say where they belong, so that any reader's rows can be judged.
+
+One batch is one transaction. `batch` counts from 0 in each topic; `seq` is a row's place in its topic, `of` the rows of its batch;
+rows of one key are written in the order of `seq`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+ROWS = 200
+"""Rows of one batch."""
+KEYS = 29
+"""No divisor of ROWS, so that keys wander over the places of a batch."""
+EPOCH = 1_700_000_000
+"""Spark takes files in the order of their modification times, which are made: one second for each."""
+SCHEMA = StructType(
+    [
+        StructField("key", StringType()),
+        StructField("seq", LongType()),
+        StructField("batch", LongType()),
+        StructField("of", IntegerType()),
+    ]
+)
+_ARROW = pa.schema([("key", pa.string()), ("seq", pa.int64()), ("batch", pa.int64()), ("of", pa.int32())])
+
+
+def written(batch: int) -> list[tuple[str, int]]:
+    """(key, seq) of the rows of one batch, in written order."""
+    return [(f"key-{seq % KEYS}", seq) for seq in range(batch * ROWS, (batch + 1) * ROWS)]
+
+
+def table(batch: int) -> pa.Table:
+    """The rows of one batch."""
+    keys, numbers = zip(*written(batch), strict=True)
+    columns = [pa.array(keys), pa.array(numbers), pa.array([batch] * ROWS), pa.array([ROWS] * ROWS, pa.int32())]
+    return pa.Table.from_arrays(columns, schema=_ARROW)
+
+
+def add_file(folder: Path, batch: int) -> None:
+    """Write the file of a batch, whole under its name at once."""
+    made = folder / f".{batch}"
+    pq.write_table(table(batch), made)
+    os.utime(made, (EPOCH + batch, EPOCH + batch))
+    made.rename(folder / f"batch-{batch:06d}.parquet")

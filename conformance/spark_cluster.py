@@ -1,0 +1,217 @@
+"""A real Spark standalone cluster on this machine, from pyspark's jars: a master, workers, and jobs given to `spark-submit`.
+
+    with SparkCluster(folder, python=environment / "bin" / "python") as cluster:
+        job = cluster.submit(script, ["--topic", "t"], folder / "job.log", settings={"spark.cores.max": "2"})
+        assert job.wait(300) == 0
+
+Everything listens on 127.0.0.1 only and ends with the block. Executors are processes of their own, below the workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from conformance.processes import Found, Session, processes
+from conformance.zookeeper_server import LOCAL, free_ports, zookeeper_classpath
+from metadata.errors import ConfigurationError, Unavailable
+from txnsegment.java import find_java
+
+START_SECONDS = 120.0
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that live for minutes beside many others: they start in less processor time."""
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+@dataclass(frozen=True)
+class Executor:
+    """One executor: its process, the application that it works for, its number there."""
+
+    pid: int
+    application: str
+    number: str
+
+
+class SparkCluster:
+    """A master and workers. A context manager; `start` and `stop` do the same by hand."""
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        workers: int = 2,
+        cores: int = 2,
+        memory: str = "2g",
+        python: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """`cores`, `memory`: what each worker offers, whatever the machine has. `python`: of executors and drivers (default: the
+        python3 on PATH). `environment`: added to that of all processes; executors inherit it.
+        """
+        import pyspark
+
+        self.folder = Path(folder)
+        self.home = Path(pyspark.__file__).parent
+        self.port, self._ui_port = free_ports(2)
+        self.python = python
+        self._workers, self._cores, self._memory = workers, cores, memory
+        self._more = dict(environment or {})
+        self._sessions: list[Session] = []
+        self._jobs: list[Session] = []
+
+    @property
+    def url(self) -> str:
+        """`spark://host:port`, as `--master` takes it."""
+        return f"spark://{LOCAL}:{self.port}"
+
+    def start(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._launch("master", "master.Master", "--host", LOCAL, "--port", str(self.port), "--webui-port", str(self._ui_port))
+            for number in range(1, self._workers + 1):
+                name = f"worker-{number}"
+                offered = ("--cores", str(self._cores), "--memory", self._memory, "--webui-port", "0")
+                self._launch(name, "worker.Worker", "--host", LOCAL, *offered, "--work-dir", str(self.folder / name), self.url)
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _launch(self, name: str, main: str, *words: str) -> None:
+        options = ["-Xmx256m", *SMALL_JVM.split(), "-Dspark.deploy.maxExecutorRetries=-1", "-Dspark.worker.cleanup.enabled=false"]
+        command = [str(find_java()), *options, "-cp", zookeeper_classpath(), f"org.apache.spark.deploy.{main}", *words]
+        self._sessions.append(Session(command, self.folder / f"{name}.log", environment=self._environment({}), folder=self.folder))
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        """Ours without what would lead Spark or Python elsewhere, and the cluster's."""
+        ours = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
+        (core,) = (self.home / "jars").glob("spark-core_*.jar")
+        scala = core.name.removeprefix("spark-core_").split("-")[0]  # Spark's own scripts would set it for the workers
+        found = {
+            **ours,
+            "SPARK_HOME": str(self.home),
+            "SPARK_SCALA_VERSION": scala,
+            "SPARK_LOCAL_IP": LOCAL,
+            "SPARK_CONF_DIR": str(self.folder),
+            "JDK_JAVA_OPTIONS": SMALL_JVM,
+            **self._more,
+        }
+        if self.python is not None:
+            found |= {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": str(self.python)}
+        return {**found, **more}
+
+    def _wait(self) -> None:
+        """Until all workers are registered. Raises Unavailable."""
+        deadline = time.monotonic() + START_SECONDS
+        while (alive := self._alive()) < self._workers:
+            ended = [session for session in self._sessions if not session.running()]
+            if ended or time.monotonic() > deadline:
+                log = (ended or self._sessions)[0]
+                raise Unavailable(
+                    f"{alive} of {self._workers} workers of the Spark cluster {self.url} registered: ...{log.tail(1500)}",
+                    advice=f"See the logs in {self.folder}.",
+                )
+            time.sleep(0.1)
+
+    def _alive(self) -> int:
+        try:
+            return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
+        except urllib.error.URLError:
+            return 0  # the master does not listen yet
+
+    def state(self) -> dict[str, Any]:
+        """What the master says of itself in JSON: `workers`, `activeapps`, `completedapps`. Raises URLError."""
+        with urllib.request.urlopen(f"http://{LOCAL}:{self._ui_port}/json/", timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+    def submit(
+        self,
+        script: Path,
+        arguments: Sequence[str],
+        output: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Session:
+        """Run `spark-submit --deploy-mode client` and return at once. The driver (JVM and Python) is the session's processes.
+
+        `settings`: Spark's, above those for small executors on this machine. `environment`: added to the driver's.
+        """
+        if not script.exists():
+            raise ConfigurationError(f"There is no script {script} to submit.")
+        number = len(self._jobs)
+        given = {
+            "spark.driver.host": LOCAL,
+            "spark.driver.bindAddress": LOCAL,
+            "spark.driver.memory": "512m",
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": "1",
+            "spark.executor.extraJavaOptions": SMALL_JVM,
+            "spark.ui.enabled": "false",
+            "spark.local.dir": str(self.folder / "local"),
+            "spark.sql.warehouse.dir": str(self.folder / f"warehouse-{number}"),
+            "spark.sql.session.timeZone": "UTC",
+            **(settings or {}),
+        }
+        words = [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
+        command = [str(self.home / "bin" / "spark-submit"), "--master", self.url, "--deploy-mode", "client", *words]
+        job = Session(
+            [*command, str(script), *arguments], output, environment=self._environment(environment or {}), folder=self.folder
+        )
+        self._jobs.append(job)
+        return job
+
+    def executors(self, application: str | None = None) -> list[Executor]:
+        """The executors that live, of one application or of all."""
+        ours = {session.pid for session in self._sessions}
+        found = []
+        for one in processes():
+            if one.session in ours and one.state != "Z" and EXECUTOR in (command := one.command()):
+                known = dict(itertools.pairwise(command))
+                if application in (None, known.get("--app-id")):
+                    found.append(Executor(one.pid, known["--app-id"], known["--executor-id"]))
+        return sorted(found, key=lambda e: (e.application, int(e.number)))
+
+    def python_workers(self, application: str | None = None) -> list[int]:
+        """The Python processes that run tasks for executors, of one application or of all."""
+        return workers_below([executor.pid for executor in self.executors(application)])
+
+    def stop(self) -> None:
+        """End the jobs, then workers and master."""
+        for session in (*reversed(self._jobs), *reversed(self._sessions)):
+            session.kill()
+        self._jobs, self._sessions = [], []
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+def workers_below(pids: Sequence[int]) -> list[int]:
+    """The Python workers below these JVMs: what pyspark.daemon has forked, or the one that the JVM started without a daemon.
+
+    Not the daemons themselves. In the driver's session these are the workers that plan, commit and read streams.
+    """
+    everything = {one.pid: one for one in processes() if one.state != "Z"}
+    daemons = {pid for pid, one in everything.items() if one.parent in pids and _runs(one, "pyspark.daemon")}
+    forked = [pid for pid, one in everything.items() if one.parent in daemons]
+    alone = [pid for pid, one in everything.items() if one.parent in pids and pid not in daemons and _runs(one, "pyspark.")]
+    return sorted(forked + alone)
+
+
+def _runs(process: Found, module: str) -> bool:
+    words = process.command()
+    return any(a == "-m" and b.startswith(module) for a, b in itertools.pairwise(words))

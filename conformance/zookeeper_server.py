@@ -1,0 +1,254 @@
+"""Real ZooKeeper servers for tests and development, from the jars that come with pyspark.
+
+    with ZooKeeperServer(folder) as server:
+        store = open_store(f"zk://{server.hosts}/test")
+
+They listen on 127.0.0.1 only, keep their data in the folder given, and end with the block: by the process id that was started.
+A server can be stopped, killed, suspended and started again on its old data and port.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from conformance.processes import marked
+from metadata.errors import ConfigurationError, Unavailable
+from txnsegment.java import find_java
+
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+LOCAL = "127.0.0.1"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on now. All are held until all are found, so that they differ."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind((LOCAL, 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()
+
+
+def zookeeper_classpath() -> str:
+    """The jars of the installed pyspark, ZooKeeper among them. Raises ConfigurationError."""
+    import pyspark
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    if not any(jars.glob("zookeeper-[0-9]*.jar")):
+        raise ConfigurationError(f"There is no ZooKeeper in {jars}.", advice="Install pyspark 4.2 or newer from PyPI.")
+    return str(jars / "*")
+
+
+class ZooKeeperServer:
+    """One server, standalone or a member of an ensemble. A context manager; `start` and `stop` do the same by hand."""
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
+        member: int | None = None,
+    ) -> None:
+        """`settings`: further lines of zoo.cfg. `member`: its number in an ensemble, whose members `settings` lists."""
+        self.folder = Path(folder)
+        self.port = port or free_ports(1)[0]
+        self._settings = dict(settings or {})
+        self._java_options = list(java_options)
+        self._member = member
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        """`host:port`, as a zk:// URL takes it."""
+        return f"{LOCAL}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def launch(self) -> None:
+        """Start the process without waiting until it serves (`wait`)."""
+        if self._process is not None:
+            raise ConfigurationError(f"The ZooKeeper server on {self.hosts} runs already.")
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "dataDir": str(data),
+            "clientPort": str(self.port),
+            "clientPortAddress": LOCAL,
+            "tickTime": "500",
+            "minSessionTimeout": "1000",
+            "maxSessionTimeout": "60000",
+            "maxClientCnxns": "0",
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,ruok,cons,dump",
+            **self._settings,
+        }
+        config = self.folder / "zoo.cfg"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        if self._member is not None:
+            (data / "myid").write_text(f"{self._member}\n")
+        main = "ZooKeeperServerMain" if self._member is None else "quorum.QuorumPeerMain"
+        with (self.folder / "server.log").open("ab") as out:
+            self._process = subprocess.Popen(
+                [
+                    *(str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *self._java_options),
+                    *("-cp", zookeeper_classpath(), f"org.apache.zookeeper.server.{main}", str(config)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+                env=marked(),
+            )
+
+    def wait(self, seconds: float = START_SECONDS) -> None:
+        """Until it serves clients: alone, or as a member of a quorum. Raises Unavailable with the end of its log."""
+        deadline = time.monotonic() + seconds
+        while not self.serves():
+            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
+                raise Unavailable(
+                    f"The ZooKeeper server on {self.hosts} does not serve after {seconds:g} s: ...{self._end_of_log()}",
+                    advice=f"See {self.folder / 'server.log'}.",
+                )
+            time.sleep(0.05)
+
+    def serves(self) -> bool:
+        """Whether it answers `srvr` with its mode, which it does only once it serves."""
+        return self.mode() is not None
+
+    def mode(self) -> str | None:
+        """`standalone`, `leader` or `follower`; None: it does not serve now."""
+        found = re.search(r"^Mode: (\w+)", self.ask("srvr"), re.MULTILINE)
+        return found[1] if found else None
+
+    def ask(self, word: str, seconds: float = 2.0) -> str:
+        """Its answer to a four-letter command (srvr, ruok, cons, dump); empty if it does not answer in so many seconds."""
+        answer = b""
+        try:
+            with socket.create_connection((LOCAL, self.port), timeout=seconds) as connection:
+                connection.sendall(word.encode())
+                while part := connection.recv(4096):
+                    answer += part
+        except OSError:
+            return ""
+        return answer.decode(errors="replace")
+
+    def start(self) -> Self:
+        self.launch()
+        try:
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End it, politely first. Its data stays: `start` goes on with it."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGCONT)
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL: what it had not written is gone."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def suspend(self) -> None:
+        """Stop answering without closing a connection, as a machine that is paused."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _end_of_log(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")[-1500:]
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+
+class ZooKeeperEnsemble:
+    """Several servers with a quorum. A context manager; `servers` are the members, in order."""
+
+    def __init__(self, folder: Path | str, *, size: int = 3, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: further lines of every member's zoo.cfg."""
+        ports = free_ports(3 * size)
+        members = {f"server.{i + 1}": f"{LOCAL}:{ports[3 * i + 1]}:{ports[3 * i + 2]};{LOCAL}:{ports[3 * i]}" for i in range(size)}
+        lines = {"initLimit": "20", "syncLimit": "10", **members, **(settings or {})}
+        self.servers = [
+            ZooKeeperServer(Path(folder) / f"server-{i + 1}", port=ports[3 * i], settings=lines, member=i + 1) for i in range(size)
+        ]
+
+    @property
+    def hosts(self) -> str:
+        """`host:port,host:port,host:port`, as a zk:// URL takes it."""
+        return ",".join(server.hosts for server in self.servers)
+
+    def __enter__(self) -> Self:
+        try:
+            for server in self.servers:
+                server.launch()
+            for server in self.servers:
+                server.wait()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def leader(self, seconds: float = START_SECONDS) -> ZooKeeperServer:
+        """The member that leads, once one does. Raises Unavailable."""
+        return self._of_mode("leader", seconds)
+
+    def follower(self, seconds: float = START_SECONDS) -> ZooKeeperServer:
+        """The first member that follows, once one does. Raises Unavailable."""
+        return self._of_mode("follower", seconds)
+
+    def _of_mode(self, mode: str, seconds: float) -> ZooKeeperServer:
+        deadline = time.monotonic() + seconds
+        while True:
+            for server in self.servers:
+                if server.running and server.mode() == mode:
+                    return server
+            if time.monotonic() > deadline:
+                raise Unavailable(f"The ensemble {self.hosts} has had no {mode} for {seconds:g} s.", advice="See server.log.")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
