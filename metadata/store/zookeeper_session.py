@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -20,7 +20,6 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
-    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotReadOnlyCallError,
@@ -33,11 +32,16 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from metadata.clock import Clock
 from metadata.errors import ConfigurationError, SessionLost, StoreError, Unavailable, UnknownOutcome
+from metadata.store.zookeeper_connection import Connections
+from metadata.store.zookeeper_connection import log as kazoo_log
+from metadata.store.zookeeper_credentials import credentials
 from metadata.store.zookeeper_paths import CLOCK, is_era
+from metadata.store.zookeeper_refusal import REFUSED, refusal
 
 log = logging.getLogger(__name__)
 
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
+AUTH_TRIES = 2
 QUORUM = "/zookeeper/config"
 KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
@@ -75,7 +79,7 @@ class Session:
         self._connect_seconds = connect_seconds
         self._session_seconds = session_seconds
         self._credentials = credentials()
-        self.acl = CREATOR_ALL_ACL if "auth_data" in self._credentials or "sasl_options" in self._credentials else OPEN_ACL_UNSAFE
+        self.acl = CREATOR_ALL_ACL if self._credentials.given else OPEN_ACL_UNSAFE
         self._on_connect: Callable[[KazooClient], None] | None = None
         self._closed = False
         self._begin_process()
@@ -85,7 +89,9 @@ class Session:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._client: Any = None  # kazoo has no types
-        self._auth_failed = False
+        self._auth_failures = 0
+        self._no_sasl = False
+        self._connections: Connections | None = None
         self._alone = False
         self.id: int | None = None
         self._measured: tuple[int, int, float] | None = None
@@ -102,41 +108,83 @@ class Session:
             raise Unavailable(f"The store at {self.hosts} was closed.", advice="Open it again.")
         if os.getpid() != self._pid:
             self._begin_process()  # kazoo's threads do not survive a fork, and the session belongs to the parent
-        with self._guard:
-            client = self._client
-            if client is None or client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
-                client = self._start(client)
-        if not client.connected:
-            with self._changed:
-                self._changed.wait_for(lambda: client.connected or self._auth_failed, self._connect_seconds)
-            if self._auth_failed:
-                raise _refused(self.hosts)
+        while True:
+            with self._guard:
+                client = self._client
+                if client is None or client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+                    client = self._start(client)
             if not client.connected:
+                with self._changed:
+                    self._changed.wait_for(partial(self._settled, client), self._connect_seconds)
+            if client.connected:
+                return client
+            if (reason := self._refusal()) is not None:
+                raise ConfigurationError(reason.message, advice=reason.advice)
+            if not self._auth_failed(client):
                 raise self._unreachable()
-        return client
+            self._check_failures()
+
+    def _check_failures(self) -> None:
+        """After a failed authentication: raise ConfigurationError if it is not the first in a row.
+
+        A connection that breaks in SASL looks to kazoo as if the password were wrong.
+        """
+        if self._auth_failures >= AUTH_TRIES:
+            self._auth_failures = 0
+            raise self._refused(AuthFailedError())
 
     def _start(self, dead: KazooClient | None) -> KazooClient:
         if dead is not None:
             dead.stop()
             dead.close()
-            self._auth_failed = False
+        connections = Connections(self._credentials.tls, self._notify)
         client: Any = KazooClient(
             hosts=self.hosts,
+            handler=connections,
+            logger=kazoo_log,
+            use_ssl=self._credentials.tls is not None,
             timeout=self._session_seconds,
             randomize_hosts=True,
             connection_retry={"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0, "max_jitter": 0.2},
             command_retry={"max_tries": 0},
-            **self._credentials,
+            auth_data=[("digest", self._credentials.digest)] if self._credentials.digest else None,
+            sasl_options=self._sasl_options(),
         )
-        client.add_listener(lambda state: self._state_changed(client, state))
-        self._client = client
+        client.add_listener(lambda state: self._state_changed(client, connections, state))
+        self._client, self._connections = client, connections
         client.start_async()
         return client
 
-    def _state_changed(self, client: KazooClient, state: str) -> None:
+    def _sasl_options(self) -> dict[str, Any] | None:
+        sasl = dict(self._credentials.sasl)
+        if sasl.get("mechanism") != "DIGEST-MD5":
+            return sasl or None
+        from metadata.store import zookeeper_sasl  # only here: pure-sasl is an extra
+
+        return zookeeper_sasl.options(sasl["username"], sasl["password"], self._learn_no_sasl)
+
+    def _learn_no_sasl(self) -> None:
+        self._no_sasl = True
+
+    def _settled(self, client: Any) -> bool:
+        return client.connected or self._auth_failed(client) or self._refusal() is not None
+
+    @staticmethod
+    def _auth_failed(client: Any) -> bool:
+        return bool(client.client_state == KeeperState.AUTH_FAILED)
+
+    def _refusal(self) -> ConfigurationError | None:
+        return self._connections.refusal if self._connections else None
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _state_changed(self, client: KazooClient, connections: Connections, state: str) -> None:
         if client is not self._client:
             return
         if state == KazooState.CONNECTED:
+            connections.connected()
             # kazoo tells us before it sends anything in a new session: no answer of it can be taken for the old one's.
             self.id = client.client_id[0]
             self._alone = False
@@ -145,17 +193,20 @@ class Session:
                 self._on_connect(client)
         elif state == KazooState.LOST:
             self.id = None
-            self._auth_failed = client.client_state == KeeperState.AUTH_FAILED
-        with self._changed:
-            self._changed.notify_all()
+            self._auth_failures += self._auth_failed(client)
+        self._notify()
 
     def _learn_quorum(self, answer: Any) -> None:
         """A server that is alone keeps no quorum configuration. Known anew with every connection; until then: not alone."""
         self._alone = answer.exception is None and not answer.value[0]
 
+    def _refused(self, error: KazooException) -> ConfigurationError:
+        return refusal(error, self.hosts, self._credentials, no_sasl=self._no_sasl)
+
     def _unreachable(self) -> StoreError:
+        last = f" (the last try: {self._connections.last})" if self._connections and self._connections.last else ""
         return Unavailable(
-            f"No ZooKeeper server of {self.hosts} answered within {self._connect_seconds:g} s; nothing was done.",
+            f"No ZooKeeper server of {self.hosts} answered within {self._connect_seconds:g} s{last}; nothing was done.",
             advice="Check that the servers run and have a quorum, the host names and ports, TLS settings and firewalls.",
         )
 
@@ -190,7 +241,10 @@ class Session:
             outcomes = [self._outcome(answer) for answer in answers]
             if session is not None and self.id != session:
                 raise _session_lost()
-            if not any(isinstance(outcome, LOST) for outcome in outcomes):
+            if any(isinstance(outcome, AuthFailedError) for outcome in outcomes):
+                self._check_failures()
+            elif not any(isinstance(outcome, LOST) for outcome in outcomes):
+                self._auth_failures = 0
                 return outcomes
             if self._clock.monotonic() > deadline:
                 raise self._unreachable()
@@ -198,15 +252,15 @@ class Session:
     def _outcome(self, answer: Any) -> Outcome:
         try:
             return answer.get(timeout=self._session_seconds + self._connect_seconds)
-        except (*KNOWN, *LOST) as error:
+        except (*KNOWN, *LOST, AuthFailedError) as error:
             return error
         except KazooException as error:
             return self.checked(error)
 
     def checked(self, outcome: Outcome) -> Outcome:
         """The outcome as it is, unless it is an error that no caller expects. Raises ConfigurationError, Unavailable."""
-        if isinstance(outcome, NoAuthError | AuthFailedError):
-            raise _refused(self.hosts) from outcome
+        if isinstance(outcome, REFUSED):
+            raise self._refused(outcome) from outcome
         if isinstance(outcome, KazooException) and not isinstance(outcome, KNOWN):
             raise Unavailable(
                 f"ZooKeeper at {self.hosts} refused to answer: {outcome!r}.", advice="It must be version 3.6 or newer."
@@ -246,14 +300,20 @@ class Session:
                 f"The connection to ZooKeeper at {self.hosts} was lost before a write was answered ({type(error).__name__}).",
                 advice="What was being written is read again before anything is repeated.",
             ) from error
-        except (NoAuthError, AuthFailedError) as error:
-            raise _refused(self.hosts) from error
+        except AuthFailedError as error:
+            self._check_failures()
+            raise Unavailable(
+                f"The connection to ZooKeeper at {self.hosts} ended while it was made; nothing was done.", advice="Try again."
+            ) from error
+        except REFUSED as error:
+            raise self._refused(error) from error
         except NotReadOnlyCallError as error:
             raise Unavailable(f"ZooKeeper at {self.hosts} is read-only now: it has lost its quorum; nothing was done.") from error
         except KazooException as error:
             raise UnknownOutcome(f"ZooKeeper at {self.hosts} answered a write with {error!r}.") from error
-        if any(isinstance(result, NoAuthError) for result in results):
-            raise _refused(self.hosts)
+        for result in results:
+            if isinstance(result, REFUSED):
+                raise self._refused(result)
         return results
 
     def make_folders(self, znode: str) -> None:
@@ -308,56 +368,3 @@ class Session:
 
 def _session_lost() -> SessionLost:
     return SessionLost("The ZooKeeper session of this view has ended.", advice="Start over with a new view.")
-
-
-def _refused(hosts: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"ZooKeeper at {hosts} does not let us in: wrong or missing credentials.",
-        advice="Set TXNSEGMENT_ZK_AUTH=digest:user:password or TXNSEGMENT_ZK_SASL_* as the cluster was made with.",
-    )
-
-
-def credentials() -> dict[str, Any]:
-    """Arguments of KazooClient from the environment, or from the file that TXNSEGMENT_ZK_AUTH_FILE names (lines NAME=value).
-
-    TXNSEGMENT_ZK_AUTH=digest:user:password, or TXNSEGMENT_ZK_SASL_MECHANISM/USERNAME/PASSWORD, and TXNSEGMENT_ZK_TLS_CA, _CERT,
-    _KEY (paths of PEM files). Raises ConfigurationError, which never shows a password.
-    """
-    settings = {name: value for name, value in os.environ.items() if name.startswith("TXNSEGMENT_ZK_") and value}
-    if file := settings.pop("TXNSEGMENT_ZK_AUTH_FILE", None):
-        settings = {**_settings_of(Path(file)), **settings}
-    arguments: dict[str, Any] = {}
-    if auth := settings.get("TXNSEGMENT_ZK_AUTH"):
-        scheme, _, secret = auth.partition(":")
-        if scheme != "digest" or not all(secret.partition(":")):
-            raise ConfigurationError("TXNSEGMENT_ZK_AUTH is not of the form digest:user:password.", advice="Correct it.")
-        arguments["auth_data"] = [(scheme, secret)]
-    sasl = {part: settings.get(f"TXNSEGMENT_ZK_SASL_{part.upper()}") for part in ("mechanism", "username", "password")}
-    if any(sasl.values()):
-        arguments["sasl_options"] = _sasl(sasl)
-    tls = {name: settings.get(f"TXNSEGMENT_ZK_TLS_{name}") for name in ("CA", "CERT", "KEY")}
-    if any(tls.values()):
-        for name, value in tls.items():
-            if value and not Path(value).is_file():
-                raise ConfigurationError(f"TXNSEGMENT_ZK_TLS_{name}: there is no file {value}.", advice="Name a PEM file.")
-        arguments |= {"use_ssl": True, "verify_certs": True, "ca": tls["CA"], "certfile": tls["CERT"], "keyfile": tls["KEY"]}
-    return arguments
-
-
-def _sasl(options: dict[str, str | None]) -> dict[str, str]:
-    if not options["mechanism"]:
-        raise ConfigurationError("TXNSEGMENT_ZK_SASL_MECHANISM is not set.", advice="Set it, e.g. DIGEST-MD5 or GSSAPI.")
-    try:
-        import puresasl.client  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
-    except ImportError as error:
-        raise ConfigurationError("SASL to ZooKeeper needs the package pure-sasl.", advice="Run: pip install pure-sasl") from error
-    return {name: value for name, value in options.items() if value}
-
-
-def _settings_of(file: Path) -> dict[str, str]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigurationError(f"TXNSEGMENT_ZK_AUTH_FILE: {file} cannot be read: {error.strerror}.") from error
-    pairs = (line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith("#"))
-    return {name.strip(): value.strip() for name, _, value in pairs}

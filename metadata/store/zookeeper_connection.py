@@ -1,0 +1,187 @@
+"""How connections to ZooKeeper's servers are made: TLS, and why one failed.
+
+kazoo makes its connections through a handler, tries again for ever, and tells nobody why one failed. Most reasons pass (a server
+restarts, a quorum elects a leader); a certificate that is not trusted does not, so that whoever waits is told at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any, Final
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import SASL, Auth
+
+from metadata.errors import ConfigurationError
+from metadata.store.zookeeper_credentials import TLS_CA, TLS_CERT, TLS_KEY
+
+PROBE_SECONDS: Final = 1.0
+Address = tuple[str, int]
+
+
+class Connections(SequentialThreadingHandler):
+    """kazoo's handler. `refused` is called, from kazoo's thread, when `refusal` is set: a reason that waiting does not mend.
+
+    A refusal counts once one server has refused twice: until then another server of the ensemble may let us in.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None, refused: Callable[[], None]) -> None:
+        super().__init__()
+        self._tls = tls
+        self._refused = refused
+        self._once: set[Address] = set()
+        self._probed: set[Address] = set()
+        self.refusal: ConfigurationError | None = None
+        self.last = ""
+        """What the last connection failed of; empty: of nothing that is known here."""
+        if tls is not None:
+            tls.sslsocket_class = _TlsSocket
+
+    def connected(self) -> None:
+        """A session has its connection: what was before is past."""
+        self._once.clear()
+        self._probed.clear()
+        self.refusal, self.last = None, ""
+
+    def create_connection(self, address: Address, hostname: str, timeout: float, **_: Any) -> socket.socket:
+        """What kazoo calls. Its arguments about TLS are not used: it would check no host name, and trust the system besides."""
+        server = f"{hostname}:{address[1]}"
+        try:
+            plain = socket.create_connection(address, timeout)
+        except OSError as error:
+            self.last = f"{server}: {error.strerror or error}"
+            raise
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is None:
+            self._probe(address, server)
+            return plain
+        try:
+            secured = self._tls.wrap_socket(plain, server_hostname=hostname)
+        except OSError as error:
+            plain.close()
+            if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+                self._refuse(address, server, error)
+            else:
+                self.last = f"{server}: it ended the connection in the TLS handshake"
+                self._probe(address, server)
+            raise
+        assert isinstance(secured, _TlsSocket)
+        secured.failed = lambda error: self._refuse(address, server, error)
+        return secured
+
+    def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
+        """What TLS has read already does not wake a select: replies that came together would wait for the next ping."""
+        ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.pending()]
+        found = super().select(rlist, wlist, xlist, 0 if ready else timeout)
+        return ready + [one for one in found[0] if one not in ready], found[1], found[2]
+
+    def _refuse(self, address: Address, server: str, error: ssl.SSLError) -> None:
+        problem, advice = _meaning(error)
+        self._count(address, ConfigurationError(f"ZooKeeper at {server}: {problem}.", advice=advice))
+
+    def _count(self, address: Address, refusal: ConfigurationError) -> None:
+        self.last = refusal.message.removeprefix("ZooKeeper at ").removesuffix(".")
+        if address in self._once:
+            self.refusal = refusal
+            self._refused()
+        self._once.add(address)
+
+    def _probe(self, address: Address, server: str) -> None:
+        """A server that speaks TLS where we do not, or the other way round, only hangs up, as does one that is starting: ask it.
+
+        Once for an address, and only when the connection before had come to nothing.
+        """
+        if address not in self._once:
+            self._once.add(address)
+            return
+        if address in self._probed:
+            return
+        self._probed.add(address)
+        if self._tls is None and _speaks_tls(address):
+            problem = "it speaks TLS on this port, and we do not"
+            self._count(address, ConfigurationError(f"ZooKeeper at {server}: {problem}.", advice=f"Set {TLS_CA}."))
+        elif self._tls is not None and _speaks_plain(address):
+            problem = "it does not speak TLS on this port"
+            advice = "Give the servers' secureClientPort in the URL, or unset TXNSEGMENT_ZK_TLS_*."
+            self._count(address, ConfigurationError(f"ZooKeeper at {server}: {problem}.", advice=advice))
+
+
+class _TlsSocket(ssl.SSLSocket):
+    """Since TLS 1.3 a server refuses our certificate only after the handshake, in place of its first answer."""
+
+    failed: Callable[[ssl.SSLError], None] | None = None
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        try:
+            return super().recv(buflen, flags)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            if self.failed is not None and "ALERT" in (error.reason or ""):
+                self.failed(error)
+            raise
+
+
+def _meaning(error: ssl.SSLError) -> tuple[str, str]:
+    """What a failed handshake means, and what to do."""
+    reason = error.reason or type(error).__name__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+            return (
+                f"its certificate is for another name ({error.verify_message})",
+                "Write the servers in the URL as their certificates name them (subjectAltName), or have certificates made that do.",
+            )
+        return (
+            f"we do not trust its certificate ({error.verify_message})",
+            f"Name the PEM file of the authority that signed it in {TLS_CA}.",
+        )
+    if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+        return (
+            f"it does not accept our certificate, or got none ({reason})",
+            f"Name a certificate that the servers trust, and its key, in {TLS_CERT} and {TLS_KEY} (PEM files).",
+        )
+    return (
+        f"TLS cannot be agreed on ({reason})",
+        "Check that it is the servers' secureClientPort, and their versions and ciphers of TLS.",
+    )
+
+
+def _speaks_tls(address: Address) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said there: only whether it is TLS
+    try:
+        with socket.create_connection(address, PROBE_SECONDS) as plain, context.wrap_socket(plain):
+            return True
+    except ssl.SSLError as error:
+        return "ALERT" in (error.reason or "")
+    except OSError:
+        return False
+
+
+def _speaks_plain(address: Address) -> bool:
+    """ZooKeeper answers a command of four letters in plain text, if only with a refusal."""
+    try:
+        with socket.create_connection(address, PROBE_SECONDS) as plain:
+            plain.sendall(b"ruok")
+            return plain.recv(4) in (b"imok", b"ruok")
+    except OSError:
+        return False
+
+
+# --- the log ---
+
+
+class _Silent(logging.Filter):
+    """kazoo logs at DEBUG what it sends, passwords among it, and at a level below that the session's own."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        arguments = record.args if isinstance(record.args, tuple) else ()
+        return "session_passwd" not in str(record.msg) and not any(isinstance(one, (Auth, SASL)) for one in arguments)
+
+
+log = logging.getLogger("kazoo.client.txnsegment")
+"""What kazoo logs for us, without credentials; it goes where `kazoo.client` goes."""
+log.addFilter(_Silent())
