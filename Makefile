@@ -69,6 +69,10 @@ lint: venv  ## style, formatting, types and import rules
 test: venv lint  ## lint, then all tests
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+.PHONY: scripts
+scripts: venv  ## rewrite the answers of the golden scripts in tests/scripts; review them with git diff
+	$(BIN)/python -m conformance.scripts --rewrite
+
 .PHONY: quickstart
 quickstart: venv  ## run the quick start of README.md and compare its output
 	$(BIN)/python docs/readme.py quickstart

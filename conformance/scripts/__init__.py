@@ -1,0 +1,9 @@
+"""Golden scripts: transactions as text, each command with its exact answer (architecture.md, etcd/raft's habit).
+
+`python -m conformance.scripts` runs those of this project, `--rewrite` writes the answers of today for review.
+"""
+
+from conformance.scripts.parsing import ScriptError
+from conformance.scripts.running import FOLDER, Failure, check, rewrite, run_all, scripts
+
+__all__ = ["FOLDER", "Failure", "ScriptError", "check", "rewrite", "run_all", "scripts"]

@@ -1,0 +1,30 @@
+"""`python -m conformance.scripts [--rewrite] [SCRIPT ..]`: run golden scripts; exit 1 if an answer is not the expected one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from conformance.scripts.running import check, rewrite, scripts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance.scripts", description=__doc__)
+    parser.add_argument("--rewrite", action="store_true", help="write the answers of today into the scripts, for review")
+    parser.add_argument("script", nargs="*", type=Path, help="default: all of tests/scripts")
+    given = parser.parse_args()
+    found = given.script or scripts()
+    if given.rewrite:
+        changed = [path.name for path in found if rewrite(path)]
+        sys.stdout.write("".join(f"{name}\n" for name in changed) + f"{len(changed)} of {len(found)} scripts rewritten\n")
+        return 0
+    failures = [failure for path in found if (failure := check(path)) is not None]
+    for failure in failures:
+        sys.stdout.write(f"{failure.name}\n{failure.difference}\n\n")
+    sys.stdout.write(f"{len(found)} scripts, {len(failures)} failed\n")
+    return bool(failures)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

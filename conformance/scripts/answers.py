@@ -1,0 +1,158 @@
+"""What scripts show: records of the store and files of the disk in the words of protocol.md section 1, and what changed.
+
+Records are decoded here, not by the code under test: a bug in it must not colour its own answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from conformance.scripts.names import layouts, records, short
+from conformance.scripts.world import Process, Work, World
+from conformance.simulator.storage import GatedStorage
+from ledgers import snapshots
+from metadata import paths
+
+
+def span(name: str, ledger: int, first: int, last: int) -> str:
+    """`a/977:0..2`: entries of one ledger of a segment."""
+    return f"{name}/{ledger}:{first}" + (f"..{last}" if last > first else "")
+
+
+def spans(world: World, number: int, registration: Any) -> str:
+    """What a registration adds: `a/977:0..2 b/977:0`."""
+    found = [(short(world.state, s), w["entries"]) for s, w in registration["segments"].items()]
+    return " ".join(span(name, number, 0, entries - 1) for name, entries in sorted(found))
+
+
+def log(world: World) -> dict[int, str]:
+    """The live log: number -> who, what, and how it was settled."""
+    return {int(key.path[-20:]): registration(world, int(key.path[-20:]), body) for key, body in records(world.state, "/log/log-")}
+
+
+def registration(world: World, number: int, body: Any) -> str:
+    if "seal" in body:
+        return f"seal of {' '.join(sorted(short(world.state, s) for s in body['seal']))} ({body['why']}, epoch {body['epoch']})"
+    where = " in a manifest" if "manifest" in body else ""
+    how = f", {body['state']}" if "state" in body else ""
+    return f"{body.get('txn', 'plain')} {spans(world, number, body)}{where}{how}"
+
+
+def header(body: Any) -> str:
+    commit = f", commit {body['commit']}" if "commit" in body else ""
+    return f"{body['state']}{commit}"
+
+
+def application(body: Any) -> str:
+    by = f" by {body['by']}" if "by" in body else ""
+    current = body.get("current")
+    now = "" if current is None else f", current {current['version']} in {current['txnId']}"
+    return f"last committed {body['lastCommitted']}{by}{now}"
+
+
+def app_name(partition: str) -> str:
+    """`q on a`; `m` for an application over several topics."""
+    app, topic = (paths.decode(part) for part in partition.split(":"))
+    return f"{app} on {topic.rpartition('/')[2]}" if topic else app
+
+
+def watermark(world: World, body: Any) -> str:
+    text = f"{body['ledgerId']}:{body['entryId']}"
+    path = body.get("snapshot")
+    if path is None:
+        return f"{text}, no snapshot"
+    storage = GatedStorage(world.disk)
+    head = snapshots.read_head(storage, path)
+    listed = [str(found.id) for found in snapshots.read_ledgers(storage, head, 0, body["ledgerId"])]
+    return f"{text}, snapshot of {' '.join(listed)}"
+
+
+def layout(body: Any) -> str:
+    infos = sorted(body["segments"].items(), key=lambda found: int(found[0]))
+    shown = [
+        f"{n} {i['hashRange']['start']:04x}-{i['hashRange']['end']:04x} {i['state']}"
+        + (f" at {i['sealedAtLog']}" if "sealedAtLog" in i else "")
+        + (f", deleted at {i['deletedAtLog']}" if "deletedAtLog" in i else "")
+        for n, i in infos
+    ]
+    more = (["a tombstone"] if body.get("deleted") else []) + (
+        [f"deleted up to {body['deletedToLog']}"] if "deletedToLog" in body else []
+    )
+    return f"epoch {body['epoch']}: " + "; ".join([*shown, *more])
+
+
+def file_name(path: str) -> str:
+    """Without tenant and namespace, hash ranges, and the checksum in a snapshot's name."""
+    text = re.sub(r"-[0-9a-f]{8}\.avro$", ".avro", path.removeprefix("public/default/"))
+    return re.sub(r"/[0-9a-f]{4}-[0-9a-f]{4}-([0-9]+)/", r".\1/", text)
+
+
+Picture = dict[str, tuple[str, str]]
+"""Path -> (what it is, what it says)."""
+
+
+def picture(world: World) -> Picture:
+    """Everything that matters of store and disk, in words."""
+    state, found = world.state, {}
+    for number, text in log(world).items():
+        found[f"2 {number:020d}"] = (f"log {number}", text)
+    for key, body in records(state, "/txn/id/"):
+        found[f"1 {key.path}"] = (f"txn {key.partition}", header(body))
+    for key, _ in records(state, "/txn/op/"):
+        found[f"3 {key.partition}"] = (f"ops of {key.partition}", "written")
+    for key, body in records(state, "/txn/segment-events/"):
+        found[f"4 {key.path}"] = (f"event {_segment(world, key.partition)}", f"{body['txnId']} {body['decision']}")
+    for key, body in records(state, "/txn/segment-state/aborted/"):
+        segment, _, txn = key.path.rpartition("/")[2].rpartition(":")
+        where = f"{body['maxLedgerId']}:{body['maxEntryId']}"
+        found[f"5 {key.path}"] = (f"aborted record {_segment(world, segment)} {txn}", f"up to {where}")
+    for key, body in records(state, "/txn/segment-state/watermark/"):
+        found[f"6 {key.path}"] = (f"watermark {_segment(world, key.partition)}", watermark(world, body))
+    for key, body in records(state, "/txn/app/"):
+        found[f"7 {key.path}"] = (f"app {app_name(key.partition)}", application(body))
+    for name, body in layouts(state).items():
+        found[f"8 {name}"] = (f"topic {name}", layout(body))
+    for path in world.disk.files:
+        if not path.startswith("sweep/"):
+            found[f"9 {file_name(path)}"] = (f"file {file_name(path)}", "there")
+    return found
+
+
+def _segment(world: World, encoded: str) -> str:
+    return short(world.state, paths.decode(encoded))
+
+
+def changes(before: Picture, after: Picture) -> list[str]:
+    """What became of store and disk, one line for each record; new files are not worth a line."""
+    lines = []
+    for path in sorted(before.keys() | after.keys()):
+        old, new = before.get(path), after.get(path)
+        if old == new or (old is None and path.startswith("9 ")):
+            continue
+        if new is None:
+            assert old is not None
+            lines.append(f"{old[0]} {'deleted' if path.startswith('9 ') else 'gone'}")
+        else:
+            lines.append(f"{new[0]} {new[1]}" if path[0] in "13" else f"{new[0]}: {new[1]}")
+    return lines or ["nothing changed"]
+
+
+def changing(world: World, process: Process, run: Callable[[], object]) -> Work:
+    """Work whose answer is what it changed since it last went on."""
+    before: list[Picture] = []
+    work = Work(process, run, lambda _: changes(before[-1], picture(world)))
+    work.begin = lambda: before.append(picture(world))
+    return work
+
+
+def of_kind(world: World, kinds: str) -> list[str]:
+    """The lines of a picture whose path begins with one of these digits."""
+    found = picture(world)
+    lines = [
+        f"{what} {text}" if path[0] in "139" else f"{what}: {text}"
+        for path, (what, text) in sorted(found.items())
+        if path[0] in kinds
+    ]
+    return [line.removesuffix(" there") for line in lines] or ["none"]

@@ -1,0 +1,107 @@
+"""Commands that let things go wrong, and time pass. `CALL` is a word of `conformance.scripts.calls`.
+
+    crash d1 before CALL | crash d1 after CALL | crash d1        dies at that call, or now
+    sleep d1 before CALL                 stands still there (a zombie) until `wake d1`
+    lose-reply d1 CALL                   it happens, the reply is lost
+    lose-request d1 CALL                 it does not happen, and nobody says so
+    delay d1 CALL                        the reply is lost, and it happens at `arrive`
+    split d1 CALL                        only the first half of the group happens, the reply is lost
+    refuse d1 CALL                       unavailable: known to be not done
+    lose-session r1 CALL                 the session ends there
+    clock +30s
+    settings txn_timeout_ms=1000 ..      before everything else
+
+A fault waits for the first such call (`after=1`: for the second); a script whose fault nobody meets fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conformance.scripts import answers
+from conformance.scripts.parsing import Command, ScriptError, duration_ms
+from conformance.scripts.world import BEGIN_MS, Fault, World
+from conformance.simulator.faults import Fate
+
+_FATES = {
+    "lose-reply": Fate.LOSE_REPLY,
+    "lose-request": Fate.LOSE_REQUEST,
+    "delay": Fate.LATE,
+    "split": Fate.SPLIT,
+    "refuse": Fate.UNAVAILABLE,
+    "lose-session": Fate.SESSION_LOST,
+}
+
+
+def _arm(world: World, cmd: Command, name: str, word: str, fate: Fate | None) -> list[str]:
+    world.process(name).arm(Fault(cmd.line, word, fate, cmd.number("after") or 0))
+    return []
+
+
+def crash(world: World, cmd: Command) -> list[str]:
+    match cmd.words:
+        case [name]:
+            world.crash(world.process(name))
+            return []
+        case [name, "before", word]:
+            return _arm(world, cmd, name, word, Fate.CRASH_BEFORE)
+        case [name, "after", word]:
+            return _arm(world, cmd, name, word, Fate.CRASH_AFTER)
+    raise ScriptError(f"{cmd.line!r}: crash WHO [before|after CALL]")
+
+
+def sleep(world: World, cmd: Command) -> list[str]:
+    match cmd.words:
+        case [name, "before", word]:
+            return _arm(world, cmd, name, word, None)
+    raise ScriptError(f"{cmd.line!r}: sleep WHO before CALL")
+
+
+def wake(world: World, cmd: Command) -> list[str]:
+    process = world.process(cmd.one())
+    work = process.asleep
+    if work is None:
+        raise ScriptError(f"{cmd.line!r}: {process.name} does not sleep")
+    process.asleep = None
+    return world.drive(work)
+
+
+def fault(world: World, cmd: Command) -> list[str]:
+    if len(cmd.words) != 2:
+        raise ScriptError(f"{cmd.line!r}: {cmd.verb} WHO CALL")
+    return _arm(world, cmd, cmd.words[0], cmd.words[1], _FATES[cmd.verb])
+
+
+def arrive(world: World, cmd: Command) -> list[str]:
+    if not world.late:
+        raise ScriptError("nothing is under way")
+    due, world.late[:] = list(world.late), []
+    before = answers.picture(world)
+    for effect in due:
+        effect()
+    return answers.changes(before, answers.picture(world))
+
+
+def clock(world: World, cmd: Command) -> list[str]:
+    world.clock.now += duration_ms(cmd.one())
+    return [f"+{(world.clock.now - BEGIN_MS) / 1000:g}s"]
+
+
+def settings(world: World, cmd: Command) -> list[str]:
+    if world.processes:
+        raise ScriptError("settings come before everything else in a script")
+    for name in cmd.options:
+        cmd.taken.add(name)
+    world.settings = world.settings.model_copy(update={k: int(v) for k, v in cmd.options.items()})
+    return []
+
+
+COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
+    "crash": crash,
+    "sleep": sleep,
+    "wake": wake,
+    "arrive": arrive,
+    "clock": clock,
+    "settings": settings,
+    **dict.fromkeys(_FATES, fault),
+}

@@ -1,0 +1,253 @@
+"""Commands of those who read (protocol.md section 6): Spark's own classes plan, only Spark itself is left out.
+
+read a b [from=2] [to=5] [from-time=+10s] [to-time=+20s] [uncommitted] [failOnDataLoss=false]
+read pattern=.*/f.*                  a batch: what it sees of each segment, then its rows
+r1: stream a b [rows=3] [bytes=20] [start=latest]   begin a streaming query
+r1: next                             plan a micro-batch, read it, move on
+r1: plan                             plan it and read nothing yet
+r1: run                              read what was planned, and move on
+r1: replay                           read the last micro-batch again, as Spark does after a restart
+r1: restart [a b] [topicsChanged=continue]   a new process with the same checkpoint
+r1: available-now                    Trigger.AvailableNow: up to what is visible at this moment
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from conformance.scripts import answers
+from conformance.scripts.names import short
+from conformance.scripts.parsing import Command, ScriptError, duration_ms
+from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
+from metadata.client import Client
+from metadata.transaction_buffer import Reading
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.plan import read_batch, tasks
+from spark_txn_source.stream import StreamReader
+from spark_txn_source.tasks import ReadTask
+from spark_txn_source.topics import Columns
+
+_NO_COLUMNS = StructType([])
+_OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions")
+
+
+def _selected(cmd: Command, given: list[str]) -> dict[str, str]:
+    pattern = cmd.get("pattern")
+    if pattern is not None:
+        return {"topicsPattern": pattern}
+    if not given:
+        raise ScriptError(f"{cmd.line!r}: read what?")
+    return {"topics": ",".join(given)}
+
+
+def _options(cmd: Command) -> dict[str, str]:
+    found = {"serviceUrl": URL}
+    for name in _OPTIONS:
+        if (value := cmd.get(name)) is not None:
+            found[name] = value
+    for name, option in (("from-time", "startingTimestamp"), ("to-time", "endingTimestamp")):
+        if (value := cmd.get(name)) is not None:
+            found[option] = str(BEGIN_MS + duration_ms(value))
+    return found
+
+
+def _offset(text: str) -> str:
+    return f'{{"log": {text}}}' if text.isdigit() else text
+
+
+def read(world: World, cmd: Command) -> list[str]:
+    process = world.process(cmd.who("r1"))
+    given = _options(cmd)
+    if cmd.flag("uncommitted"):
+        given["isolationLevel"] = "read_uncommitted"
+    for name, option in (("from", "startingOffsets"), ("to", "endingOffsets")):
+        if (value := cmd.get(name)) is not None:
+            given[option] = _offset(value)
+    ranged = len(given.keys() & {"startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"}) > 0
+    options = ReadOptions.parse(given | _selected(cmd, cmd.words), streaming=False)
+
+    def run() -> tuple[Reading, int, int, list[ReadTask]]:
+        reading, start, end = read_batch(process.client, options)
+        return reading, start, end, tasks(reading, options, Columns(_NO_COLUMNS, _NO_COLUMNS, _NO_COLUMNS), start, end)
+
+    def answer(found: tuple[Reading, int, int, list[ReadTask]]) -> list[str]:
+        reading, start, end, planned = found
+        lines = [seen(world, reading)]
+        if ranged:
+            lines.append(f"from {start} to {end}")
+        return [*lines, rows(world, planned)]
+
+    return world.drive(Work(process, run, answer))
+
+
+def seen(world: World, reading: Reading) -> str:
+    """`cut 976, a up to 970:4, b up to 976:0; undecided 977 (0_12)`."""
+    tops = []
+    for segment in reading.segments:
+        top = reading.max_read_position(segment)
+        tops.append(f"{short(world.state, segment.name)} " + ("has nothing" if top is None else f"up to {top[0]}:{top[1]}"))
+    waiting = ", ".join(f"{n} ({txn})" for n, txn in reading.undecided)
+    return ", ".join([f"cut {reading.cut}", *tops]) + (f"; undecided {waiting}" if waiting else "")
+
+
+def rows(world: World, planned: Iterable[Any]) -> str:
+    """The entries that the tasks read, in their order: `rows a/970:0..4 b/976:0`. Files that are missing are said."""
+    found: list[str] = []
+    last: tuple[str, int, int, int] | None = None
+    for piece in (p for task in planned for p in task.pieces):
+        if piece.part.path not in world.disk.files:
+            found.append(f"(file {answers.file_name(piece.part.path)} is MISSING)")
+        first, to = piece.base + piece.first, piece.base + piece.last
+        if last is not None and last[:2] == (piece.segment, piece.ledger) and first == last[3] + 1:
+            found.pop()
+            first = last[2]
+        last = (piece.segment, piece.ledger, first, to)
+        found.append(answers.span(short(world.state, piece.segment), piece.ledger, first, to))
+    return f"rows {' '.join(found)}" if found else "no rows"
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+class ScriptedStream(StreamReader):
+    """The reader that Spark gets, on a script's process instead of the one behind the URL."""
+
+    def __init__(self, client: Client, options: dict[str, str]) -> None:
+        self._scripted = client
+        super().__init__(options, _NO_COLUMNS)
+
+    def _client(self) -> Client:
+        return self._scripted
+
+
+@dataclass
+class Query:
+    """A streaming query's checkpoint: the last micro-batch and the one that is planned, as offsets."""
+
+    options: dict[str, str]
+    reader: ScriptedStream
+    at: dict[str, Any]
+    before: dict[str, Any] | None = None
+    planned: dict[str, Any] | None = None
+
+
+def stream(world: World, cmd: Command) -> list[str]:
+    name = cmd.who("r1")
+    process = world.process(name)
+    given = _options(cmd)
+    for word, option in (("rows", "maxRowsPerTrigger"), ("bytes", "maxBytesPerTrigger")):
+        if (value := cmd.get(word)) is not None:
+            given[option] = value
+    start = cmd.get("start")
+    if start is not None:
+        given["startingOffsets"] = _offset(start)
+    given |= _selected(cmd, cmd.words)
+
+    def run() -> Query:
+        reader = ScriptedStream(process.client, given)
+        return Query(given, reader, reader.initialOffset())
+
+    def answer(query: Query) -> list[str]:
+        world.streams[name] = query
+        return [f"{name} starts at {_at(query.at)}"]
+
+    return world.drive(Work(process, run, answer))
+
+
+def _at(offset: dict[str, Any]) -> str:
+    guard = f", deletions known up to {offset['deletedTo']}" if "deletedTo" in offset else ""
+    return f"{offset['log']}{guard}"
+
+
+def _query(world: World, cmd: Command) -> tuple[Process, Query]:
+    name = cmd.who("r1")
+    if name not in world.streams:
+        raise ScriptError(f"{cmd.line!r}: {name} has no stream")
+    query: Query = world.streams[name]
+    return world.process(name), query
+
+
+def plan(world: World, cmd: Command) -> list[str]:
+    process, query = _query(world, cmd)
+
+    def answer(end: dict[str, Any]) -> list[str]:
+        query.planned = end
+        return [f"planned {_at(query.at)} to {_at(end)}" if end["log"] != query.at["log"] else f"nothing new after {_at(end)}"]
+
+    limit: ReadLimit = query.reader.getDefaultReadLimit()
+    return world.drive(Work(process, lambda: query.reader.latestOffset(query.at, limit), answer))
+
+
+def run_planned(world: World, cmd: Command) -> list[str]:
+    process, query = _query(world, cmd)
+    end = query.planned
+    if end is None:
+        raise ScriptError(f"{cmd.line!r}: nothing is planned")
+
+    def answer(found: Any) -> list[str]:
+        lines = [f"batch {_at(query.at)} to {_at(end)}: {rows(world, found)}"]
+        query.before, query.at, query.planned = query.at, end, None
+        return lines
+
+    return world.drive(Work(process, lambda: query.reader.partitions(query.at, end), answer))
+
+
+def next_batch(world: World, cmd: Command) -> list[str]:
+    _, query = _query(world, cmd)
+    lines = plan(world, cmd)
+    return run_planned(world, cmd) if query.planned is not None and lines[0].startswith("planned ") else lines
+
+
+def replay(world: World, cmd: Command) -> list[str]:
+    process, query = _query(world, cmd)
+    begin, end = query.before, query.at
+    if begin is None:
+        raise ScriptError(f"{cmd.line!r}: there was no micro-batch yet")
+    return world.drive(
+        Work(
+            process,
+            lambda: query.reader.partitions(begin, end),
+            lambda found: [f"batch {_at(begin)} to {_at(end)}: {rows(world, found)}"],
+        )
+    )
+
+
+def restart(world: World, cmd: Command) -> list[str]:
+    _, query = _query(world, cmd)
+    name = cmd.who("r1")
+    if world.processes[name].alive:
+        world.crash(world.processes[name])
+    process = world.process(name)
+    given = query.options | _options(cmd)
+    if cmd.words:
+        given |= _selected(cmd, cmd.words)
+
+    def answer(reader: ScriptedStream) -> list[str]:
+        query.reader, query.options = reader, given
+        return [f"{name} goes on at {_at(query.at)}"]
+
+    return world.drive(Work(process, lambda: ScriptedStream(process.client, given), answer))
+
+
+def available_now(world: World, cmd: Command) -> list[str]:
+    process, query = _query(world, cmd)
+    return world.drive(
+        Work(process, query.reader.prepareForTriggerAvailableNow, lambda _: [f"{process.name} reads up to what is visible now"])
+    )
+
+
+COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
+    "read": read,
+    "stream": stream,
+    "next": next_batch,
+    "plan": plan,
+    "run": run_planned,
+    "replay": replay,
+    "restart": restart,
+    "available-now": available_now,
+}

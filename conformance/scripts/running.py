@@ -1,0 +1,103 @@
+"""Running golden scripts: the answers they get, against the answers they expect."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.scripts import happening, reading, showing, sweeping, writing
+from conformance.scripts.names import shortened
+from conformance.scripts.parsing import Script, ScriptError, command, parse, render
+from conformance.scripts.world import World
+from metadata.errors import TxnSegmentError
+
+FOLDER = Path(__file__).parents[2] / "tests" / "scripts"
+"""Where this project keeps its scripts; they are not part of the wheel."""
+
+COMMANDS = writing.COMMANDS | reading.COMMANDS | sweeping.COMMANDS | happening.COMMANDS | showing.COMMANDS
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A script whose answers are not the expected ones. `difference`: what a person reads."""
+
+    name: str
+    difference: str
+
+
+def answered(script: Script) -> list[list[str]]:
+    """The answers of a script's steps in a fresh world. Raises ScriptError for a script that cannot be run."""
+    world = World()
+    try:
+        found = [[line for each in step.commands for line in _answer(world, each)] for step in script.steps]
+        world.end()
+        return found
+    finally:
+        world.close()
+
+
+def _answer(world: World, line: str) -> list[str]:
+    cmd = command(line)
+    if cmd.verb not in COMMANDS:
+        raise ScriptError(f"{line!r}: there is no command {cmd.verb}; there are {', '.join(sorted(COMMANDS))}")
+    try:
+        lines = COMMANDS[cmd.verb](world, cmd)
+    except TxnSegmentError as error:  # what an option says before any work begins
+        lines = [f"{type(error).__name__}: {error.message}"]
+    cmd.check_taken()
+    return [shortened(world.state, line) for line in lines]
+
+
+def check(path: Path) -> Failure | None:
+    """Run one script; None: every answer was the expected one. Whatever the code raises unasked is a failure, too."""
+    text = path.read_text()
+    try:
+        script = parse(path.stem, text)
+        with quiet():
+            got = render(script, answered(script))
+    except Exception as error:
+        return Failure(path.stem, f"{type(error).__name__}: {error}")
+    if got == text:
+        return None
+    lines = difflib.unified_diff(text.splitlines(), got.splitlines(), f"{path.name} expects", "the code answers", lineterm="", n=6)
+    return Failure(path.stem, "\n".join(lines))
+
+
+def rewrite(path: Path) -> bool:
+    """Write the answers of today into a script; whether they differ from what stood there."""
+    text = path.read_text()
+    script = parse(path.stem, text)
+    with quiet():
+        got = render(script, answered(script))
+    if got != text:
+        path.write_text(got)
+    return got != text
+
+
+def scripts(folder: Path = FOLDER) -> list[Path]:
+    """All scripts of a folder. Raises ScriptError if there are none."""
+    found = sorted(folder.glob("*.txt"))
+    if not found:
+        raise ScriptError(f"there are no scripts in {folder}")
+    return found
+
+
+def run_all(folder: Path = FOLDER) -> list[Failure]:
+    """Run all scripts of a folder in this process; the failures."""
+    return [failure for path in scripts(folder) if (failure := check(path)) is not None]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the log lines of the code: the answers say what happened."""
+    logger = logging.getLogger("txnsegment")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

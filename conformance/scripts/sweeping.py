@@ -1,0 +1,50 @@
+"""Commands of those who sweep (protocol.md section 7); the answer is what changed in store and disk.
+
+sweep [timeouts|seals|settle|fold|ops|aborted|forget|orphans|remains|all]     `all`, or nothing: everything but orphans
+d1: share                            a committer's bounded share
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conformance.scripts import answers
+from conformance.scripts.parsing import Command, ScriptError
+from conformance.scripts.world import Process, World
+from metadata.orphans import sweep_orphans
+from metadata.remains import collect_remains
+from metadata.sweeper import FORGET_LIMIT, SweepReport, _complain
+
+_PARTS: dict[str, Callable[[Process], object]] = {
+    "timeouts": lambda p: p.client.sweeper.timeouts(),
+    "seals": lambda p: p.client.topics.finish_seals(),
+    "settle": lambda p: p.client.sweeper.settle(SweepReport()),
+    "fold": lambda p: _complain(p.client.sweeper.fold(SweepReport())),
+    "ops": lambda p: p.client.sweeper.collect_ops(),
+    "aborted": lambda p: p.client.sweeper.collect_aborted(),
+    "remains": lambda p: collect_remains(p.cluster.store, p.cluster.settings.grace_period_ms),
+    "forget": lambda p: p.client.sweeper.forget(SweepReport(), limit=FORGET_LIMIT),
+    "orphans": lambda p: sweep_orphans(p.cluster),
+    "all": lambda p: p.client.sweeper.sweep(),
+}
+
+
+def sweep(world: World, cmd: Command) -> list[str]:
+    process, wanted = world.process(cmd.who("w1")), cmd.words or ["all"]
+    unknown = [w for w in wanted if w not in _PARTS]
+    if unknown:
+        raise ScriptError(f"{cmd.line!r}: there is {', '.join(_PARTS)}")
+
+    def run() -> None:
+        for name in wanted:
+            _PARTS[name](process)
+
+    return world.drive(answers.changing(world, process, run))
+
+
+def share(world: World, cmd: Command) -> list[str]:
+    process = world.process(cmd.who("d1"))
+    return world.drive(answers.changing(world, process, process.client.sweeper.share))
+
+
+COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {"sweep": sweep, "share": share}

@@ -1,0 +1,223 @@
+"""The world of a script: one store, one disk, one clock moved by hand, and processes whose work can be stopped at any call.
+
+Everything here runs the real code of `metadata`; each piece of work is a greenlet that stops where the script says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import greenlet
+
+from conformance.scripts.calls import WORDS, word
+from conformance.scripts.parsing import ScriptError
+from conformance.simulator.faults import Crashed, Fate, GatedStore
+from conformance.simulator.storage import Disk, GatedStorage
+from metadata.client import Client
+from metadata.cluster import Cluster
+from metadata.coordinator import Coordinator
+from metadata.errors import TxnSegmentError
+from metadata.records import Settings
+from metadata.store.memory import MemoryState
+from metadata.sweeper import Sweeper
+from metadata.topics import Topics
+from metadata.transaction_buffer import TransactionBuffer
+
+BEGIN_MS = 1_700_000_000_000
+"""The time of a script is counted from here: `+30s`."""
+
+SETTINGS = Settings(txn_id_block=10)
+"""The protocol's own defaults, but for ids: with ten at a time one sees by the id which process took it."""
+
+URL = "memory://script"
+
+
+class HandClock:
+    """Moves when the script says so; a wait is a call like any other, after which its time has passed."""
+
+    def __init__(self) -> None:
+        self.now = BEGIN_MS
+        self.pausing: Callable[[str, str], Fate] = lambda kind, what: Fate.GO
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.pausing("sleep", "")
+        self.now += int(seconds * 1000)
+
+
+@dataclass
+class Fault:
+    """What is to happen at a call: `fate`, or (None) the work sleeps before it. `after`: so many calls of that word pass first."""
+
+    line: str
+    word: str
+    fate: Fate | None
+    after: int = 0
+
+
+class Process:
+    """A process by its name in the script: a session, a memory of the log, work under way, faults that wait for it."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name, self.alive = world, name, True
+        self.faults: list[Fault] = []
+        self.asleep: Work | None = None
+        self.calls: list[str] = []
+        self.behind: list[Callable[[], None]] = []
+        """What its commits do not wait for (`metadata.aftermath`), until the script says `tell`."""
+        self.store = GatedStore(world.state, world.clock, self.gate, late=world.late.append)
+        cluster = Cluster(
+            URL, self.store, GatedStorage(world.disk, self.gate), world.settings, world.clock, world.unique, owner=name
+        )
+        self.cluster = cluster
+        buffer = TransactionBuffer(cluster)
+        coordinator = Coordinator(cluster, self.behind.append, buffer.log)
+        self.client = Client(cluster, buffer, Topics(cluster), Sweeper(cluster, buffer), coordinator, lambda: None)
+
+    def gate(self, kind: str, what: str) -> Fate:
+        work = self.world.running
+        if work is None:
+            return Fate.GO  # the script itself looks
+        if not self.alive:
+            raise Crashed
+        called = word(kind, what, self.world.state)
+        self.calls.append(called)
+        if work.stop is not None and work.stop(called):
+            work.stop = None
+            self.world.hub.switch(called)
+        for fault in [f for f in self.faults if f.word == called]:
+            if fault.after:
+                fault.after -= 1
+                continue
+            self.faults.remove(fault)
+            if fault.fate is not None:
+                return fault.fate
+            self.asleep = work
+            self.world.hub.switch(called)
+        if not self.alive:
+            raise Crashed
+        return Fate.GO
+
+    def arm(self, fault: Fault) -> None:
+        if fault.word not in WORDS:
+            raise ScriptError(f"{fault.line!r}: there is no call {fault.word}; there are {', '.join(sorted(WORDS))}")
+        self.faults.append(fault)
+
+
+@dataclass
+class Work:
+    """One command under way. `answer` makes its lines once it is done; `stop` says before which call it stops by itself."""
+
+    process: Process
+    run: Callable[[], Any]
+    answer: Callable[[Any], list[str]]
+    stop: Callable[[str], bool] | None = None
+    reached: Callable[[], list[str]] = list
+    """Makes the lines once it has come to its stop."""
+    attempt: str = ""
+    txn: str = ""
+    begin: Callable[[], None] = lambda: None
+    """Called whenever it starts or goes on."""
+    greenlet: Any = None
+    done: bool = False
+
+
+@dataclass
+class World:
+    """All that a script's commands act on."""
+
+    settings: Settings = SETTINGS
+    clock: HandClock = field(default_factory=HandClock)
+    state: MemoryState = field(default_factory=MemoryState)
+    processes: dict[str, Process] = field(default_factory=dict)
+    late: list[Callable[[], None]] = field(default_factory=list)
+    """Requests that are still under way."""
+    running: Work | None = None
+
+    def __post_init__(self) -> None:
+        self.disk = Disk(self.clock)
+        self.hub = greenlet.getcurrent()
+        self._names = self.written = self.attempts = 0
+        self.opened: dict[str, Work] = {}
+        self.streams: dict[str, Any] = {}
+        self.staged: dict[str, tuple[dict[str, Any], int]] = {}
+
+    def unique(self) -> str:
+        self._names += 1
+        return f"u{self._names}"
+
+    def process(self, name: str) -> Process:
+        """The process of this name; a new one under the name of one that has crashed."""
+        found = self.processes.get(name)
+        if found is None or not found.alive:
+            if found is not None and found.faults:
+                raise ScriptError(f"{name} crashed before it met {found.faults[0].line!r}")
+            found = self.processes[name] = Process(self, name)
+            self.clock.pausing = self._pausing
+        return found
+
+    def _pausing(self, kind: str, what: str) -> Fate:
+        return Fate.GO if self.running is None else self.running.process.gate(kind, what)
+
+    def drive(self, work: Work) -> list[str]:
+        """Let a piece of work go on until it is done, crashes, sleeps or reaches its stop (then no lines)."""
+        process = work.process
+        if work.greenlet is None:
+            process.calls.clear()
+            work.greenlet = greenlet.greenlet(work.run, self.hub)
+        work.begin()
+        self.running = work
+        stopped: Any = None
+        try:
+            answer = work.greenlet.switch()
+            stopped = None if work.greenlet.dead else answer
+        except Crashed:
+            self.running = None
+            self.crash(process)
+            return [f"{process.name} crashed"]
+        except TxnSegmentError as error:
+            work.done = True
+            return [f"{type(error).__name__}: {error.message}"]
+        finally:
+            self.running = None
+        if stopped is not None:
+            return [f"{process.name} sleeps before {stopped}"] if process.asleep is work else work.reached()
+        work.done = True
+        return work.answer(answer)
+
+    def crash(self, process: Process) -> None:
+        """SIGKILL: its session ends, nothing of it runs on."""
+        process.alive = False
+        process.behind.clear()
+        for work in {id(w): w for w in (process.asleep, self.opened.pop(process.name, None)) if w is not None}.values():
+            if work.greenlet and not work.greenlet.dead:
+                self.running = work
+                try:
+                    work.greenlet.throw(Crashed)
+                except Crashed:
+                    work.done = True
+                finally:
+                    self.running = None
+        process.asleep = None
+        self.state.end_session(process.store.session)
+
+    def end(self) -> None:
+        """Raises ScriptError for faults that nobody met and for work that never ended: such a script tests less than it says."""
+        for process in self.processes.values():
+            if process.alive and process.faults:
+                raise ScriptError(f"nobody met {process.faults[0].line!r}")
+        if self.late:
+            raise ScriptError("a request that was delayed never arrived: the script needs `arrive`")
+
+    def close(self) -> None:
+        """Nothing of a script runs on after it."""
+        for process in self.processes.values():
+            if process.alive:
+                self.crash(process)
