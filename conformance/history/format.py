@@ -49,7 +49,8 @@ class FormatError(ValueError):
 class Written(NamedTuple):
     """One row (or part) as its writer gave it. `id` is unique in the history: a retry that writes the same row gives the same id.
 
-    `segment`: where it was registered, where the recorder knows that. Rows of one `key` of one commit are listed in written order.
+    `segment`: where it was registered, as far as the recorder knows: the segment or the topic (None: the commit's topic).
+    Rows of one `key` of one commit are listed in written order.
     """
 
     id: str
@@ -263,6 +264,8 @@ class Read(NamedTuple):
     final            everything that was begun is decided, and a sweep has run: it must show every committed row
     rows             in the order in which they were returned, segment by segment
     ordered          whether that order means anything (a collected DataFrame's order over tasks does not)
+    more             `rows` are only what is new since the previous `Read` of `who`: all of that came again, once, as it was
+                     (`shortened` finds out), so that reading all again and again makes no history that grows with its square
     """
 
     at: Time
@@ -276,6 +279,7 @@ class Read(NamedTuple):
     segments: tuple[str, ...] | None = None
     final: bool = False
     ordered: bool = True
+    more: bool = False
 
 
 class Plan(NamedTuple):
@@ -467,6 +471,17 @@ def write(path: Path, events: Iterable[Event]) -> None:
     """Write a whole history."""
     with path.open("w", encoding="utf-8") as out:
         out.writelines(f"{line(event)}\n" for event in events)
+
+
+def shortened(before: Read | None, event: Read) -> Read:
+    """The read with its new rows only, if all of `before` came again: the previous read of the same reader, in full."""
+    if before is None or before.topics != event.topics:
+        return event
+    rows = set(event.rows)
+    if len(rows) != len(event.rows) or not rows.issuperset(before.rows):
+        return event
+    known = set(before.rows)
+    return event._replace(rows=tuple(r for r in event.rows if r not in known), ordered=False, more=True)
 
 
 class Writer:

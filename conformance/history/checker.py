@@ -1,0 +1,165 @@
+"""The checker: takes a recorded history and says what is wrong with it. Pure; knows nothing but the events.
+
+It goes over the events twice: first who decided what, in their order, which gives the truth; then each reader's view against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from conformance.history.acks import Acks
+from conformance.history.deciding import Deciding
+from conformance.history.findings import Finding, Findings
+from conformance.history.format import (
+    Abort,
+    Ack,
+    Application,
+    Commit,
+    Complaint,
+    Counts,
+    End,
+    Event,
+    Header,
+    Horizon,
+    Layout,
+    Plan,
+    Poll,
+    Read,
+    ReadFailed,
+    Registration,
+    Seal,
+    Sweep,
+    Told,
+    Watermark,
+)
+from conformance.history.horizons import Horizons
+from conformance.history.layouts import Layouts
+from conformance.history.ranges import Ranges
+from conformance.history.reading import Reading, learn, versions_in_order
+from conformance.history.streams import Streams
+from conformance.history.truth import NEVER, Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the checker says. `findings`: empty if nothing is wrong; the counts are of what it had to judge by."""
+
+    findings: list[Finding]
+    events: int
+    commits: int
+    reads: int
+    store: bool
+    """Whether the store's records were in the history, or only what clients saw."""
+
+    def __str__(self) -> str:
+        what = "with the store's records" if self.store else "as clients saw it"
+        return f"{self.events} events {what}, {self.commits} commits, {self.reads} reads: {len(self.findings)} findings"
+
+
+def check(events: Iterable[Event]) -> list[Finding]:
+    """Everything that is wrong with a history; empty if nothing is."""
+    return verdict(events).findings
+
+
+def verdict(events: Iterable[Event]) -> Verdict:
+    """`check`, with the counts of what was judged."""
+    history = sorted(events, key=attrgetter("at"))
+    kinds = {type(event) for event in history}
+    truth, found = Truth(store=Header in kinds or Registration in kinds), Findings()
+    _first_pass(history, truth, found)
+    if not truth.store:
+        learn(truth, found, (e for e in _whole(history) if isinstance(e, (Read, Poll))))
+        versions_in_order(truth, found)
+    reads = _second_pass(history, truth, found, acks=Ack in kinds)
+    return Verdict(found, len(history), len(truth.committed), reads, truth.store)
+
+
+def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
+    deciding, layouts = Deciding(truth, found), Layouts(found)
+    judges: dict[type, Callable[[Any], None]] = {
+        Header: deciding.header,
+        Registration: deciding.registration,
+        Application: deciding.application,
+        Seal: deciding.seal,
+        Sweep: deciding.sweep,
+        Commit: deciding.commit,
+        Abort: deciding.abort,
+        End: deciding.end,
+        Told: deciding.told,
+        Layout: layouts.layout,
+        Counts: lambda event: _bounded(event, found),
+        ReadFailed: lambda event: _failed(event, found),
+        Complaint: lambda event: found.note("complaint", event.what, event, invariant=event.invariant),
+    }
+    for event in history:
+        judge = judges.get(type(event))
+        if judge is not None:
+            judge(event)
+
+
+def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: bool) -> int:
+    ranges = Ranges(truth)
+    reading, horizons = Reading(truth, ranges, found), Horizons(truth, ranges, found)
+    streams, cursors = Streams(truth, ranges, reading, found), Acks(truth, found)
+    reads, settled = 0, NEVER
+    for event in _whole(history):
+        kind = type(event)
+        if kind is Read:
+            assert isinstance(event, Read)
+            reads += 1
+            reading.read(event)
+            if event.cut is not None:
+                horizons.cut(event)
+            if event.final:
+                settled = event.began
+        elif kind is Poll:
+            assert isinstance(event, Poll)
+            reads += 1
+            streams.poll(event)
+            if acks:
+                cursors.poll(event)
+        elif kind is Plan:
+            assert isinstance(event, Plan)
+            streams.plan(event)
+            horizons.cut(event)
+        elif kind is Horizon:
+            assert isinstance(event, Horizon)
+            horizons.horizon(event)
+        elif kind is Watermark:
+            assert isinstance(event, Watermark)
+            horizons.watermark(event)
+        elif kind is Layout:
+            assert isinstance(event, Layout)
+            horizons.layout(event)
+        elif kind is Ack:
+            assert isinstance(event, Ack)
+            cursors.ack(event)
+    cursors.end(settled)
+    return reads
+
+
+def _whole(history: list[Event]) -> Iterable[Event]:
+    """With the rows of reads that were recorded as additions to an earlier one (`Read.more`)."""
+    before: dict[str, Read] = {}
+    for event in history:
+        if isinstance(event, Read):
+            if event.more:
+                rows = (*before[event.who].rows, *event.rows) if event.who in before else event.rows
+                event = event._replace(rows=rows, ordered=False)
+            before[event.who] = event
+        yield event
+
+
+def _bounded(event: Counts, found: Findings) -> None:
+    for kind, most in event.allowed.items():
+        count = event.counts.get(kind, 0)
+        if count > most:
+            found.note("unbounded", f"{event.when}: {count} {kind} are left, expected at most {most}", event)
+
+
+def _failed(event: ReadFailed, found: Findings) -> None:
+    if not event.transient:
+        found.note("read failed", f"{event.who}: {event.error}: {event.text}", event)

@@ -1,0 +1,58 @@
+"""Per-key order: rows of a key come in written order, also over splits and merges, parents before children (invariant 13)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from conformance.history.findings import Findings
+from conformance.history.format import Poll, Read
+from conformance.history.truth import Truth
+
+_SEGMENT = re.compile(r".*/([0-9a-f]{4})-([0-9a-f]{4})-([0-9]+)")
+
+
+class Keys:
+    """Follows the keys of one read, or of one stream over its micro-batches."""
+
+    def __init__(self, truth: Truth, found: Findings) -> None:
+        self._truth, self._found = truth, found
+        self._last: dict[tuple[str, str], tuple[int, int, str]] = {}
+        """(topic, key) -> number, place in its batch, segment of the newest row."""
+        self._index: dict[int, dict[str, int]] = {}
+
+    def more(self, event: Read | Poll, who: str) -> None:
+        """The next rows. What is known is their place: the order of tasks does not count."""
+        last, found = self._last, self._found
+        for row in sorted(event.rows, key=lambda r: r.position):
+            if row.key is None:
+                continue
+            number, segment = row.position[0], row.segment
+            at = self._place(number, row.id)
+            name = (segment.rpartition("/")[0], row.key)
+            before = last.get(name)
+            last[name] = (number, at, segment)
+            if before is None:
+                continue
+            if before[2] != segment and (before[0] == number or not follows(before[2], segment)):
+                text = f"{who} got key {row.key} in {before[2]} ({before[0]}) and in {segment} ({number})"
+                found.note("key in several segments", text, event)
+            elif (number, at) < before[:2]:
+                text = f"{who} got row {row.id} of key {row.key} ({number}, {at}) after ({before[0]}, {before[1]})"
+                found.note("internal reorder", text, event)
+
+    def _place(self, number: int, name: str) -> int:
+        index = self._index.get(number)
+        if index is None:
+            batch = self._truth.committed.get(number)
+            index = self._index[number] = {} if batch is None else {row.id: i for i, row in enumerate(batch.rows)}
+        return index.get(name, -1)
+
+
+@lru_cache(maxsize=4096)
+def follows(parent: str, child: str) -> bool:
+    """Whether a key may go on in `child` after `parent`: their ranges meet, and the child is younger."""
+    first, second = _SEGMENT.fullmatch(parent), _SEGMENT.fullmatch(child)
+    if first is None or second is None:
+        return False
+    return int(second[3]) > int(first[3]) and first[1] <= second[2] and second[1] <= first[2]

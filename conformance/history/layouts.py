@@ -1,0 +1,60 @@
+"""Layouts: active segments tile the ring at every epoch, epochs rise, a sealed segment stays sealed (invariants 12, 13)."""
+
+from __future__ import annotations
+
+from conformance.history.findings import Findings
+from conformance.history.format import Layout, Segment
+
+RING = 0x10000
+
+
+class Layouts:
+    """Follows the layouts of all topics."""
+
+    def __init__(self, found: Findings) -> None:
+        self._found = found
+        self._now: dict[str, Layout] = {}
+        self._known: dict[str, Segment] = {}
+
+    def layout(self, event: Layout) -> None:
+        before = self._now.get(event.topic)
+        self._now[event.topic] = event
+        self._tiles(event)
+        if before is not None:
+            if event.epoch < before.epoch:
+                self._bad(f"the epoch of {event.topic} went back from {before.epoch} to {event.epoch}", before, event)
+            elif event.epoch == before.epoch and _shape(event) != _shape(before):
+                self._bad(f"the segments of {event.topic} changed within epoch {event.epoch}", before, event)
+        for segment in event.segments:
+            known = self._known.get(segment.name)
+            self._known[segment.name] = segment
+            if known is None:
+                continue
+            if segment.active and not known.active:
+                self._bad(f"{segment.name} was sealed and is active again", event)
+            if (known.start, known.end, known.parents) != (segment.start, segment.end, segment.parents):
+                self._bad(f"{segment.name} is another segment now: {segment}, was {known}", event)
+            if known.sealed_at is not None and segment.sealed_at != known.sealed_at:
+                self._bad(f"{segment.name} was sealed at {known.sealed_at}, now {segment.sealed_at}", event)
+
+    def _tiles(self, event: Layout) -> None:
+        active = sorted((s.start, s.end, s.name) for s in event.segments if s.active)
+        if event.deleted:
+            if active:
+                self._bad(f"{event.topic} is deleted and has active segments", event)
+            return
+        at = 0
+        for start, end, name in active:
+            if start != at:
+                self._bad(f"{event.topic}, epoch {event.epoch}: {name} begins at {start:04x}, expected {at:04x}", event)
+                return
+            at = end + 1
+        if at != RING:
+            self._bad(f"{event.topic}, epoch {event.epoch}: nothing covers {at:04x}-ffff", event)
+
+    def _bad(self, text: str, *events: Layout) -> None:
+        self._found.note("layout does not tile", text, *events)
+
+
+def _shape(event: Layout) -> tuple[bool, tuple[tuple[str, bool], ...]]:
+    return event.deleted, tuple(sorted((s.name, s.active) for s in event.segments))

@@ -1,0 +1,160 @@
+"""What readers got: nothing aborted, lost, doubled, torn, moved or out of order (invariants 4, 5, 9, 13)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
+
+from conformance.history.findings import Findings
+from conformance.history.format import Poll, Read, Row
+from conformance.history.keys import Keys
+from conformance.history.ranges import Cell, Ranges
+from conformance.history.truth import NEVER, Batch, Truth
+
+
+class Reading:
+    """Judges reads against the complete truth, in the order in which they returned."""
+
+    def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
+        self._truth, self._ranges, self._found = truth, ranges, found
+        self._placed: dict[tuple[int, str], Row] = {}
+
+    def read(self, event: Read) -> None:
+        top = max((row[2][0] for row in event.rows), default=-1)
+        start: float = -1 if event.start is None else event.start
+        end: float = top if event.end is None else event.end
+        if event.final:
+            end = NEVER
+        elif event.end is None:
+            end = max(end, self._ranges.floor(event.topics, event.began))
+        self.compare(event, start, end)
+        if any(row.key is not None for row in event.rows):
+            Keys(self._truth, self._found).more(event, event.who)
+
+    def compare(self, event: Read | Poll, start: float, end: float) -> None:
+        """The rows are exactly those of the range, each at its place, in order."""
+        rows = event.rows
+        expected = self._ranges.expected(event.topics, start, end, event.at, event.segments)
+        if self._truth.store:
+            got: list[Cell] = [(position[0], segment, name) for name, segment, position, _, _ in rows]
+        else:
+            got = [(position[0], None, name) for name, _, position, _, _ in rows]
+        if (
+            len(got) != len(expected.cells)
+            or expected.latest > event.at
+            or not expected.cells.issuperset(got)
+            or len(set(got)) != len(got)
+        ):
+            self._differ(event, start, end, Counter(got), expected.cells)
+        placed = self._placed
+        tops: dict[str, tuple[int, int, int]] = {}
+        for row in rows:
+            name, segment, position, _, _ = row
+            before = placed.setdefault((position[0], name), row)
+            if before is not row and (before[2] != position or before[1] != segment):
+                self._found.note("moved row", f"{_who(event)} got {row}, it was {before}", event)
+            if event.ordered:
+                if segment in tops and position <= tops[segment]:
+                    text = f"{_who(event)} got {position} after {tops[segment]} of {segment}"
+                    self._found.note("internal reorder", text, event, invariant=5)
+                tops[segment] = position
+
+    def _differ(self, event: Read | Poll, start: float, end: float, got: Counter[Cell], expected: frozenset[Cell]) -> None:
+        numbers = {cell[0] for cell in got}
+        top, bottom = max(numbers, default=-1), min(numbers, default=-1)
+        wrong: dict[str, list[Cell]] = defaultdict(list)
+        for cell in expected.difference(got):
+            if cell[0] in numbers:
+                wrong["torn read"].append(cell)
+            elif isinstance(event, Poll) and cell[0] < bottom:
+                wrong["poll skip"].append(cell)
+            elif cell[0] < top:
+                wrong["internal skip"].append(cell)
+            else:
+                wrong["lost write"].append(cell)
+        for cell, times in got.items():
+            if times > 1:
+                wrong["duplicate"].append(cell)
+            elif cell not in expected:
+                wrong[self._extra(cell, start, end, event)].append(cell)
+            elif self._truth.committed[cell[0]].committed_at > event.at:
+                wrong["precommitted read"].append(cell)
+        for word, cells in wrong.items():
+            self._found.note(word, f"{_who(event)} (range {start}..{end}): {_some(cells)}", event)
+
+    def _extra(self, cell: Cell, start: float, end: float, event: Read | Poll) -> str:
+        truth, (number, _, name) = self._truth, cell
+        if truth.store:
+            registered = truth.registered.get(number)
+            if registered is None or name not in {row.id for row in registered.first.rows}:
+                return "unwritten read"
+            txn = truth.txns.get(registered.first.txn or "")
+            if number in truth.committed:
+                return "outside its range"
+            return "precommitted read" if txn is not None and txn.decided_at > event.at else "aborted read"
+        batch = truth.writer_of.get(name)
+        if batch is None:
+            return "unwritten read"
+        if _doomed(batch, truth):
+            return "aborted read"
+        if min(call.at for call in batch.calls) > event.at:
+            return "precommitted read"
+        return "duplicate" if batch.number != number else "outside its range"
+
+
+def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
+    """Without the store: which number each version has, from the rows that readers saw. What was seen once is committed."""
+    for event in reads:
+        for row in event.rows:
+            batch, number = truth.writer_of.get(row.id), row.position[0]
+            if batch is None or batch.number == number or _doomed(batch, truth):
+                continue
+            if min(call.at for call in batch.calls) > event.at:
+                continue
+            seen = truth.decided.get(batch.version) if batch.version is not None else None
+            if batch.number is not None or (seen is not None and seen is not batch and seen.number is not None):
+                other = batch if batch.number is not None or seen is None else seen
+                if truth.committed.setdefault(number, batch) is not batch or other.number == number:
+                    continue  # noted before, or rows of two versions under one number: the comparison says so
+                found.note(
+                    "version committed twice", f"{batch.label} lies at {other.number} and at {number}", *batch.calls[:1], event
+                )
+                continue
+            batch.number = number
+            batch.txn = batch.txn or row.txn
+            batch.committed_at = min(batch.committed_at, event.at)
+            truth.committed.setdefault(number, batch)
+            if batch.version is not None:
+                truth.decided[batch.version] = batch
+
+
+def versions_in_order(truth: Truth, found: Findings) -> None:
+    """Without the store: a higher version of an application lies at a higher number."""
+    by_application: dict[tuple[str, str], list[Batch]] = defaultdict(list)
+    for (app, topic, _), batch in truth.decided.items():
+        if batch.number is not None:
+            by_application[app, topic].append(batch)
+    for batches in by_application.values():
+        batches.sort(key=lambda b: b.version or ("", "", -1))
+        for lower, higher in pairwise(batches):
+            if (lower.number or 0) >= (higher.number or 0):
+                text = f"{higher.label} lies at {higher.number}, {lower.label} at {lower.number}"
+                found.note("versions out of order", text, *lower.calls[:1], *higher.calls[:1])
+
+
+def _doomed(batch: Batch, truth: Truth) -> bool:
+    """Whether every call that was to write it was told that nothing of it counts."""
+    return all(
+        (told := truth.told.get(call.call)) is not None and told.said in ("failed", "conflict", "aborted") for call in batch.calls
+    )
+
+
+def _who(event: Read | Poll) -> str:
+    return event.who if isinstance(event, Read) else f"{event.stream}, micro-batch {event.batch}"
+
+
+def _some(cells: list[Cell]) -> str:
+    cells.sort(key=lambda c: (c[0], c[2]))
+    shown = ", ".join(f"{number}:{name}" for number, _, name in cells[:3])
+    return f"{len(cells)} rows, {shown}{', ...' if len(cells) > 3 else ''}"

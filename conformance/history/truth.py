@@ -1,0 +1,126 @@
+"""What was committed, as far as a history tells: from the store's records where they were recorded, else from clients and readers.
+
+A recorder that watches the store gives headers and registrations: then they are the truth, and clients' answers are judged by it.
+Without them a write counts from the moment at which its committer was told so, or any reader saw it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from conformance.history.format import Application, Commit, Header, Registration, Time, Told, Written
+
+NEVER = float("inf")
+Version = tuple[str, str, int]
+"""(application, its topic, version)."""
+
+
+@lru_cache(maxsize=4096)
+def topic_of(place: str) -> str:
+    """The topic of a segment (or of a topic)."""
+    return place if place.startswith("topic://") else "topic://" + place.removeprefix("segment://").rpartition("/")[0]
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction wrote, as the checker knows it. `number`: of its registration, once known.
+
+    committed_at  when it was seen to be committed (the header's change; else the first answer or read that shows it)
+    told_at       when a committer was first told that it counts
+    """
+
+    label: str
+    rows: tuple[Written, ...]
+    number: int | None = None
+    txn: str | None = None
+    version: Version | None = None
+    committed_at: Time = NEVER
+    told_at: Time = NEVER
+    topic: str = ""
+    calls: list[Commit] = field(default_factory=list)
+
+    def place(self, row: Written) -> str:
+        """The segment or topic of one of its rows."""
+        return row.segment or self.topic
+
+
+@dataclass(slots=True)
+class Txn:
+    """What became of a transaction's header."""
+
+    header: Header
+    opened_at: Time
+    decided_at: Time = NEVER
+    state: str = "OPEN"
+    gone: bool = False
+
+
+@dataclass(slots=True)
+class Registered:
+    """A registration as it appeared, and how it was settled."""
+
+    first: Registration
+    state: str | None = None
+    topics: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Truth:
+    """What the events so far say."""
+
+    store: bool = False
+    """Whether headers and registrations were recorded."""
+    txns: dict[str, Txn] = field(default_factory=dict)
+    registered: dict[int, Registered] = field(default_factory=dict)
+    committed: dict[int, Batch] = field(default_factory=dict)
+    """Number -> what was committed by it."""
+    decided: dict[Version, Batch] = field(default_factory=dict)
+    by: dict[Version, str | None] = field(default_factory=dict)
+    """Version -> the query that committed it."""
+    last: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Application -> highest version committed."""
+    applications: dict[tuple[str, str], Application] = field(default_factory=dict)
+    calls: dict[str, Commit] = field(default_factory=dict)
+    attempts: dict[str, Commit] = field(default_factory=dict)
+    told: dict[str, Told] = field(default_factory=dict)
+    batches: dict[Version, list[Batch]] = field(default_factory=dict)
+    """Version -> what its committers wanted to write: one batch for each different set of rows."""
+    writer_of: dict[str, Batch] = field(default_factory=dict)
+    """Row -> the batch that was to write it."""
+    seals: dict[str, int] = field(default_factory=dict)
+    """Segment -> number of its first seal."""
+    deleted: dict[str, Time] = field(default_factory=dict)
+    """Topic -> when its deletion began."""
+
+    def decided_at(self, number: int) -> Time:
+        """When the registration's fate was sealed; NEVER while its transaction is OPEN, 0 if nobody ever opened it."""
+        txn = self.registered[number].first.txn
+        found = self.txns.get(txn) if txn is not None else None
+        return 0 if found is None else found.decided_at
+
+    def batch_of_call(self, call: Commit) -> Batch:
+        """What the call wants to write; calls of one version with the same rows are one batch."""
+        version = (call.app, call.topic, call.version)
+        known = self.batches.setdefault(version, [])
+        for batch in known:
+            if batch.rows == call.rows:
+                return batch
+        batch = Batch(
+            f"version {call.version} of {call.app}", call.rows, version=version, topic=call.topic if call.topic else "topic://"
+        )
+        known.append(batch)
+        for row in call.rows:
+            self.writer_of.setdefault(row.id, batch)
+        return batch
+
+    def where(self, number: int, topics: Iterable[str]) -> bool:
+        """Whether the registration touches one of the topics, in a segment that was not sealed below it."""
+        found = self.registered[number]
+        if not found.topics.isdisjoint(topics):
+            seals = self.seals
+            return not seals or any(
+                seals.get(row.segment or "", number) >= number for row in found.first.rows if topic_of(row.segment or "") in topics
+            )
+        return False
