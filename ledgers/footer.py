@@ -14,11 +14,15 @@ _GUESS = 64 * 1024
 
 
 class Footer(NamedTuple):
-    """What a file's tail says: length of the file in bytes, CRC-32 of the thrift bytes, and the thrift bytes with their trailer."""
+    """What a file's tail says: length of the file in bytes, CRC-32 of the thrift bytes, and the thrift bytes with their trailer.
+
+    `whole`: all bytes of a small file, since one call has read them; None for a larger one.
+    """
 
     file_bytes: int
     crc: int
     tail: bytes
+    whole: bytes | None
 
     def metadata(self) -> pq.FileMetaData:
         """Decode it. Raises pyarrow.ArrowException or OSError for bytes that are no footer."""
@@ -36,6 +40,7 @@ def read_footer(stream: pa.NativeFile) -> Footer:
         raise NotParquet(f"its {size} bytes are too few for a Parquet file")
     stream.seek(max(size - _GUESS, 0))
     tail: bytes = stream.read()
+    whole = tail if size <= _GUESS else None
     if tail[-4:] != _MAGIC:
         raise NotParquet("it does not end as a Parquet file does")
     length = int.from_bytes(tail[-_TRAILER:-4], "little") + _TRAILER
@@ -45,4 +50,4 @@ def read_footer(stream: pa.NativeFile) -> Footer:
         stream.seek(size - length)
         tail = stream.read()
     tail = tail[-length:]
-    return Footer(size, zlib.crc32(tail[:-_TRAILER]), tail)
+    return Footer(size, zlib.crc32(tail[:-_TRAILER]), tail, whole)

@@ -66,11 +66,11 @@ def _entries(
     and such storage keeps checksums of whole files itself: there only `verify_part` does it.
     """
     with _checked(storage, part, where) as (stream, file):
-        names = file.schema_arrow.names
+        stored = file.schema_arrow
+        names = stored.names
         wanted = names if columns is None else [name for name in columns if name in names]
-        fields = [file.schema_arrow.field(name) for name in wanted]
-        schema = pa.schema(fields)
-        leaves = _leaves(file.schema_arrow)
+        schema = pa.schema([stored.field(name) for name in wanted])
+        leaves = _leaves(stored)
         indices = [index for name in wanted for index in leaves[names.index(name)]]
         end = len(part.entries) if last_entry is None else last_entry + 1
         for entry in range(first_entry, end):
@@ -115,7 +115,7 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
     """The open part, once its length, footer CRC, rows and entries agree with its registration."""
     try:
         with storage.open_input(part.path) as stream:
-            yield stream, _open(storage, stream, part, where)
+            yield _open(storage, stream, part, where)
     except MissingFile as error:
         raise _corrupt(storage, part, where, "the file is missing") from error
     except (NotParquet, BadPage) as error:
@@ -128,7 +128,7 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
         raise explain(error, "read", f"{storage.uri}/{part.path}") from error
 
 
-def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> pq.ParquetFile:
+def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> tuple[pa.NativeFile, pq.ParquetFile]:
     footer = read_footer(stream)
     if footer.file_bytes != part.bytes:
         raise _corrupt(storage, part, where, f"it has {footer.file_bytes} bytes instead of {part.bytes}")
@@ -138,7 +138,8 @@ def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str)
     entries = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     if entries != part.entries or metadata.num_rows != part.rows:
         raise _corrupt(storage, part, where, f"its entries have {entries} rows instead of {part.entries}")
-    return pq.ParquetFile(stream, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
+    source = stream if footer.whole is None else pa.BufferReader(footer.whole)
+    return source, pq.ParquetFile(source, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
 
 
 def _corrupt(storage: LedgerStorage, part: Part, where: str, what: str) -> CorruptPart:
