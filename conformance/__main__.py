@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from conformance.simulator.schedules import quiet, schedule, simulate, simulate_on
+from conformance.simulator.quiet import quiet
+from conformance.simulator.schedules import schedule, simulate, simulate_on
 
 
 def main() -> int:

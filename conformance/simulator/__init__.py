@@ -1,10 +1,14 @@
 """A deterministic simulator of the REAL protocol code (issue 3): one seed, one schedule, byte for byte.
 
 faults     a metadata store over the memory store's pure state: each atomic step passes a gate that says what becomes of it
+wakes      watches that wake late, twice or never
 storage    a ledger storage in memory, with the same gate
+plan       how one schedule behaves
 scheduler  the world: actors as greenlets, who goes next, who crashes, how time moves
-actors     drivers, readers, sweepers, deleters: they run the code of `metadata` as it is
+stage      its topics
+writers, readers, sweepers: they run the code of `metadata`, the source and the sink as it is
 observer   what an outsider sees of the store's writes
 checks     what must be true of a history; shares no code with what it checks
 schedules  one schedule by seed, many by count
+quiet      the same, fast
 """

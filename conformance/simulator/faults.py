@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
+from typing import Protocol
 
 from metadata.clock import Clock
 from metadata.errors import BadVersion, SessionLost, Unavailable, UnknownOutcome
@@ -55,6 +56,14 @@ def always(kind: str, what: str) -> Fate:
     return Fate.GO
 
 
+class Wakes(Protocol):
+    """Who wakes the watches of a world, and when: late, twice, or never."""
+
+    def add(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch: ...
+
+    def changed(self, key: Key) -> None: ...
+
+
 class Observer:
     """Sees each write that happens, with what was there before. The default sees nothing."""
 
@@ -63,8 +72,12 @@ class Observer:
 
 
 class GatedStore(MetadataStore):
-    """A session on a `MemoryState`. `torn`: whether lists of several records are read record by record (each its own step), as
-    the contract allows. `slow`: whether the reply takes its time (others act between the step and what the caller makes of it).
+    """A session on a `MemoryState`, as hard to its user as the contract allows.
+
+    `torn`: whether lists of several records are read record by record (each its own step). `slow`: whether the reply takes its time
+    (others act between the step and what the caller makes of it). `lags`: whether a read is answered by a replica that has not
+    heard the newest yet: never older than the view, than an earlier read or than an own write. `wakes`: who wakes watches; without
+    it all wake-ups are lost.
     """
 
     def __init__(
@@ -74,17 +87,29 @@ class GatedStore(MetadataStore):
         gate: Gate = always,
         *,
         observer: Observer | None = None,
-        torn: Callable[[], bool] = lambda: False,
+        torn: Callable[[], bool] | None = None,
         late: Callable[[Callable[[], None]], None] | None = None,
-        slow: Callable[[], bool] = lambda: False,
+        slow: Callable[[], bool] | None = None,
+        lags: Callable[[], bool] | None = None,
+        wakes: Wakes | None = None,
     ) -> None:
         self.state, self.clock, self.gate, self.torn, self.slow = state, clock, gate, torn, slow
         self.observer = observer or Observer()
         self.session = state.begin_session()
-        self._late = late
+        self._late, self._lags, self._wakes = late, lags, wakes
+        self._replica = state
 
     def view(self) -> View:
+        if self._lags is not None:
+            self._replica = self.state.copy()
         return GatedView(self)
+
+    def read(self) -> MemoryState:
+        """The state that answers a read of now."""
+        if self._lags is None or self._lags():
+            return self._replica
+        self._replica = self.state.copy()
+        return self._replica
 
     def write(self, *writes: Write) -> list[Record | None]:
         check_writes(writes)
@@ -115,7 +140,7 @@ class GatedStore(MetadataStore):
         return records
 
     def reply(self) -> None:
-        if self.slow() and self.gate("reply", "") is not Fate.GO:
+        if self.slow is not None and self.slow() and self.gate("reply", "") is not Fate.GO:
             raise Crashed
 
     def _attempt(self, writes: Sequence[Write]) -> None:
@@ -129,14 +154,20 @@ class GatedStore(MetadataStore):
         before = [None if isinstance(write, Append) else self.state.get(write.key) for write in writes]
         records = self.state.apply(writes, self.session)
         for write, old, record in zip(writes, before, records, strict=True):
-            if record is not None:
-                self.observer.wrote(record.key, None if old is None else old.value, record.value)
-            elif not isinstance(write, Append):
-                self.observer.wrote(write.key, None if old is None else old.value, None)
+            if record is None:
+                assert not isinstance(write, Append)
+                key, after = write.key, None
+            else:
+                key, after = record.key, record.value
+            self.observer.wrote(key, None if old is None else old.value, after)
+            if self._wakes is not None:
+                self._wakes.changed(key)
+        if self._lags is not None:
+            self._replica = self.state.copy()
         return records
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
-        return _Silent()
+        return _Silent() if self._wakes is None else self._wakes.add(target, wake)
 
     def lose_session(self) -> None:
         self.state.end_session(self.session)
@@ -170,16 +201,20 @@ class GatedView(View):
                 raise Crashed
         if store.session != self._session:
             raise SessionLost("The simulated session has ended.")
-        return store.state
+        return store.read()
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        found: list[Record | None] = []
+        store = self._store
         state = self._pass("get", keys[0].path if keys else "")
-        for i, key in enumerate(keys):
-            if i and self._store.torn():
-                state = self._pass("get", key.path)
-            found.append(state.get(key))
-        self._store.reply()
+        if store.torn is None or len(keys) < 2:
+            found = [state.get(key) for key in keys]
+        else:
+            found = [state.get(keys[0])]
+            for key in keys[1:]:
+                if store.torn():
+                    state = self._pass("get", key.path)
+                found.append(state.get(key))
+        store.reply()
         return found
 
     def keys(self, within: KeyRange) -> list[str]:
@@ -189,7 +224,7 @@ class GatedView(View):
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
         found = self._pass("index", index).scan_index(index, first, last)
-        if not found or not self._store.torn():
+        if not found or self._store.torn is None or not self._store.torn():
             return found
         again = self.get_many([record.key for record in found])  # one replaced meanwhile may have lost the entry
         return [now for now in again if now is not None and any(e.name == index and first <= e.key <= last for e in now.indexes)]

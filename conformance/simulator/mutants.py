@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from conformance.simulator.schedules import quiet, schedule
+from conformance.simulator.quiet import quiet
+from conformance.simulator.schedules import schedule
 from metadata import transitions
 from metadata.coordinator import Coordinator
 from metadata.log import LiveLog

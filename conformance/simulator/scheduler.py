@@ -12,7 +12,9 @@ import greenlet
 
 from conformance.simulator.faults import Crashed, Fate, GatedStore
 from conformance.simulator.observer import History
+from conformance.simulator.plan import CHANCES, Plan
 from conformance.simulator.storage import Disk, GatedStorage
+from conformance.simulator.wakes import Watches
 from metadata.cluster import Cluster
 from metadata.records import Settings
 from metadata.store.memory import MemoryState
@@ -31,6 +33,12 @@ SETTINGS = Settings(
     txn_id_block=3,
 )
 START_MS = 1_700_000_000_000
+PASSING = (0, 0, 0, 1, 1, 1, 1, 5)
+"""Milliseconds that a step takes, each as likely as the others."""
+DEADLY = frozenset({Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH})
+READS = frozenset({"get", "keys", "index"})
+OF_READS = frozenset({Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST})
+OF_OTHERS = frozenset({Fate.CRASH_BEFORE, Fate.CRASH_AFTER})
 
 
 class SimulatedClock:
@@ -51,59 +59,27 @@ class SimulatedClock:
         self.now += int(seconds * 1000)
 
 
-@dataclass
-class Plan:
-    """How one schedule behaves: drawn from its seed, so that some are calm and some are rough (each fault absent in many)."""
-
-    stay: float
-    torn: float
-    slow: float
-    doze: float
-    jump: float
-    fates: list[tuple[float, Fate]]
-
-    @classmethod
-    def draw(cls, rng: random.Random) -> Plan:
-        def some(top: float) -> float:
-            return rng.choice((0.0, 0.0, top / 4, top))
-
-        rates = {
-            Fate.CRASH_BEFORE: some(0.02),
-            Fate.CRASH_AFTER: some(0.02),
-            Fate.LOSE_REPLY: some(0.08),
-            Fate.LOSE_REQUEST: some(0.04),
-            Fate.LATE: some(0.04),
-            Fate.SPLIT: some(0.10),
-            Fate.SPLIT_CRASH: some(0.03),
-            Fate.UNAVAILABLE: some(0.02),
-            Fate.SESSION_LOST: some(0.02),
-        }
-        fates, total = [], 0.0
-        for fate, rate in rates.items():
-            total += rate
-            fates.append((total, fate))
-        return cls(
-            stay=rng.choice((0.0, 0.3, 0.7, 0.9, 0.95)),
-            torn=rng.choice((0.0, 0.3, 1.0)),
-            slow=rng.choice((0.0, 0.0, 0.3)),
-            doze=some(0.02),
-            jump=some(0.01),
-            fates=fates if rng.random() < 0.8 else [],
-        )
-
-
 class Process:
     """What dies together: a session, a memory of the log, threads."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
+        plan = world.plan
         self.store = GatedStore(
-            world.state, world.clock, world.gate, observer=world.history, torn=world.torn, late=world.later, slow=world.slow
+            world.state,
+            world.clock,
+            world.gate,
+            observer=world.history,
+            torn=world.torn if plan.torn else None,
+            late=world.later,
+            slow=world.slow if plan.slow else None,
+            lags=world.lags if plan.lag else None,
+            wakes=world.watches,
         )
         self.cluster = Cluster(
             "memory://simulated",
             self.store,
-            GatedStorage(world.disk, world.gate),
+            GatedStorage(world.disk, world.gate, gate_reads=world.files_go),
             world.settings,
             world.clock,
             world.unique,
@@ -116,10 +92,14 @@ class Process:
 class Actor:
     """A thread of a process."""
 
+    __slots__ = ("aborts", "asked", "greenlet", "name", "on_crash", "opened", "process", "wakes", "what")
+
     def __init__(self, process: Process, name: str, run: Callable[[], None], on_crash: Callable[[], None] | None) -> None:
         self.process, self.name, self.on_crash = process, name, on_crash
         self.greenlet = greenlet.greenlet(run, process.world.hub)
-        self.asked: tuple[str, str] | None = None
+        self.asked: str | None = None
+        """The kind of the step that it wants to do next; None: it has not begun."""
+        self.what = ""
         self.wakes = 0
         self.aborts: str | None = None
         self.opened = False
@@ -133,6 +113,8 @@ class World:
     settings: Settings = SETTINGS
     state: MemoryState = field(default_factory=MemoryState)
     trace: list[str] | None = None
+    files_go: bool = True
+    """Whether anybody deletes files. If not, reading one (they never change) is no step of its own."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0
@@ -147,22 +129,38 @@ class World:
         self.current: Actor | None = None
         self.hub = greenlet.getcurrent()
         self.history.aborting = lambda: None if self.current is None else self.current.aborts
+        self.watches = Watches(self._wake_delays, self.after)
         self._names = 0
         self._late: list[tuple[int, Callable[[], None]]] = []
+        self._random, self._bits = self.rng.random, self.rng.getrandbits
 
     def unique(self) -> str:
         self._names += 1
         return f"u{self._names:06d}"
 
     def torn(self) -> bool:
-        return self.current is not None and self.plan.torn > 0 and self.rng.random() < self.plan.torn
+        return self.current is not None and self._random() < self.plan.torn
 
     def slow(self) -> bool:
-        return self.current is not None and self.plan.slow > 0 and self.rng.random() < self.plan.slow
+        return self.current is not None and self._random() < self.plan.slow
+
+    def lags(self) -> bool:
+        return self.current is not None and self._random() < self.plan.lag
 
     def later(self, effect: Callable[[], None]) -> None:
         """A request that is still under way."""
-        self._late.append((self.steps + self.rng.randrange(1, 30), effect))
+        self.after(effect, self.rng.randrange(1, 30))
+
+    def after(self, effect: Callable[[], None], steps: int) -> None:
+        self._late.append((self.steps + steps, effect))
+
+    def _wake_delays(self) -> tuple[int, ...]:
+        """What becomes of one wake-up: it comes after so many steps; or never; or twice."""
+        chance = self._random()
+        if chance < self.plan.deaf:
+            return ()
+        first = self.rng.randrange(60) if chance > 0.7 else 1
+        return (first, first + self.rng.randrange(60)) if chance > 0.9 else (first,)
 
     def gate(self, kind: str, what: str) -> Fate:
         actor = self.current
@@ -172,7 +170,8 @@ class World:
             raise Crashed
         if kind == "write" and what.startswith("Put /txn/id/"):
             actor.opened = True
-        fate: Fate = self.hub.switch(kind, what)
+        actor.asked, actor.what = kind, what
+        fate: Fate = self.hub.switch()
         return fate
 
     def spawn(
@@ -186,56 +185,86 @@ class World:
     # --- who goes next -------------------------------------------------------------------------------------------
 
     def run(self, limit: int) -> bool:
-        """Let them take turns until all are done; False if they are not after `limit` steps."""
+        """Let them take turns until all are done; False if they are not after `limit` steps.
+
+        The 60 random bits of a step say whether the last one stays (10), who goes else (20), how long it takes (3), and what
+        becomes of it (20).
+        """
         last: Actor | None = None
+        stay, fates, jump = int(self.plan.stay * 1024), self.plan.fates, self.plan.jump
+        clock, bits = self.clock, self._bits
         while self.actors and self.steps < limit:
             self.steps += 1
             if self._late:
                 self._arrive()
-            actor = last if last in self.actors and self.rng.random() < self.plan.stay else self._pick()
-            assert actor is not None
-            last = actor
-            self._move_time()
-            self._step(actor)
+            draw = bits(60)
+            actor = last
+            if actor is None or (draw & 1023) >= stay or actor.wakes > self.steps or actor not in self.actors:
+                actor = last = self._pick(draw >> 10 & 0xFFFFF)
+            clock.now += PASSING[draw >> 30 & 7]
+            fate = Fate.GO
+            if not self.calm:
+                if jump and self._random() < jump:
+                    self.jump(self.rng.choice((400, 1_200, 5_000, 5_000, 110_000)))
+                    if actor not in self.actors:
+                        continue
+                if fates and actor.asked is not None:
+                    fate = self._fate(actor.asked, draw >> 40)
+            self._step(actor, fate)
         self._arrive(everything=True)
         return not self.actors
 
-    def _pick(self) -> Actor:
-        ready = [a for a in self.actors if a.wakes <= self.steps]
-        return self.rng.choice(ready) if ready else min(self.actors, key=lambda a: a.wakes)
+    def _pick(self, draw: int) -> Actor:
+        steps = self.steps
+        ready = [a for a in self.actors if a.wakes <= steps]
+        return ready[draw * len(ready) >> 20] if ready else min(self.actors, key=lambda a: a.wakes)
 
-    def _step(self, actor: Actor) -> None:
-        if actor not in self.actors:
-            return
-        fate = Fate.GO if self.calm or not self._pending(actor) else self._fate(actor)
-        if fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH):
-            if self.crashes >= 6:
+    def _fate(self, kind: str, draw: int) -> Fate:
+        for top, fate in self.plan.fates:
+            if draw < top:
+                if kind == "write" or fate in (OF_READS if kind in READS else OF_OTHERS):
+                    return fate
+                break
+        return Fate.GO
+
+    def _step(self, actor: Actor, fate: Fate) -> None:
+        process = actor.process
+        if fate in DEADLY:
+            if self.crashes >= self.plan.crashes:
                 fate = Fate.GO
             else:
                 self.crashes += 1
-                actor.process.alive = False
+                process.alive = False
         self.current = actor
+        begun = actor.asked is not None
+        actor.asked = None
         try:
-            answer = actor.greenlet.switch(fate) if self._pending(actor) else actor.greenlet.switch()
-            asked: tuple[str, str] | None = answer if isinstance(answer, tuple) else None
+            actor.greenlet.switch(fate) if begun else actor.greenlet.switch()
         except Crashed:
-            asked = None
+            actor.asked = None
         finally:
             self.current = None
         if self.trace is not None:
             note = "" if fate is Fate.GO else f" [{fate.name}]"
-            self.trace.append(f"{self.steps:5} {self.clock.now - START_MS:7} {actor.name:14}{note} -> {asked or 'done'}")
-        actor.asked = asked
-        if not actor.process.alive:
-            self.kill(actor.process)
-        elif asked is None:
+            asked = "done" if actor.asked is None else f"{actor.asked} {actor.what}"
+            self.trace.append(f"{self.steps:5} {self.clock.now - START_MS:7} {actor.name:14}{note} -> {asked}")
+        if not process.alive:
+            self.kill(process)
+        elif actor.asked is None:
             self.actors.remove(actor)
-        elif not self.calm and self.plan.doze and self.rng.random() < self.plan.doze:
-            actor.wakes = self.steps + self.rng.choice((5, 30, 150))
+        elif self.plan.doze and not self.calm:
+            self._doze(actor)
 
-    @staticmethod
-    def _pending(actor: Actor) -> bool:
-        return bool(actor.greenlet)
+    def _doze(self, actor: Actor) -> None:
+        """Sometimes a thread pauses for a while; sometimes its whole process, long enough to be a zombie when it wakes."""
+        chance = self._random()
+        if chance < self.plan.zombie:
+            wakes = self.steps + self.rng.choice((60, 250, 1_000))
+            for each in self.actors:
+                if each.process is actor.process:
+                    each.wakes = wakes
+        elif chance < self.plan.doze:
+            actor.wakes = self.steps + self.rng.choice((5, 30, 150))
 
     def kill(self, process: Process) -> None:
         """SIGKILL: nothing of it runs on; somebody may restart it."""
@@ -248,7 +277,7 @@ class World:
                 try:
                     actor.greenlet.throw(Crashed)
                 except Crashed:
-                    self.current = None
+                    continue
                 finally:
                     self.current = None
         self.state.end_session(process.store.session)
@@ -256,31 +285,13 @@ class World:
             if actor.on_crash is not None:
                 actor.on_crash()
 
-    def _fate(self, actor: Actor) -> Fate:
-        if not self.plan.fates:
-            return Fate.GO
-        assert actor.asked is not None
-        kind = actor.asked[0]
-        draw = self.rng.random()
-        fate = next((f for top, f in self.plan.fates if draw < top), Fate.GO)
-        if kind == "write":
-            return fate
-        if kind in ("get", "keys", "index"):
-            return fate if fate in (Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST) else Fate.GO
-        return fate if fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER) else Fate.GO
-
     def _arrive(self, *, everything: bool = False) -> None:
-        due = [effect for at, effect in self._late if everything or at <= self.steps]
-        self._late = [] if everything else [(at, effect) for at, effect in self._late if at > self.steps]
-        for effect in due:
-            effect()
-
-    # --- time ----------------------------------------------------------------------------------------------------
-
-    def _move_time(self) -> None:
-        self.clock.now += self.rng.choice((0, 0, 1, 1, 5))
-        if not self.calm and self.plan.jump and self.rng.random() < self.plan.jump:
-            self.jump(self.rng.choice((400, 1_200, 5_000, 5_000, 110_000)))
+        steps = self.steps
+        due = [effect for at, effect in self._late if everything or at <= steps]
+        if due:
+            self._late = [] if everything else [(at, effect) for at, effect in self._late if at > steps]
+            for effect in due:
+                effect()
 
     def jump(self, ms: int) -> None:
         """A leap of the clock. Nobody sleeps through one as long as the orphan age in the middle of naming files: the page allows
@@ -290,3 +301,6 @@ class World:
             for process in {id(a.process): a.process for a in self.actors if not a.opened}.values():
                 self.kill(process)
         self.clock.now += ms
+
+
+__all__ = ["CHANCES", "SETTINGS", "START_MS", "Actor", "Plan", "Process", "SimulatedClock", "World"]

@@ -5,46 +5,32 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-import logging
 import multiprocessing
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from conformance.simulator import checks
-from conformance.simulator.actors import (
-    Job,
-    Stream,
-    collect,
-    saw,
-    start_batch_reader,
-    start_deleter,
-    start_driver,
-    start_stream,
-    start_sweeper,
-)
-from conformance.simulator.faults import GatedStore
 from conformance.simulator.observer import Row
-from conformance.simulator.scheduler import SETTINGS, Plan, Process, SimulatedClock, World
-from conformance.simulator.storage import Disk, GatedStorage
+from conformance.simulator.plan import Plan
+from conformance.simulator.quiet import quiet
+from conformance.simulator.readers import Stream, collect, saw, start_batch_reader, start_stream
+from conformance.simulator.scheduler import SETTINGS, Process, World
+from conformance.simulator.stage import D, T, U, staged
+from conformance.simulator.sweepers import start_deleter, start_sweeper
+from conformance.simulator.writers import Job, start_driver
 from ledgers import snapshots
-from ledgers.snapshots import SnapshotHead
-from ledgers.storage import LedgerStorage
 from metadata import coordinator, paths
-from metadata.cluster import Cluster
-from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
-from metadata.records import JsonRecord
-from metadata.store.memory import MemoryState
 from metadata.topics import Topics
 from metadata.transaction_buffer import Selection
 
-T, U, D = "topic://public/default/t", "topic://public/default/u", "topic://public/default/d"
 STEPS = 20_000
+BIG = 0.03
+"""The share of schedules with everything in them; the others have two writers, a reader or two, a sweeper or two."""
 
 
 @dataclass
@@ -61,11 +47,14 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
 
 
-def schedule(seed: int, *, trace: bool = False) -> Outcome:
-    """Run the schedule of a seed. Nothing outside the seed has a say in it."""
+def schedule(seed: int, *, trace: bool = False, digest: bool = False) -> Outcome:
+    """Run the schedule of a seed. Nothing outside the seed has a say in it. `digest`: compute the outcome's digest (of all that
+    was seen, said, committed and found), and the last state of the store; with `trace` it is computed, too.
+    """
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
-        return _schedule(seed, rng, trace)
+        cast = _big(rng, trace) if rng.random() < BIG else _small(rng, trace)
+        return _play(seed, cast, digest=digest or trace, trace=trace)
 
 
 @contextmanager
@@ -79,21 +68,42 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
         snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE = before
 
 
-def _schedule(seed: int, rng: random.Random, trace: bool) -> Outcome:
+@dataclass
+class Cast:
+    """A world with everybody in it. `kept`: topics that nobody deletes. `orphans`: whether the end sweeps the files, too."""
+
+    world: World
+    jobs: list[Job]
+    streams: list[Stream]
+    kept: frozenset[str]
+    orphans: bool
+    topics: int
+
+
+def _big(rng: random.Random, trace: bool) -> Cast:
+    """Up to five writers of several versions, readers in their processes, two streams, two sweepers, a topic that is deleted."""
+    deleted, sweeps_files = rng.random() < 0.25, rng.random() < 0.3
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500, 4_000))})
-    world = World(rng, Plan.draw(rng), settings, state=_stage(), trace=[] if trace else None)
+    world = World(
+        rng,
+        Plan.draw(rng),
+        settings,
+        state=staged((T, 2), (U, 1), (D, 1)),
+        trace=[] if trace else None,
+        files_go=deleted or sweeps_files,
+    )
     jobs = _jobs(rng)
-    deleted = rng.random() < 0.25
     streams = [Stream("s0", Selection((T, U)), rng.choice((None, 1, 3))), Stream("s1", Selection((T,)), None)]
+    streams = streams[: rng.choice((1, 2))]
     for job in jobs:
         process = start_driver(world, job)
         if rng.random() < 0.3:  # a reader in the same process: threads that share one memory of the log
             for i in range(rng.choice((1, 3))):
                 start_batch_reader(world, f"{job.name}.reader{i}", Selection((T, U)), 3, process)
-    for stream in streams[: rng.choice((1, 2))]:
+    for stream in streams:
         start_stream(world, stream)
     start_batch_reader(world, "b0", Selection((T, U)), 3)
-    start_sweeper(world, "w0", 2, orphans=rng.random() < 0.3)
+    start_sweeper(world, "w0", 2, orphans=sweeps_files)
     if rng.random() < 0.5:
         start_sweeper(world, "w1", 2)
     if deleted:
@@ -101,15 +111,65 @@ def _schedule(seed: int, rng: random.Random, trace: bool) -> Outcome:
         start_driver(world, jobs[-1])
         start_deleter(world, "x0", D, recreate=rng.random() < 0.5)
         start_batch_reader(world, "b1", Selection((D,)), 2)
-    ended = world.run(STEPS)
-    history = world.history
-    if not ended:
-        history.bad(f"no end after {STEPS} steps: {[a.name for a in world.actors]}")
+    return Cast(world, jobs, streams, frozenset({T, U} if deleted else {T, U, D}), orphans=True, topics=3)
+
+
+def _small(rng: random.Random, trace: bool) -> Cast:
+    """Two writers of one or two versions, a stream or a batch reader or both, a sweeper or two; now and then a deletion."""
+    deleted, sweeps_files = rng.random() < 0.08, rng.random() < 0.05
+    update = {"header_retention_ms": rng.choice((0, 0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 2, 3))}
+    world = World(
+        rng,
+        Plan.draw(rng, small=True),
+        SETTINGS.model_copy(update=update),
+        state=staged((T, 2), (D, 1)) if deleted else staged((T, 2), (U, 1)),
+        trace=[] if trace else None,
+        files_go=deleted or sweeps_files,
+    )
+    empty = frozenset(v for v in (0, 1) if rng.random() < 0.15)
+    versions = rng.choice(((0,), (0, 1), (0, 1)))
+    jobs = [Job("q", "q", T, (T,), versions, replays=True, by="query-q", empty=empty)]
+    names = (T,) if deleted else (T, U)
+    if deleted:
+        jobs.append(Job("drop", "drop", D, (D,), (0,)))
+        start_deleter(world, "x0", D, recreate=rng.random() < 0.5, within=60)
     else:
-        _finish(world, jobs, streams, kept=frozenset({T, U} if deleted else {T, U, D}))
-    digest = hashlib.sha256()
-    for entry in (*history.seen, *history.said, *sorted(history.truth.items()), *history.violations, world.steps, world.clock.now):
-        digest.update(repr(_plain(entry)).encode())
+        jobs.append(
+            rng.choice(
+                (
+                    Job("q2", "q", T, (T,), versions, replays=True, by="query-q", empty=empty),
+                    Job("q2", "q", T, (T,), versions, replays=True, by="query-q", empty=empty),
+                    Job("o", "q", T, (T,), (0,), replays=True, by="query-o"),
+                    Job("m", "m", "", (T, U), rng.choice(((1,), (1, 2)))),
+                    Job("m", "m", "", (T, U), rng.choice(((1,), (1, 2)))),
+                    Job("r", "r-random", U, (U,), (1,), random=True, empty=frozenset({1} if rng.random() < 0.2 else ())),
+                )
+            )
+        )
+    for job in jobs:
+        process = start_driver(world, job, tries=4, within=8)
+        if rng.random() < 0.1:
+            for i in range(2):
+                start_batch_reader(world, f"{job.name}.reader{i}", Selection(names), 2, process, within=30)
+    reads = rng.random()
+    streams = [Stream("s0", Selection(names), rng.choice((None, 1)), left=3)] if reads < 0.7 else []
+    for stream in streams:
+        start_stream(world, stream, within=20)
+    if reads > 0.6:
+        start_batch_reader(world, "b0", Selection((D,) if deleted and reads > 0.8 else names), 2, within=40)
+    start_sweeper(world, "w0", 1, orphans=sweeps_files, within=60)
+    if rng.random() < 0.25:
+        start_sweeper(world, "w1", 1, within=60)
+    return Cast(world, jobs, streams, frozenset({T, U}), orphans=sweeps_files or rng.random() < 0.05, topics=2)
+
+
+def _play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
+    world = cast.world
+    history = world.history
+    if world.run(STEPS):
+        _finish(cast)
+    else:
+        history.bad(f"no end after {STEPS} steps: {[a.name for a in world.actors]}")
     return Outcome(
         seed,
         list(dict.fromkeys(history.violations)),
@@ -117,31 +177,27 @@ def _schedule(seed: int, rng: random.Random, trace: bool) -> Outcome:
         len(history.truth),
         len(history.seen),
         world.crashes,
-        digest.hexdigest()[:16],
+        _digest(world) if digest else "",
         world.trace or [],
     )
+
+
+def _digest(world: World) -> str:
+    found = hashlib.sha256()
+    history = world.history
+    for entry in (*history.seen, *history.said, *sorted(history.truth.items()), *history.violations, world.steps, world.clock.now):
+        found.update(repr(_plain(entry)).encode())
+    for key, record in sorted(world.state.records.items()):
+        found.update(repr((key, record.value, record.version)).encode())
+    for path, (data, changed) in sorted(world.disk.files.items()):
+        found.update(repr((path, data, changed)).encode())
+    return found.hexdigest()[:16]
 
 
 def _plain(entry: object) -> object:
     """Sets have no order of their own."""
     segments = getattr(entry, "segments", None)
     return entry if segments is None else (repr(entry).partition("frozenset")[0], sorted(segments), getattr(entry, "rows", None))
-
-
-_STAGES: dict[str, MemoryState] = {}
-
-
-def _stage() -> MemoryState:
-    """Three topics, made by the real code once and copied since."""
-    if "stage" not in _STAGES:
-        state, clock = MemoryState(), SimulatedClock()
-        store, storage = GatedStore(state, clock), GatedStorage(Disk(clock))
-        topics = Topics(Cluster("memory://stage", store, storage, SETTINGS, clock))
-        topics.create(topic_name(T), segments=2)
-        topics.create(topic_name(U), segments=1)
-        topics.create(topic_name(D), segments=1)
-        _STAGES["stage"] = state
-    return _STAGES["stage"].copy()
 
 
 def _jobs(rng: random.Random) -> list[Job]:
@@ -159,7 +215,8 @@ def _jobs(rng: random.Random) -> list[Job]:
     return jobs
 
 
-def _finish(world: World, jobs: list[Job], streams: list[Stream], kept: frozenset[str]) -> None:
+def _finish(cast: Cast) -> None:
+    world, jobs, streams = cast.world, cast.jobs, cast.streams
     history = world.history
     world.calm = True
     for job in jobs:
@@ -183,6 +240,17 @@ def _finish(world: World, jobs: list[Job], streams: list[Stream], kept: frozense
     process.sweeper.sweep()
     process.sweeper.sweep()
     _read_all(world, process, "after forgetting")
+    if cast.orphans:
+        _sweep_files(world, process)
+    history.violations += checks.reads(history, cast.kept)
+    history.violations += checks.streams(history, {s.name: s.rows for s in streams})
+    history.violations += checks.answers(history)
+    apps = len({(j.app, j.app_topic) for j in jobs if not j.random})
+    history.violations += checks.leftovers(world.state, apps, segments=2 * cast.topics)
+
+
+def _sweep_files(world: World, process: Process) -> None:
+    """In the end only files are left that something names."""
     sweep_orphans(process.cluster)
     world.clock.now += world.settings.orphan_age_ms + 1
     sweep_orphans(process.cluster)
@@ -197,12 +265,7 @@ def _finish(world: World, jobs: list[Job], streams: list[Stream], kept: frozense
     needed = _snapshot_files(process)
     unnamed += [path for path in world.disk.files if path.endswith(snapshots.SUFFIX) and path not in needed]
     if unnamed:
-        history.bad(f"files are left that nothing names: {sorted(unnamed)[:3]}")
-    history.violations += checks.reads(history, kept)
-    history.violations += checks.streams(history, {s.name: s.rows for s in streams})
-    history.violations += checks.answers(history)
-    apps = len({(j.app, j.app_topic) for j in jobs if not j.random})
-    history.violations += checks.leftovers(world.state, apps, segments=6)
+        world.history.bad(f"files are left that nothing names: {sorted(unnamed)[:3]}")
 
 
 def _snapshot_files(process: Process) -> set[str]:
@@ -225,43 +288,6 @@ def _read_all(world: World, process: Process, when: str) -> list[Row]:
     if reading.cut < newest:
         world.history.bad(f"{when}: the cut {reading.cut} lies below {newest}")
     return rows
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the log lines of thousands of transactions, and with pure decoding remembered: the same schedules, faster."""
-    logger = logging.getLogger("txnsegment")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    decode, read_head = JsonRecord.__dict__["from_bytes"], snapshots.read_head
-    JsonRecord.from_bytes = classmethod(lru_cache(maxsize=20_000)(decode.__func__))  # type: ignore[assignment,arg-type,method-assign]
-    snapshots.read_head = _heads(read_head)  # type: ignore[assignment]
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        snapshots.read_head = read_head
-        JsonRecord.from_bytes = decode  # type: ignore[method-assign]
-        logger.setLevel(level)
-
-
-def _heads(read_head: Callable[[LedgerStorage, str], SnapshotHead]) -> Callable[[LedgerStorage, str], SnapshotHead]:
-    """The same function, which decodes the same bytes once."""
-    known: dict[tuple[str, bytes], SnapshotHead] = {}
-
-    def read(storage: LedgerStorage, path: str) -> SnapshotHead:
-        assert isinstance(storage, GatedStorage)
-        data = storage.disk.files.get(path, (b"", 0))[0]
-        if (path, data) not in known or not data:
-            if len(known) > 5_000:
-                known.clear()
-            known[path, data] = read_head(storage, path)
-        else:
-            storage.read(path)
-        return known[path, data]
-
-    return read
 
 
 @dataclass

@@ -1,0 +1,67 @@
+"""Running thousands of schedules fast: without log lines, and with pure decoding and encoding remembered by its input."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from conformance.simulator.storage import GatedStorage
+from ledgers import snapshot_files, snapshots
+from ledgers.model import Ledger
+from ledgers.snapshots import SnapshotHead
+from ledgers.storage import LedgerStorage
+from metadata.records import JsonRecord
+
+KEPT = 20_000
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The same schedules, faster."""
+    logger = logging.getLogger("txnsegment")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    decode = JsonRecord.__dict__["from_bytes"]
+    changed: list[tuple[Any, str, Any]] = [
+        (JsonRecord, "from_bytes", classmethod(lru_cache(KEPT)(decode.__func__))),  # type: ignore[arg-type]
+        (snapshots, "read_head", _heads(snapshots.read_head)),
+        (snapshot_files, "_directory", lru_cache(KEPT)(snapshot_files._directory)),
+        (snapshot_files, "_decode_block", _blocks(snapshot_files._decode_block)),
+    ]
+    before = [(owner, name, owner.__dict__[name]) for owner, name, _ in changed]
+    for owner, name, value in changed:
+        setattr(owner, name, value)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        for owner, name, value in before:
+            setattr(owner, name, value)
+        logger.setLevel(level)
+
+
+def _heads(read_head: Callable[[LedgerStorage, str], SnapshotHead]) -> Callable[[LedgerStorage, str], SnapshotHead]:
+    """The same function, which decodes the same bytes once."""
+    known: dict[tuple[str, bytes], SnapshotHead] = {}
+
+    def read(storage: LedgerStorage, path: str) -> SnapshotHead:
+        assert isinstance(storage, GatedStorage)
+        data = storage.disk.files.get(path, (b"", 0))[0]
+        if (path, data) not in known or not data:
+            if len(known) > KEPT:
+                known.clear()
+            known[path, data] = read_head(storage, path)
+        else:
+            storage.read(path)
+        return known[path, data]
+
+    return read
+
+
+def _blocks(decode: Callable[[bytes], Iterator[Ledger]]) -> Callable[[bytes], Sequence[Ledger]]:
+    return lru_cache(KEPT)(lambda raw: tuple(decode(raw)))

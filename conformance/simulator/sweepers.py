@@ -1,0 +1,55 @@
+"""Sweepers and deleters in a simulated world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conformance.simulator.scheduler import Process, World
+from ledgers.errors import CorruptSnapshot, MissingFile
+from metadata.errors import StorageError, TxnSegmentError
+from metadata.names import topic_name
+from metadata.orphans import sweep_orphans
+from metadata.topics import Topics
+
+
+def start_sweeper(world: World, name: str, rounds: int, *, orphans: bool = False, within: int = 120) -> None:
+    process = Process(world, name)
+
+    def run() -> None:
+        for i in range(rounds):
+            work: list[Callable[[], object]] = [process.sweeper.sweep]
+            if i % 2 == 0:
+                work.append(process.sweeper.share)
+            for each in work:
+                try:
+                    each()
+                except (CorruptSnapshot, MissingFile, StorageError) as error:
+                    world.history.bad(f"{name}: {error}")
+                    return
+                except TxnSegmentError:
+                    continue
+            if orphans:
+                try:
+                    sweep_orphans(process.cluster)
+                except (CorruptSnapshot, MissingFile, StorageError) as error:
+                    world.history.bad(f"{name}: {error}")
+                    return
+                except TxnSegmentError:
+                    continue
+
+    world.spawn(process, name, run, delay=world.rng.randrange(within))
+
+
+def start_deleter(world: World, name: str, topic: str, *, recreate: bool, within: int = 250) -> None:
+    process = Process(world, name)
+
+    def run() -> None:
+        topics = Topics(process.cluster)
+        try:
+            topics.delete(topic_name(topic))
+            if recreate:
+                topics.create(topic_name(topic), segments=1)
+        except TxnSegmentError:
+            return
+
+    world.spawn(process, name, run, delay=world.rng.randrange(within))

@@ -1,0 +1,52 @@
+"""Watches as the contract allows them to be: they wake soon, late, twice, for nothing, or never (protocol.md section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from metadata.paths import Key, KeyRange, Prefix
+from metadata.store.contract import Watch
+
+
+@dataclass
+class Watches:
+    """The watches of a world. `delays` says for one wake-up after how many steps it comes: none (it is lost), one, or several.
+    `later` runs something after so many steps.
+    """
+
+    delays: Callable[[], tuple[int, ...]]
+    later: Callable[[Callable[[], None], int], None]
+    woken: int = 0
+    lost: int = 0
+    _open: dict[_Watch, KeyRange] = field(default_factory=dict)
+
+    def add(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
+        within = target.range() if isinstance(target, Prefix) else KeyRange(target.path, target.path, target.partition)
+        watch = _Watch(self, wake)
+        self._open[watch] = within
+        return watch
+
+    def changed(self, key: Key) -> None:
+        for watch, within in self._open.items():
+            if within.first <= key.path <= within.last and key.partition == within.partition:
+                delays = self.delays()
+                self.lost += not delays
+                for delay in delays:
+                    self.later(watch.wake, delay)
+
+    def close(self, watch: _Watch) -> None:
+        self._open.pop(watch, None)
+
+
+class _Watch(Watch):
+    def __init__(self, watches: Watches, wake: Callable[[], None]) -> None:
+        self._watches, self._wake = watches, wake
+
+    def wake(self) -> None:
+        """Also after `close`: a wake-up may have been under way."""
+        self._watches.woken += 1
+        self._wake()
+
+    def close(self) -> None:
+        self._watches.close(self)

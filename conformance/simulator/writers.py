@@ -1,0 +1,207 @@
+"""Drivers in a simulated world: each version of a job is staged by tasks and committed by the sink's own commit path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from conformance.simulator.scheduler import Process, World
+from conformance.simulator.storage import GatedStorage
+from ledgers.model import Part
+from metadata.client import Client
+from metadata.coordinator import Committed, Coordinator, WriteSet
+from metadata.errors import TopicNotFound, TxnSegmentError, VersionConflict
+from metadata.names import topic_name
+from metadata.topics import Topics
+from metadata.transitions import Claim
+from spark_txn_sink import commit as sink
+from spark_txn_sink.commit import Identity
+from spark_txn_sink.options import TaskOptions
+from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.staging import Staged
+
+
+@dataclass
+class Job:
+    """A writer's durable side: what a checkpoint would keep. `versions` still to be written are those from `at` on."""
+
+    name: str
+    app: str
+    app_topic: str
+    topics: tuple[str, ...]
+    versions: Sequence[int]
+    replays: bool = False
+    by: str | None = None
+    random: bool = False
+    empty: frozenset[int] = frozenset()
+    at: int = 0
+    tries: int = 0
+    stopped: str = ""
+
+    @property
+    def done(self) -> bool:
+        return bool(self.stopped) or self.at >= len(self.versions)
+
+
+class Heard(Coordinator):
+    """A coordinator that keeps the answer to its last commit: Spark is not told whether a version was skipped."""
+
+    answer: Committed | None = None
+
+    def commit(self, work: WriteSet) -> Committed:
+        self.answer = None
+        self.answer = super().commit(work)
+        return self.answer
+
+
+def hands_on(world: World, process: Process) -> Client:
+    """The process's hands on the cluster; what a commit does not wait for becomes another thread of the same process."""
+
+    def aftermath(job: Callable[[], None]) -> None:
+        def run() -> None:
+            for each in (job, process.sweeper.share):
+                try:
+                    each()
+                except TxnSegmentError:
+                    continue  # as metadata.aftermath: put off to the next sweep
+
+        world.spawn(process, f"{process.name}/after", run)
+
+    cluster, buffer = process.cluster, process.buffer
+    return Client(cluster, buffer, Topics(cluster), process.sweeper, Heard(cluster, aftermath, buffer.log), lambda: None)
+
+
+def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
+    """A process that runs the job's versions from its checkpoint on, beginning within so many steps; restarted when it crashes."""
+    process = Process(world, f"{job.name}.{job.tries}")
+
+    def again() -> None:
+        job.tries += 1
+        if job.random:
+            job.stopped = "crashed"  # a batch write whose driver died is another write, with another id, when it is run again
+        if not job.done and (job.tries < tries or world.calm):
+            start_driver(world, job, tries=tries, within=within)
+
+    delay = world.rng.randrange(within)
+    world.spawn(process, process.name, lambda: _drive(world, process, job, again, tries), on_crash=again, delay=delay)
+    return process
+
+
+def _drive(world: World, process: Process, job: Job, again: Callable[[], None], tries: int) -> None:
+    actor = world.current
+    assert actor is not None
+    client = hands_on(world, process)
+    while not job.done:
+        write = _Write(client, job, job.versions[job.at], world.unique(), world.rng.choice((200, 1_000)))
+        actor.opened = False
+        txn = ""
+        world.history.queries[write.claim.attempt] = job.by
+        try:
+            write.stage()
+            answer = write.commit()
+            said, txn = ("skipped" if answer.skipped else "committed"), answer.txn_id or ""
+        except VersionConflict:
+            said, job.stopped = "VersionConflict", "VersionConflict"
+        except TopicNotFound:
+            said, job.stopped = "TopicNotFound", "TopicNotFound"
+        except TxnSegmentError as error:
+            said = type(error).__name__
+        world.history.said.append((process.name, f"{job.app}:{job.app_topic}", write.claim.version, said, txn, job.by))
+        if said in ("skipped", "committed"):
+            if world.calm or job.random or world.rng.random() < 0.85:  # else Spark's commit log is lost: the version replays
+                job.at += 1
+            continue
+        if job.stopped:
+            return
+        job.tries += 1
+        if world.rng.random() < 0.4 and not world.calm:
+            _start_late_abort(world, job, write)
+        if job.random:
+            job.stopped = said
+            return
+        if job.tries >= tries and not world.calm:
+            return
+        if world.rng.random() < 0.5:
+            again()
+            return
+
+
+class _Write:
+    """One attempt at one version. A job of one topic is a Spark write, one over several a program's transaction."""
+
+    def __init__(self, client: Client, job: Job, version: int, staging_id: str, timeout_ms: int) -> None:
+        self._client, self._job, self._staging_id, self._timeout_ms = client, job, staging_id, timeout_ms
+        self._messages: list[Staged | None] = []
+        self._staged_ms = 0
+        self._identity = Identity(job.app, version, job.random, streaming=job.replays)
+        if job.app_topic:
+            self.claim = sink.claim(self._identity, [self._message((), 0)])
+        else:
+            self.claim = Claim(version, job.by, staging_id, job.replays)
+
+    def _message(self, parts: Sequence[tuple[str, Part]], staged_ms: int) -> Staged:
+        return Staged(self._staging_id, tuple(parts), staged_ms, self._job.by, None)
+
+    def stage(self) -> None:
+        """What the tasks do: look at the layouts, write the parts. The part files are one step: nothing names them yet."""
+        client, job, version = self._client, self._job, self.claim.version
+        staged_ms = client.cluster.store.view().now_ms()
+        parts: list[tuple[str, Part]] = []
+        if version not in job.empty:
+            for topic in job.topics:
+                name = topic_name(topic)
+                for segment in client.topics.get(name).active():
+                    full = name.segment(segment.range, segment.segment_id)
+                    for i in range(1 + (segment.segment_id + version) % 2):
+                        path = f"parts/{job.app}/{version}/{self.claim.attempt}/{segment.segment_id}-{topic[-1]}-{i}.parquet"
+                        parts.append((full, Part(path, 1, 4, 0, (1,), 0)))
+        storage = client.cluster.storage
+        assert isinstance(storage, GatedStorage)
+        storage.publish_all({part.path: b"part" for _, part in parts})
+        self._messages = [self._message(parts, staged_ms)]
+        self._staged_ms = staged_ms
+
+    def commit(self) -> Committed:
+        job, coordinator = self._job, self._client.coordinator
+        assert isinstance(coordinator, Heard)
+        if job.app_topic:
+            sink.commit(self._client, self._plan(), self._identity, self._timeout_ms, self._messages)
+        else:
+            parts: dict[str, list[Part]] = {}
+            for message in self._messages:
+                assert message is not None
+                for segment, part in message.parts:
+                    parts.setdefault(segment, []).append(part)
+            coordinator.commit(WriteSet(job.app, "", self.claim, parts, self._staged_ms, self._timeout_ms, random=job.random))
+        assert coordinator.answer is not None
+        return coordinator.answer
+
+    def abort(self, client: Client) -> None:
+        """Spark's abort, in whatever process."""
+        if self._job.app_topic:
+            sink.abort(client, self._plan(), self._identity, self._messages)
+        else:
+            client.coordinator.abort_attempt(self._job.app, "", self.claim)
+
+    def _plan(self) -> WritePlan:
+        """As the driver plans a topic whose schema has all columns already."""
+        name = topic_name(self._job.app_topic)
+        options = TaskOptions(name, None, "zstd", 1 << 20, 1 << 20)
+        return WritePlan(name, (), None, StructType(), 0, self._staged_ms, self._client.cluster.storage.uri, options)
+
+
+def _start_late_abort(world: World, job: Job, write: _Write) -> None:
+    """Spark's abort of this attempt: in a new process, perhaps long after a successor took over."""
+    process = Process(world, f"{job.name}.abort")
+    client = hands_on(world, process)
+
+    def run() -> None:
+        try:
+            write.abort(client)
+        except TxnSegmentError:
+            return
+
+    actor = world.spawn(process, process.name, run, delay=world.rng.choice((0, 10, 60, 200)))
+    actor.aborts = write.claim.attempt
