@@ -98,7 +98,7 @@ class Writer:
         self._eras = eras
 
     def write(self, writes: Sequence[Write]) -> list[Record | None]:
-        """See MetadataStore.write. One round trip if every `expect` is ABSENT or a Record and the folders are there."""
+        """See MetadataStore.write. One round trip if every `expect` is ABSENT (of a put) or a Record and the folders are there."""
         found: dict[str, _Found] = {}  # what must be read before it can be written
         needed = [w.key for w in writes if isinstance(w, Put | Delete) and not _is_pinned(w)]
         for _ in range(ATTEMPTS):
@@ -318,7 +318,7 @@ def _is_pinned(write: Put | Delete) -> bool:
     """Whether `expect` says all that the multi needs to know."""
     if isinstance(write.expect, Record):
         return not (isinstance(write, Put) and write.ephemeral)
-    return write.expect == ABSENT
+    return isinstance(write, Put) and write.expect == ABSENT  # a delete of nothing sends nothing: it must look
 
 
 def to_record(key: Key, data: bytes, version: int) -> Record | None:

@@ -52,6 +52,13 @@ class TestExpect:
             store.put(A, b"2", expect=ABSENT)
         assert store.view().get(A) == first
 
+    def test_a_delete_that_expects_nothing_meets_a_record(self, store: MetadataStore) -> None:
+        store.delete(A, expect=ABSENT)
+        kept = store.put(A, b"1")
+        with pytest.raises(BadVersion, match="/things/a"):
+            store.delete(A, expect=ABSENT)
+        assert store.view().get(A) == kept
+
     @pytest.mark.parametrize("as_number", [True, False])
     def test_a_record_that_moved_on(self, store: MetadataStore, as_number: bool) -> None:
         first = store.put(A, b"1")
