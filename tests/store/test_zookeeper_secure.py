@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import pickle
 import shutil
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,20 +23,43 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from conformance.servers import LOCAL, ZooKeeperServer, free_ports
+from metadata.client import shared_client
 from metadata.errors import ConfigurationError
 from metadata.paths import LOG, Key
 from metadata.store import open_store
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from metadata.store.zookeeper_credentials import VARIABLES, credentials
+from metadata.store.zookeeper_session import stat
 from pyspark_txnsegment import DefaultSource
 from tests.face.conftest import rows
 from txnsegment import connect
 
 A = Key("/a", "")
-QUICK = 5.0
-"""Seconds in which a mistake has to be told, on a busy machine: half of what a call waits for a server."""
+QUICK = 8.0
+"""Seconds in which a mistake has to be told, on a busy machine: less than a call waits for a server."""
 SECRET, KEY_SECRET = "hunter2-of-sasl", "hunter2-of-key"
 ROWS = [{"k": i, "v": f"row {i}"} for i in range(100)]
+
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+
+url, log = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.eventLog.enabled", "true")
+    .config("spark.eventLog.compress", "false")
+    .config("spark.eventLog.dir", log)
+    .getOrCreate()
+)
+found = spark.read.format("txnsegment").option("serviceUrl", url).load("t")
+found.explain(extended=True)
+print("rows:", len(found.collect()))
+spark.stop()
+"""
 
 
 # --- certificates ---
@@ -215,6 +243,59 @@ def refused(url: str, *says: str) -> str:
     return text
 
 
+@contextmanager
+def relay(port: int, context: ssl.SSLContext | None, *, break_first: bool = False) -> Iterator[str]:
+    """`host:port` in front of a plain port. With a context a TLS terminator, as meshes and stunnel are: it sends what it has read
+    at once, many replies in one record of TLS. `break_first`: its first connection ends when, connected, the client says more.
+    """
+    loop, up, where, breaks = asyncio.new_event_loop(), threading.Event(), list[int](), [break_first]
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        length = await reader.readexactly(4)
+        writer.write(length + await reader.readexactly(int.from_bytes(length)))
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(LOCAL, port)
+        if breaks[0]:
+            breaks[0] = False
+            await one(reader, back)
+            await one(there, writer)
+            await reader.readexactly(1)
+            writer.close()
+            back.close()
+            return
+        await asyncio.gather(pump(reader, back), pump(there, writer))
+
+    async def listen() -> None:
+        server = await asyncio.start_server(accepted, LOCAL, 0, ssl=context)
+        where.append(server.sockets[0].getsockname()[1])
+        up.set()
+
+    def run() -> None:
+        loop.run_until_complete(listen())
+        loop.run_forever()
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert up.wait(QUICK)
+    try:
+        yield f"{LOCAL}:{where[0]}"
+        assert not breaks[0]
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(QUICK)
+
+
 class TestTls:
     def test_a_cluster(self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path) -> None:
         environment.tls()
@@ -242,13 +323,23 @@ class TestTls:
             store.put(A, long)
             for i in range(300):
                 store.append(LOG, b"%d" % i)
-            began = time.monotonic()
-            for _ in range(20):
+            for _ in range(5):
                 found = store.view().get(A)
                 assert found is not None
                 assert found.value == long
                 assert len(store.view().scan(LOG.range())) == 300
-            assert time.monotonic() - began < QUICK  # a reply that waits for the next ping takes seconds
+
+    def test_many_replies_in_one_record(self, secure: Secure, files: Path, environment: Environment, chroot: str) -> None:
+        environment.tls(who="")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files / "server.pem", files / "server.key")
+        with relay(secure.server.port, context) as hosts, open_store(f"zk://{hosts}{chroot}") as store:
+            assert isinstance(store, ZooKeeperStore)
+            store.put(A, b"x")
+            began = time.monotonic()
+            for _ in range(20):
+                assert len(store._session.flight([stat(chroot)] * 100)) == 100
+            assert time.monotonic() - began < 2 * QUICK  # left-over replies would wait for the next ping, some 3 s each time
 
     def test_certificates_that_are_not_trusted(self, secure: Secure, environment: Environment, chroot: str) -> None:
         url = f"zk://{secure.tls_hosts}{chroot}"
@@ -321,6 +412,13 @@ class TestSasl:
     def test_wrong(self, secure: Secure, environment: Environment, chroot: str, username: str, password: str) -> None:
         environment.sasl(username, password)
         refused(f"zk://{secure.hosts}{chroot}", "TXNSEGMENT_ZK_SASL_USERNAME", "TXNSEGMENT_ZK_SASL_PASSWORD", "wrong")
+
+    def test_a_connection_that_breaks_in_the_exchange_is_no_wrong_password(
+        self, secure: Secure, environment: Environment, chroot: str
+    ) -> None:
+        environment.sasl()
+        with relay(secure.server.port, None, break_first=True) as hosts, open_store(f"zk://{hosts}{chroot}") as store:
+            store.put(A, b"x")
 
     def test_servers_that_do_no_sasl(
         self, zookeeper: ZooKeeperServer, careless: Secure, environment: Environment, chroot: str
@@ -407,10 +505,34 @@ class TestSecrets:
         for one in sent:
             assert b"hunter2" not in pickle.dumps(one), one
             assert "hunter2" not in repr(one)
+        shared_client(url).close()
         with connect(url) as cluster:
             client = cluster.client.cluster
             for one in (cluster, client, client.store, cluster.settings, cluster.topics.describe("t")):
                 assert "hunter2" not in repr(one) + str(one)
+
+    @pytest.mark.slow
+    def test_spark_shows_none(self, secure: Secure, environment: Environment, chroot: str, tmp_path: Path) -> None:
+        """A real job: its plans, its output and its event log."""
+        environment.tls(SASL_MECHANISM="DIGEST-MD5", SASL_USERNAME="ann", SASL_PASSWORD=SECRET, AUTH="digest:ann:hunter2-of-digest")
+        url, log = f"zk://{secure.tls_hosts}{chroot}", tmp_path / "log"
+        log.mkdir()
+        (tmp_path / "job.py").write_text(JOB)
+        commit_and_read_back(url, tmp_path / "ledgers")
+        done = subprocess.run(
+            [sys.executable, str(tmp_path / "job.py"), url, log.as_uri()],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(__file__).parents[2])},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        events = "".join(file.read_text() for file in log.rglob("*") if file.is_file())
+        assert "SparkListenerSQLExecutionStart" in events
+        assert "Physical Plan" in done.stdout
+        assert "rows: 100" in done.stdout
+        assert "hunter2" not in done.stdout + done.stderr + events
 
     def test_credentials_neither_show_nor_pickle_themselves(self, environment: Environment) -> None:
         environment.tls(SASL_MECHANISM="DIGEST-MD5", SASL_USERNAME="ann", SASL_PASSWORD=SECRET, AUTH="digest:ann:hunter2-of-digest")
