@@ -7,6 +7,7 @@ import sys
 
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import schedule, simulate, simulate_on
+from conformance.store.command import add_options, run_command
 
 
 def main() -> int:
@@ -15,7 +16,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first schedule's seed; the others count up from it")
     parser.add_argument("--cores", type=int, default=1, help="processes to spread the schedules over")
     parser.add_argument("--trace", action="store_true", help="print the one schedule of --seed, step by step")
+    add_options(parser)
     given = parser.parse_args()
+    if given.store:
+        return run_command(given)
     if given.trace:
         with quiet():
             outcome = schedule(given.seed, trace=True)

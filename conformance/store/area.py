@@ -1,0 +1,147 @@
+"""What one case gets: an empty part of the store, sessions on it, threads, other processes, seeded randomness, sizes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from random import Random
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from conformance.proxy import TcpProxy
+from conformance.store.case import NotApplicable, holds
+from conformance.store.processes import Child
+from conformance.store.site import Place, Site
+from metadata.clock import Clock, SystemClock
+from metadata.store.contract import MetadataStore
+from metadata.store.zookeeper import hosts_and_root
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much a case does. `records`: in the case with many; `large_seconds`: how long each of its steps may take. `actors`:
+    threads, or processes, at once; `operations`: of each of them in a recorded history; `rounds`: kills of a process, and
+    random states in cases that compare with a model. `patience`: seconds until something that must happen counts as missing.
+    """
+
+    records: int = 100_000
+    large_seconds: float = 120.0
+    actors: int = 6
+    operations: int = 120
+    rounds: int = 10
+    patience: float = 60.0
+
+
+class Area:
+    """A context manager: everything that was opened or started through it ends with it."""
+
+    def __init__(self, site: Site, *, seed: int, name: str, sizes: Sizes, clock: Clock | None = None) -> None:
+        """`seed` and `name` decide everything random in the case `name`, so that one case can be run again alone."""
+        self.site = site
+        self.seed = seed
+        self.sizes = sizes
+        self.clock = clock or SystemClock()
+        self.random = Random(f"{seed}:{name}")
+        self.figures: dict[str, float] = {}
+        self.place: Place = site.place()
+        self._ends = ExitStack()
+
+    def open(self) -> MetadataStore:
+        """A new session on this area."""
+        return self._ends.enter_context(self.place.open(self.site.opener))
+
+    @cached_property
+    def store(self) -> MetadataStore:
+        """One session, opened when it is first used."""
+        return self.open()
+
+    # --- at once ---
+
+    def at_once(self, act: Callable[[MetadataStore, int], T], actors: int | None = None) -> list[T]:
+        """The results of `act(store, n)` in several threads, half of them on one session, the others on sessions of their own."""
+        actors = actors or self.sizes.actors
+        shared = self.open()
+        stores = [shared if n % 2 else self.open() for n in range(actors)]
+        gate = threading.Barrier(actors)
+
+        def run(n: int) -> T:
+            gate.wait(self.sizes.patience)
+            return act(stores[n], n)
+
+        with ThreadPoolExecutor(actors) as pool:
+            return list(pool.map(run, range(actors)))
+
+    @contextmanager
+    def meanwhile(self, look: Callable[[MetadataStore], None], readers: int = 1) -> Iterator[None]:
+        """Run `look` again and again on sessions of their own, from before the block until after it. Its errors end the block."""
+        stop = threading.Event()
+        looked = [threading.Event() for _ in range(readers)]
+
+        def run(n: int) -> None:
+            store = self.open()
+            try:
+                while True:
+                    look(store)
+                    looked[n].set()
+                    if stop.is_set():
+                        look(store)
+                        return
+            finally:
+                looked[n].set()
+
+        with ThreadPoolExecutor(readers) as pool:
+            running: list[Future[None]] = [pool.submit(run, n) for n in range(readers)]
+            try:
+                for event in looked:
+                    holds(event.wait(self.sizes.patience), f"a reader has looked once within {self.sizes.patience:g} s")
+                yield
+            finally:
+                stop.set()
+            for each in running:
+                each.result()
+
+    def until(self, true: Callable[[], bool], what: str) -> float:
+        """Look until it is so; seconds it took. Raises ContractBroken when it is not so within `sizes.patience`."""
+        began = self.clock.monotonic()
+        while not true():
+            holds(self.clock.monotonic() - began < self.sizes.patience, f"{what} (within {self.sizes.patience:g} s)")
+            self.clock.sleep(0.02)
+        return self.clock.monotonic() - began
+
+    # --- processes and connections ---
+
+    def child(self, job: str, **arguments: Any) -> Child:
+        """A process that has opened this area and waits to be told to go on. Raises NotApplicable."""
+        if not self.site.traits.processes:
+            raise NotApplicable("This store lives in one process; no other process can open it.")
+        return self._ends.enter_context(Child(self.place, self.site.opener, job, arguments, patience=self.sizes.patience))
+
+    def far(self) -> tuple[MetadataStore, TcpProxy]:
+        """A session on this area whose connection goes through a proxy that fails on command. Raises NotApplicable."""
+        if self.site.scheme != "zk":
+            raise NotApplicable(
+                "No connection stands between store and caller whose reply could be lost; cases that kill a process show what can."
+                if self.site.scheme in ("file", "memory")
+                else "The suite can stand between client and servers only for zk:// URLs."
+            )
+        self.store.view()  # the area exists, and it was not made through the proxy
+        hosts, root = hosts_and_root(self.place.url)
+        host, _, port = hosts.split(",")[0].rpartition(":")
+        proxy = self._ends.enter_context(TcpProxy(host.strip("[]"), int(port)))
+        store = Place(f"zk://{proxy.hosts}{root}", self.place.prefix).open(self.site.opener)
+        return self._ends.enter_context(store), proxy
+
+    def close(self) -> None:
+        self._ends.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

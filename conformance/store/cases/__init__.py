@@ -1,0 +1,1 @@
+"""The cases, a module for each group. `conformance.store.suite` has them all."""

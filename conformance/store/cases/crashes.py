@@ -1,0 +1,89 @@
+"""A process is killed (SIGKILL) in the middle of its writes: each is there whole, with its index entries, or not at all."""
+
+from __future__ import annotations
+
+from conformance.store.area import Area
+from conformance.store.case import Cases, equal, holds
+from conformance.store.child import INDEX, VALUES
+from metadata.paths import LOG, KeyRange
+from metadata.store.contract import MetadataStore
+
+cases = Cases("crashes", "secondary indexes, sequence append: atomic")
+
+EVERYTHING = KeyRange("/", "/\U0010ffff", "")
+
+
+@cases.add
+def records_and_indexes_agree_after_a_kill(area: Area) -> None:
+    """Whenever a process is killed while it puts, replaces, deletes and appends: every record is in the index under exactly its
+    entries, and every acknowledged write is there.
+    """
+    writes = 0
+    for n in range(area.sizes.rounds):
+        actor = f"k{n}"
+        child = area.child("change indexes", actor=actor, seed=f"{area.seed}:{actor}", count=100_000)
+        child.wait_ready()
+        child.go()
+        said = [child.line() for _ in range(area.random.randrange(1, 40))]
+        said += child.kill()
+        writes += len(said)
+        _agree(area.store)
+        _acknowledged_is_there(area.store, actor, said)
+    area.figures["kills"] = area.sizes.rounds
+    area.figures["acknowledged writes"] = writes
+
+
+def _agree(store: MetadataStore) -> None:
+    """Records and index of one moment: nobody writes any more, but for what was sent before the kill and arrives only now."""
+    view = store.view()
+    records = view.scan(EVERYTHING)
+    found = view.scan_index(INDEX, "", "\U0010ffff")
+    expected = sorted((entry.key, record.key.path, record) for record in records for entry in record.indexes)
+    equal([r.key.path for r in found], [path for _, path, _ in expected], "the paths that the index gives")
+    equal(found, [record for *_, record in expected], "the records that the index gives")
+    for key, _, record in expected:
+        equal(store.view().scan_index(INDEX, key, key), [record], f"the index key {key}")
+
+
+def _acknowledged_is_there(store: MetadataStore, actor: str, said: list[list[object]]) -> None:
+    """The last acknowledged write of each key stands, or the one write that came after it and was not acknowledged any more."""
+    view = store.view()
+    log = {record.number: record.value.decode() for record in view.scan(LOG.range())}
+    last: dict[object, object] = {}
+    for kind, which, value in said:
+        if kind == "append":
+            equal(log.get(int(str(which))), value, f"the acknowledged append {which}")
+        else:
+            last[which] = value
+    now = {r.key.path: r.value.decode() for r in view.scan(KeyRange(f"{VALUES}/{actor}/", f"{VALUES}/{actor}/~", actor))}
+    differ = [which for which, value in last.items() if now.get(f"{VALUES}/{actor}/{which}") != value]
+    holds(len(differ) <= 1, f"at most one key differs from what was acknowledged last: {differ}")
+    for which in differ:
+        value = now.get(f"{VALUES}/{actor}/{which}")
+        later = value is None or int(value.rpartition(".")[2]) > max(_number(v) for *_, v in said)
+        holds(later, f"what stands at {which}, {value!r}, was written after all that was acknowledged")
+
+
+def _number(value: object) -> int:
+    return -1 if value is None else int(str(value).rpartition(".")[2])
+
+
+@cases.add
+def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
+    """Processes are killed while they append, and all is deleted each time: numbers go on rising, none comes twice."""
+    highest = 0
+    for n in range(area.sizes.rounds):
+        child = area.child("append", actor=f"k{n}", count=100_000)
+        child.wait_ready()
+        child.go()
+        numbers = [child.line() for _ in range(area.random.randrange(1, 20))]
+        numbers += child.kill()
+        there = [int(path[-20:]) for path in area.store.view().keys(LOG.range())]
+        holds(set(numbers) <= set(there), f"the acknowledged {numbers} are among {there}")
+        holds(
+            len(there) <= len(numbers) + 1, f"at most one append was done and not acknowledged: {sorted(set(there) - set(numbers))}"
+        )
+        holds(min(there) > highest, f"{min(there)} is above {highest}, which was deleted")
+        highest = max(there)
+        for number in there:
+            area.store.delete(LOG.key(number))

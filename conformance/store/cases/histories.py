@@ -1,0 +1,131 @@
+"""Linearizability of single keys: histories recorded at once in threads and processes, some with lost replies, and judged."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from conformance.store.area import Area
+from conformance.store.case import Cases, ContractBroken, holds
+from conformance.store.history import KEYS, Operation, random_operations, recorded
+from conformance.store.linearizability import check
+from metadata.store.contract import MetadataStore
+
+cases = Cases("histories", "get / put / delete: linearizable per key")
+
+
+@cases.add
+def threads(area: Area) -> None:
+    """Every answer of many threads, on shared and own sessions, fits one order of all operations on the key."""
+    _judge(area, area.at_once(lambda store, n: _record(area, store, f"t{n}", area.sizes.operations)))
+
+
+@cases.add
+def processes(area: Area) -> None:
+    """The same for processes of one machine, and threads of this one besides."""
+    _with_processes(area, killed=0)
+
+
+@cases.add
+def processes_that_are_killed(area: Area) -> None:
+    """The same when processes are killed in the middle: what they had begun happened once, at some time, or never."""
+    _with_processes(area, killed=2)
+
+
+@cases.add
+def lost_replies(area: Area) -> None:
+    """The same when connections are cut and replies are lost: an unknown outcome happened once, at some time, or never."""
+    far, proxy = area.far()
+    farther = area.place.open(area.site.opener)
+    done = threading.Event()
+
+    def act(store: MetadataStore, n: int) -> list[Operation]:
+        if n:
+            return _record(area, farther if n == 1 else store, f"t{n}", area.sizes.operations)
+        try:
+            return _record(area, far, "far", area.sizes.operations)
+        finally:
+            done.set()
+
+    def disturb() -> None:
+        random = area.random
+        while not done.is_set():
+            with proxy.drop_replies():
+                proxy.wait_dropped(5)
+            done.wait(random.uniform(0.02, 0.1))
+            proxy.cut()
+            done.wait(random.uniform(0.02, 0.1))
+
+    disturber = threading.Thread(target=disturb, name="conformance-disturb")
+    disturber.start()
+    try:
+        histories = area.at_once(act, actors=4)
+    finally:
+        done.set()
+        disturber.join()
+    farther.close()
+    unknown = sum(operation.answer == "unknown" for operation in histories[0])
+    area.figures["unknown outcomes"] = unknown
+    holds(unknown > 0, "at least one reply was lost, so that the case shows something")
+    _judge(area, histories)
+
+
+def _record(area: Area, store: MetadataStore, actor: str, count: int) -> list[Operation]:
+    seed = f"{area.seed}:{actor}"
+    return recorded(random_operations(store, actor, Random(seed), area.clock, count))
+
+
+def _with_processes(area: Area, *, killed: int) -> None:
+    count = area.sizes.operations
+    # Those that are to be killed have more to do than they will live for.
+    lengths = [count * 50 if n < killed else count for n in range(4)]
+    children = [area.child("history", actor=f"p{n}", seed=f"{area.seed}:p{n}", count=c) for n, c in enumerate(lengths)]
+    for child in children:
+        child.wait_ready()
+    said: list[list[Any]] = [[] for _ in children]
+
+    def act(store: MetadataStore, n: int) -> list[Operation]:
+        return _record(area, store, f"t{n}", count // 2)
+
+    def kill(n: int, after: int) -> None:
+        for _ in range(after):
+            said[n].append(children[n].line())
+        said[n] += children[n].kill()
+
+    for child in children:
+        child.go()
+    # An odd number of lines: the last operation was begun and has not ended, as far as anybody knows.
+    killers = [threading.Thread(target=kill, args=(n, 1 + 2 * area.random.randrange(5, count))) for n in range(killed)]
+    for killer in killers:
+        killer.start()
+    with_us = area.at_once(act, actors=2)
+    for killer in killers:
+        killer.join()
+    for n in range(killed, len(children)):
+        said[n] += children[n].done()
+    histories = [recorded((line[0], Operation.from_json(line[1])) for line in lines) for lines in said]
+    if killed:
+        area.figures["operations open at the kill"] = sum(o.answer == "unknown" for history in histories for o in history)
+    _judge(area, [*histories, *with_us])
+
+
+def _judge(area: Area, histories: Sequence[Sequence[Operation]]) -> None:
+    """Add what is there in the end, and check key by key. Raises ContractBroken with the operations around the failure."""
+    everything = [operation for history in histories for operation in history]
+    # One who did nothing before looks at each key when all is over, so that an acknowledged last write must show.
+    last = area.open()
+    for key in KEYS:
+        began = area.clock.monotonic()
+        found = last.view().get(key)
+        value, version = (found.value.decode(), found.version) if found else (None, None)
+        everything.append(Operation("end", key.path, "get", began, area.clock.monotonic(), "done", value=value, version=version))
+    area.figures["operations"] = len(everything)
+    for key in KEYS:
+        history = [operation for operation in everything if operation.key == key.path]
+        verdict = check(history)
+        if not verdict.linearizable:
+            raise ContractBroken(
+                f"The history of one key is not linearizable.\n{verdict.story(history)}", history=verdict.spans(history)
+            )

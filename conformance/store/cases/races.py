@@ -1,0 +1,90 @@
+"""Many sessions at one key: of those that expect the same, one wins, and nobody's work is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from conformance.store.area import Area
+from conformance.store.case import Cases, equal, holds
+from metadata.errors import BadVersion
+from metadata.paths import Key
+from metadata.store.contract import ABSENT, IndexEntry, MetadataStore, Put
+
+cases = Cases("races", "get / put / delete; errors")
+
+A = Key("/race/a", "a")
+
+
+def _won(write: Callable[[], object]) -> bool:
+    try:
+        write()
+    except BadVersion:
+        return False
+    return True
+
+
+@cases.add
+def exactly_one_creates(area: Area) -> None:
+    """Of many that put where nothing should be, one wins; the others are told BadVersion."""
+    keys = [Key(f"/race/{n}", str(n)) for n in range(10)]
+    winners = area.at_once(lambda store, n: [_won(partial(store.put, key, b"%d" % n, expect=ABSENT)) for key in keys])
+    equal([sum(each) for each in zip(*winners, strict=True)], [1] * len(keys), "winners of each key")
+    for place, record in enumerate(area.store.view().get_many(keys)):
+        (winner,) = [n for n, won in enumerate(winners) if won[place]]
+        equal(record and record.value, b"%d" % winner, f"what stands at {keys[place].path}, which {winner} was told it won")
+
+
+@cases.add
+def exactly_one_deletes(area: Area) -> None:
+    """Of many that delete one version, one wins."""
+    made = [area.store.put(Key(f"/race/{n}", str(n)), b"x") for n in range(10)]
+    winners = area.at_once(lambda store, _: [_won(partial(store.delete, record.key, expect=record)) for record in made])
+    equal([sum(each) for each in zip(*winners, strict=True)], [1] * len(made), "winners of each key")
+
+
+@cases.add
+def a_put_and_a_delete_of_one_version(area: Area) -> None:
+    """Of puts and deletes that expect one version, exactly one wins, and what is left is what it did."""
+    for n in range(10):
+        key = Key(f"/race/{n}", "")
+        old = area.store.put(key, b"old")
+
+        def act(store: MetadataStore, actor: int, key: Key = key, expect: int = old.version) -> bool:
+            if actor % 2:
+                return _won(lambda: store.delete(key, expect=expect))
+            return _won(lambda: store.put(key, b"%d" % actor, expect=expect))
+
+        won = area.at_once(act, actors=4)
+        equal(sum(won), 1, f"winners of {key.path}")
+        winner = won.index(True)
+        found = area.store.view().get(key)
+        equal(found and found.value, None if winner % 2 else b"%d" % winner, f"what is left of {key.path}")
+
+
+@cases.add
+def no_increment_is_lost(area: Area) -> None:
+    """Counting by compare-and-set from many sessions loses nothing, and the index moves with every step."""
+    area.store.put(A, b"0")
+
+    def add(store: MetadataStore, _: int) -> None:
+        for _ in range(10):
+            while True:
+                old = store.view().get(A)
+                holds(old is not None, "the counter is there")
+                assert old is not None
+                more = Put(A, b"%d" % (int(old.value) + 1), old, (IndexEntry("i", str(old.version)),))
+                if _won(partial(store.write, more)):
+                    break
+
+    area.at_once(add)
+    found = area.store.view().scan_index("i", "", "9")
+    equal([(r.value, r.version) for r in found], [(b"%d" % (area.sizes.actors * 10), area.sizes.actors * 10)], "the counter")
+
+
+@cases.add
+def unconditional_puts_all_win(area: Area) -> None:
+    """Puts that expect nothing are all done: the version counts them, and one index entry is left."""
+    area.at_once(lambda store, n: [store.put(A, b"x", indexes=(IndexEntry("i", f"{n}"),)) for _ in range(10)])
+    found = area.store.view().scan_index("i", "", "9")
+    equal([record.version for record in found], [area.sizes.actors * 10 - 1], "versions by the index")

@@ -1,0 +1,123 @@
+"""Sessions: ephemeral records, closing, views, the store's clock."""
+
+from __future__ import annotations
+
+from conformance.store.area import Area
+from conformance.store.case import Cases, equal, holds, refused
+from conformance.store.child import INDEX
+from metadata.errors import BadVersion, SessionLost, Unavailable
+from metadata.paths import Key, KeyRange
+from metadata.store.contract import ABSENT, IndexEntry, decide
+
+cases = Cases("sessions", "session, time")
+
+A, LEADER = Key("/things/a", "p"), Key("/leader", "")
+EVERYTHING = KeyRange("/", "/\U0010ffff", "")
+
+
+@cases.add
+def ephemeral_records_go_with_their_session(area: Area) -> None:
+    """An ephemeral record excludes others while its session lives, and goes, with its index entries, when it ends."""
+    leader = area.open()
+    made = leader.put(LEADER, b"me", expect=ABSENT, indexes=(IndexEntry("i", "k"),), ephemeral=True)
+    leader.put(A, b"stays")
+    with refused(BadVersion, naming="/leader", what="a second leader"):
+        area.store.put(LEADER, b"you", expect=ABSENT, ephemeral=True)
+    equal(area.store.view().scan_index("i", "", "z"), [made], "the index while it lives")
+    leader.close()
+    equal(area.store.view().get(made.key), None, "the ephemeral record afterwards")
+    equal(area.store.view().scan_index("i", "", "z"), [], "the index afterwards")
+    holds(area.store.view().get(A) is not None, "a lasting record of the session is still there")
+    area.store.put(LEADER, b"you", expect=ABSENT, ephemeral=True)
+
+
+@cases.add
+def an_unconditional_put_changes_whose_the_record_is(area: Area) -> None:
+    """A record is ephemeral, and whose, by its last unconditional put."""
+    leader = area.open()
+    leader.put(A, b"1", indexes=(IndexEntry("i", "k"),), ephemeral=True)
+    area.store.put(A, b"2", indexes=(IndexEntry("i", "k"),))
+    leader.close()
+    equal([r.value for r in area.store.view().scan_index("i", "", "z")], [b"2"], "a record that was made lasting")
+    other = area.open()
+    other.put(A, b"3", indexes=(IndexEntry("i", "k"),), ephemeral=True)
+    other.put(A, b"4", indexes=(IndexEntry("i", "k"),), ephemeral=True)
+    other.close()
+    equal(area.store.view().get(A), None, "a record that was made ephemeral")
+    equal(area.store.view().scan_index("i", "", "z"), [], "its index entry")
+
+
+@cases.add
+def only_the_sessions_own_records_go(area: Area) -> None:
+    """When one session ends, the ephemeral records of others stay."""
+    one, other = area.open(), area.open()
+    one.put(Key("/members/one", ""), b"1", ephemeral=True)
+    kept = other.put(Key("/members/other", ""), b"2", ephemeral=True)
+    one.close()
+    equal(area.store.view().scan(KeyRange("/members/", "/members/~", "")), [kept], "the members afterwards")
+
+
+@cases.add
+def one_leader_at_a_time(area: Area) -> None:
+    """Of many sessions that want one ephemeral record, exactly one gets it; when it goes, exactly one other does."""
+    sessions = [area.open() for _ in range(area.sizes.actors)]
+    while sessions:
+        won = []
+        for session in sessions:
+            try:
+                session.put(LEADER, b"me", expect=ABSENT, ephemeral=True)
+                won.append(session)
+            except BadVersion:
+                continue  # somebody else leads: counted below
+        equal(len(won), 1, f"leaders among {len(sessions)} sessions")
+        won[0].close()
+        sessions.remove(won[0])
+
+
+@cases.add
+def ephemeral_records_of_a_killed_process_go(area: Area) -> None:
+    """A process that is killed cannot end its session: its ephemeral record goes all the same, after the store's lease."""
+    child = area.child("hold", path=LEADER.path)
+    child.wait_ready()
+    child.go()
+    equal(child.line(), "held", "what the process says")
+    holds(area.store.view().get(LEADER) is not None, "the record is there while the process lives")
+    with refused(BadVersion, naming=LEADER.path, what="a second leader"):
+        area.store.put(LEADER, b"you", expect=ABSENT, ephemeral=True)
+    child.kill()
+    gone = area.until(lambda: area.store.view().get(LEADER) is None, "the record of a killed process goes")
+    equal(area.store.view().scan_index(INDEX, "", "~"), [], "its index entry")
+    equal(area.store.view().keys(EVERYTHING), [], "the list of keys")
+    equal(area.store.put(LEADER, b"you", expect=ABSENT, ephemeral=True).version, 0, "the version of the next leader")
+    area.figures["seconds until it was gone"] = gone
+
+
+@cases.add
+def a_closed_store_says_so(area: Area) -> None:
+    """Closing twice is no error; using a closed store is, and says what it is."""
+    store = area.open()
+    view = store.view()
+    store.close()
+    store.close()
+    with refused(Unavailable, SessionLost, naming="closed", what="a new view of a closed store"):
+        store.view().get(A)
+    with refused(Unavailable, SessionLost, naming="", what="an old view of a closed store"):
+        view.get(A)
+    with refused(Unavailable, naming="closed", what="a put on a closed store"):
+        store.put(A, b"x")
+
+
+@cases.add
+def decide_runs_its_body_on_a_view(area: Area) -> None:
+    """`decide` gives what its body saw."""
+    made = area.store.put(A, b"x")
+    equal(decide(area.store, lambda view: view.get(A)), made, "what the body saw")
+
+
+@cases.add
+def the_store_has_a_clock(area: Area) -> None:
+    """`now_ms` is in ms since 1970, does not go back, and sessions agree on it within the deadline allowance (5 s)."""
+    times = [session.view().now_ms() for session in (area.store, area.open(), area.store, area.open())]
+    holds(times[0] > 1_700_000_000_000, f"{times[0]} is a time of today in ms since 1970")
+    holds(times[0] <= times[2], f"the clock of one session does not go back: {times[0]}, {times[2]}")
+    holds(max(times) - min(times) < 5_000, f"sessions agree on the time: {times}")

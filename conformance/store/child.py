@@ -1,0 +1,94 @@
+"""The other process of a case: `python -m conformance.store.child TASK`. See `processes`, which starts it and may kill it.
+
+It opens the store, says "ready", waits for a line, does its job, and says what it did, one line of JSON for each thing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from random import Random
+from typing import Any
+
+from conformance.store.history import random_operations
+from conformance.store.site import Place
+from metadata.clock import SystemClock
+from metadata.paths import LOG, Key, pad20
+from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, MetadataStore, Put, Record
+
+INDEX = "idx:crash"
+VALUES = "/crash"
+
+
+def say(what: Any) -> None:
+    """One write of one line: whoever kills this process finds it whole or not at all."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def record_history(store: MetadataStore, actor: str, seed: str, count: int) -> None:
+    for step, operation in random_operations(store, actor, Random(seed), SystemClock(), count):
+        say([step, operation.to_json()])
+
+
+def append(store: MetadataStore, actor: str, count: int) -> None:
+    """Append to the log, every seventh time with an index entry; says each number."""
+    for n in range(count):
+        entries = (IndexEntry(INDEX, f"{actor}.{n}"),) if n % 7 == 6 else ()
+        say(store.append(LOG, f"{actor}.{n}".encode(), indexes=entries).number)
+
+
+def change_indexes(store: MetadataStore, actor: str, seed: str, count: int) -> None:
+    """Put, replace, delete and append records whose index entries say what they hold; says each write once it is acknowledged."""
+    random = Random(seed)
+    mine: dict[int, Record] = {}
+    for n in range(count):
+        k = random.randrange(8)
+        key = Key(f"{VALUES}/{actor}/{k}", actor)
+        old = mine.get(k)
+        entries = tuple(IndexEntry(INDEX, f"{actor}:{pad20(n)}:{i}") for i in range(random.randrange(1, 4)))
+        value = f"{actor}.{n}".encode()
+        if random.random() < 0.2:
+            (made,) = store.write(Append(LOG, value, entries))
+            assert made is not None
+            say(["append", made.number, value.decode()])
+        elif old and random.random() < 0.3:
+            store.write(Delete(key, old))
+            del mine[k]
+            say(["delete", k, None])
+        else:
+            (made,) = store.write(Put(key, value, old or ABSENT, entries))
+            assert made is not None
+            mine[k] = made
+            say(["put", k, value.decode()])
+
+
+def hold(store: MetadataStore, path: str) -> None:
+    """Make an ephemeral record, say so, and keep it until this process ends."""
+    store.put(Key(path, ""), b"held", expect=ABSENT, indexes=(IndexEntry(INDEX, "held"),), ephemeral=True)
+    say("held")
+    sys.stdin.readline()
+
+
+JOBS: dict[str, Callable[..., None]] = {
+    "history": record_history,
+    "append": append,
+    "change indexes": change_indexes,
+    "hold": hold,
+}
+
+
+def main(task: dict[str, Any]) -> None:
+    module, _, name = task["opener"].partition(":")
+    opener = getattr(import_module(module), name)
+    with Place(task["url"], task["prefix"]).open(opener) as store:
+        store.view().get(Key("/ready", ""))
+        say("ready")
+        sys.stdin.readline()
+        JOBS[task["job"]](store, **task["arguments"])
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,88 @@
+"""What a store holds, in the plainest possible words: what the cases with random calls compare a real store with.
+
+It knows nothing of sessions, threads and storage, and shares no code with any backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from metadata.paths import Key, KeyRange
+from metadata.store.contract import IndexEntry, Record
+
+PARTS = [
+    *("0_1", "0_10", "0_2", "00_1", "s1", "s10", "s1:x", "s", "-1", "-10", "-2", "-", "a", "A", "aa", "a b", "a+b", "a,b", "a%2Fb"),
+    *(
+        "a%252Fb",
+        "%",
+        "%00",
+        "~",
+        "!",
+        "!a",
+        ".",
+        "..",
+        "...",
+        "#",
+        "?",
+        "*",
+        "\\",
+        '"',
+        "'",
+        ";",
+        "\t",
+        "\n",
+        "\x01",
+        "\x7f",
+        "\x80",
+    ),
+    *("é", "e\u0301", "ß", "漢", "\u00a0", "\u200b", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0001f600", "\U0010fffd"),
+    *("idx", "era", "clock", "zookeeper", "0123456789", "a-" + "0" * 19 + "7", "NULL", "0", "9" * 20, "x" * 200),
+]
+"""Parts of keys, index names and index keys that look alike, sort oddly, or mean something to some backend."""
+
+
+def random_key(random: Random) -> Key:
+    path = "".join(f"/{random.choice(PARTS)}" for _ in range(random.choice([1, 1, 2, 3])))
+    return Key(path, path)  # a record whose partition key is its own: every path stands for one record
+
+
+def unrelated_keys(random: Random, count: int) -> list[Key]:
+    """Keys of which none lies below another: where one does, a backend of folders may begin its versions above 0."""
+    keys: list[Key] = []
+    while len(keys) < count:
+        key = random_key(random)
+        if not any(f"{key.path}/".startswith(f"{k.path}/") or f"{k.path}/".startswith(f"{key.path}/") for k in keys):
+            keys.append(key)
+    return keys
+
+
+def random_text(random: Random) -> str:
+    return "".join(random.choice(PARTS) for _ in range(random.choice([0, 1, 1, 1, 2])))
+
+
+class Model:
+    """Records by path; ranges as sorted lists, in the order of code points, which is that of UTF-8 bytes."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+
+    def put(self, key: Key, value: bytes, indexes: Iterable[IndexEntry]) -> Record:
+        old = self.records.get(key.path)
+        self.records[key.path] = Record(key, value, old.version + 1 if old else 0, tuple(indexes))
+        return self.records[key.path]
+
+    def delete(self, key: Key) -> None:
+        self.records.pop(key.path, None)
+
+    def version(self, key: Key) -> int:
+        """-1 if it is not there."""
+        found = self.records.get(key.path)
+        return found.version if found else -1
+
+    def scan(self, within: KeyRange) -> list[Record]:
+        return [self.records[path] for path in sorted(self.records) if within.first <= path <= within.last]
+
+    def scan_index(self, index: str, first: str, last: str) -> list[Record]:
+        entries = {(entry.key, path) for path, record in self.records.items() for entry in record.indexes if entry.name == index}
+        return [self.records[path] for key, path in sorted(entries) if first <= key <= last]

@@ -1,0 +1,139 @@
+"""The store under test, by its service URL, and where in it a run may write: below a name of its own, removed afterwards.
+
+`file:///folder`, `zk://hosts/chroot` and `memory://name` get further parts in the URL, so that each case has a store that is
+empty in every respect (its folders, its sequences, its clock). Any other URL stays, and each case gets a prefix of its keys.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from conformance.store.prefixed import PrefixedStore, delete_all
+from metadata.store import folder_of, open_store
+from metadata.store.contract import MetadataStore
+from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
+
+Opener = Callable[[str], MetadataStore]
+"""Opens a session by URL. Other processes of a case import it by its name, so it must be a function of a module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What a backend is not asked to give. `processes`: several processes can open it. `groups`: a group of writes is done whole
+    or not at all (the contract leaves that to the backend; memory, SQLite and ZooKeeper do it).
+    """
+
+    processes: bool = True
+    groups: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One empty part of the store: `open` it in this or, since it is plain values, in any process."""
+
+    url: str
+    prefix: str
+
+    def open(self, opener: Opener) -> MetadataStore:
+        store = opener(self.url)
+        return PrefixedStore(store, self.prefix) if self.prefix else store
+
+
+@dataclass
+class Site:
+    """A context manager: what the run made in the store is gone afterwards."""
+
+    url: str
+    traits: Traits = Traits()
+    opener: Opener = open_store
+    _run: str = field(default_factory=lambda: f"conformance-{uuid.uuid4().hex[:12]}")
+    _places: int = 0
+
+    @property
+    def scheme(self) -> str:
+        return self.url.partition("://")[0]
+
+    def place(self) -> Place:
+        """A part of the store that nobody has used."""
+        self._places += 1
+        below = f"{self._run}/{self._places}"
+        if self.scheme in ("file", "zk", "memory"):
+            return Place(f"{self.url if self.url.endswith('://') else self.url.rstrip('/')}/{below}".replace(":////", ":///"), "")
+        return Place(self.url, f"/{below}")
+
+    def __enter__(self) -> Self:
+        if self.scheme == "file":
+            self._made = _missing(Path(folder_of(self.url)))
+        elif self.scheme == "zk":
+            hosts, root = hosts_and_root(self.url)
+            with _zookeeper(hosts) as client:
+                parts = root.split("/")[1:]
+                chroots = ["/" + "/".join(parts[: i + 1]) for i in range(len(parts))]
+                self._chroots = [path for path in chroots if not client.exists(path)]
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Remove what was made, and the folders that were not there before."""
+        if not self._places:
+            return
+        if self.scheme == "file":
+            folder = Path(folder_of(self.url))
+            if (folder / self._run).exists():
+                shutil.rmtree(folder / self._run)
+            for made in self._made:
+                if made.is_dir() and not any(made.iterdir()):
+                    made.rmdir()
+        elif self.scheme == "zk":
+            hosts, root = hosts_and_root(self.url)
+            with _zookeeper(hosts) as client:
+                _delete_below(client, f"{root}/{self._run}")
+                for path in reversed(self._chroots):
+                    if client.exists(path) and not client.get_children(path):
+                        client.delete(path)
+        elif self.scheme != "memory":
+            with self.opener(self.url) as store:
+                delete_all(store, f"/{self._run}")
+
+
+def _missing(folder: Path) -> list[Path]:
+    """Which of a folder and those above it do not exist, the deepest first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+@contextmanager
+def _zookeeper(hosts: str) -> Iterator[KazooClient]:
+    """The servers themselves, reached as a store reaches them: only znodes tell whether a chroot is there, and can remove it."""
+    with ZooKeeperStore(hosts, create=False) as store:
+        yield store._session.client()
+
+
+def _delete_below(client: KazooClient, path: str) -> None:
+    """A znode and all below it; those of one folder are sent at once."""
+    try:
+        names = client.get_children(path)
+    except NoNodeError:
+        return
+    below = [f"{path}/{name}" for name in names]
+    for start in range(0, len(below), 1000):
+        some = below[start : start + 1000]
+        answers = [client.exists_async(child) for child in some]
+        for child, answer in zip(some, answers, strict=True):
+            state = answer.get()
+            if state is not None and state.numChildren:
+                _delete_below(client, child)
+        for deleted in [client.delete_async(child) for child in some]:
+            try:
+                deleted.get()
+            except NoNodeError:
+                continue  # it was a folder, deleted with what was in it; or an ephemeral record, gone with its session
+    client.delete(path)
