@@ -525,7 +525,7 @@ class TestSecrets:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         events = "".join(file.read_text() for file in log.rglob("*") if file.is_file())
