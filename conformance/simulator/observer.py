@@ -1,157 +1,178 @@
-"""What an outsider sees of a world: each write to the store as it happens, and what the actors say they saw.
+"""What an outsider records of a world: each write to the store as it happens, and what the actors asked for, were told and read.
 
-It reads the records' JSON by itself and shares no code with what it watches; what can never be right is noted at once.
+It reads the records' JSON by itself and gives the events of `conformance.history.format`; what is wrong is the checker's to say.
+Its clock is the number of the event: of two events it is always known which was first.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
+from conformance.history.format import (
+    Application,
+    Commit,
+    Complaint,
+    Event,
+    Header,
+    Layout,
+    ReadFailed,
+    Registration,
+    Seal,
+    Segment,
+    Start,
+    Sweep,
+    Told,
+    Watermark,
+    Written,
+)
 from conformance.simulator.faults import Observer
 from conformance.simulator.storage import Disk
-from metadata.names import segment_name
-from metadata.paths import Key, decode, topic
+from metadata.paths import Key, decode
 from metadata.store.memory import MemoryState
 
-Row = tuple[int, str, str]
-"""(number, segment, path of the part)."""
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What one read returned: rows with start < number <= end. `segments`: those it knew."""
-
-    who: str
-    kind: str
-    topics: tuple[str, ...]
-    segments: frozenset[str]
-    start: int
-    end: int
-    cut: int
-    rows: tuple[Row, ...]
+REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicNotFound"})
+"""Errors of a commit that say: nothing of this attempt counts, now or ever."""
+decoded = lru_cache(maxsize=1024)(decode)
 
 
 @dataclass
 class History(Observer):
+    """The events so far. `allowance_ms`: by how much deadlines are judged late."""
+
     state: MemoryState
     disk: Disk
-    truth: dict[int, list[Row]] = field(default_factory=dict)
-    """Number -> rows of each committed registration."""
-    decided: dict[tuple[str, int], str] = field(default_factory=dict)
-    """(application, version) -> the transaction that committed it, or `empty`."""
-    last: dict[str, int] = field(default_factory=dict)
-    """Application -> highest version decided."""
-    aborted: set[str] = field(default_factory=set)
-    seen: list[Seen] = field(default_factory=list)
-    said: list[tuple[str, str, int, str, str, str | None]] = field(default_factory=list)
-    """(who, application, version, what: committed|skipped|the error's name, transaction, query)."""
-    violations: list[str] = field(default_factory=list)
-    seals: dict[str, int] = field(default_factory=dict)
-    """Segment -> number of its first seal."""
-    queries: dict[str, str | None] = field(default_factory=dict)
-    """Attempt -> the query that makes it."""
-    by: dict[tuple[str, int], str | None] = field(default_factory=dict)
-    """(application, version) -> the query that committed it."""
-    txns: dict[str, str] = field(default_factory=dict)
-    """Attempt -> the last transaction that it opened."""
+    allowance_ms: int = 0
+    events: list[Event] = field(default_factory=list)
     aborting: Callable[[], str | None] = lambda: None
     """The attempt that the actor of now may abort, if it is a late abort."""
     writes: int = 0
+    commits: int = 0
+    reads: int = 0
 
-    def bad(self, what: str) -> None:
-        self.violations.append(what)
+    def now(self) -> int:
+        """The number of the next event."""
+        return len(self.events)
+
+    def bad(self, what: str, invariant: int | None = None) -> None:
+        """Something that only a participant can see to be wrong."""
+        self.events.append(Complaint(len(self.events), what, invariant))
+
+    def digest(self) -> str:
+        """The same for the same events."""
+        return hashlib.sha256(json.dumps(self.events).encode()).hexdigest()
+
+    def recorded(self, seed: int) -> list[Event]:
+        """The history as it goes into a file."""
+        return [Start(0, "conformance.simulator", "events", seed), *self.events]
+
+    # --- the actors -----------------------------------------------------------------------------------------------
+
+    def asked(self, call: Commit) -> None:
+        self.events.append(call)
+
+    def told(self, call: str, said: str, txn: str | None = None, number: int | None = None) -> None:
+        """`said`: committed, skipped, or the name of what was raised."""
+        if said in ("committed", "skipped"):
+            self.events.append(Told(len(self.events), call, said, txn, number))
+            return
+        meaning = "conflict" if said == "VersionConflict" else "failed" if said in REFUSED else "unknown"
+        self.events.append(Told(len(self.events), call, meaning, error=said))
+
+    def saw(self, event: Event) -> None:
+        self.events.append(event)
+        self.reads += 1
+
+    def missed(self, who: str, error: Exception) -> None:
+        """A read failed, and not for a fault that was injected: what it needs is gone."""
+        self.events.append(ReadFailed(len(self.events), who, type(error).__name__, False, str(error)))
+
+    def swept(self, who: str, began: int, now_ms: int) -> None:
+        """A whole sweep has ended well."""
+        self.events.append(Sweep(len(self.events), began, who, now_ms))
+
+    # --- the store ------------------------------------------------------------------------------------------------
 
     def wrote(self, key: Key, before: bytes | None, after: bytes | None) -> None:
         self.writes += 1
         path = key.path
         if path.startswith("/txn/id/"):
-            self._header(path.removeprefix("/txn/id/"), before, after)
+            self.events.append(self._header(path[8:], after))
+        elif path.startswith("/log/"):
+            self._log(int(path[-20:]), before, after)
         elif path.startswith("/txn/app/"):
-            self._application(path.removeprefix("/txn/app/"), before, after)
-        elif path.startswith("/txn/segment-state/watermark/") and before is not None:
-            if after is None:
-                self._collected(path)
-            elif json.loads(after)["ledgerId"] < json.loads(before)["ledgerId"]:
-                self.bad(f"the watermark of {path} moved back from {before!r} to {after!r}")
-        elif path.startswith("/log/") and before is not None and after is not None:
-            self._settled(path, json.loads(before), json.loads(after))
-        elif path.startswith("/log/") and after is not None and b'"seal"' in after:
-            for segment in json.loads(after)["seal"]:
-                self.seals.setdefault(segment, int(path[-20:]))
+            self.events.append(self._application(path[9:], after))
+        elif path.startswith("/txn/segment-state/watermark/"):
+            mark = None if after is None else json.loads(after)
+            position = None if mark is None else (mark["ledgerId"], mark["entryId"])
+            self.events.append(Watermark(len(self.events), decoded(path[29:]), position))
+        elif path.startswith("/topics/") and after is not None:
+            self.events.append(self._layout(path, json.loads(after)))
 
-    def _collected(self, path: str) -> None:
-        """A watermark was deleted: only one whose segment has left the layout (after the grace period of its deletion)."""
-        name = segment_name(decode(path.rpartition("/")[2]))
-        record = self.state.get(topic(name.topic))
-        if record is None or str(name.segment_id) in json.loads(record.value)["segments"]:
-            self.bad(f"{path} was deleted although its segment is in the layout")
-
-    def _header(self, txn: str, before: bytes | None, after: bytes | None) -> None:
-        old = None if before is None else json.loads(before)
+    def _header(self, txn: str, after: bytes | None) -> Header:
+        at = len(self.events)
         if after is None:
-            if old is not None and old["state"] == "OPEN":
-                self.bad(f"the OPEN header {txn} was deleted")
+            return Header(at, txn, "gone")
+        new = json.loads(after)
+        app, _, topic = new.get("app", ":").partition(":")
+        self.commits += new["state"] == "COMMITTED"
+        return Header(
+            at,
+            txn,
+            new["state"],
+            decoded(app),
+            decoded(topic),
+            new.get("version"),
+            new.get("attempt"),
+            new.get("commit"),
+            round((new["createdAt"] + new["timeout"]) * 1000) + self.allowance_ms,
+            self.aborting() if new["state"] == "ABORTED" else None,
+        )
+
+    def _log(self, number: int, before: bytes | None, after: bytes | None) -> None:
+        at = len(self.events)
+        if after is None:
+            self.events.append(Registration(at, number, state="gone"))
             return
         new = json.loads(after)
-        if old is None:
-            if new["state"] != "OPEN":
-                self.bad(f"the header {txn} was born {new['state']}")
-            self.txns[new.get("attempt", "")] = txn
+        if "seal" in new:
+            if before is None:
+                self.events.append(Seal(at, number, new["topic"], tuple(new["seal"]), new["why"], new["epoch"]))
             return
-        if old["state"] != "OPEN" or new["state"] == "OPEN":
-            self.bad(f"the header {txn} went from {old['state']} to {new['state']}")
-        if new["state"] == "ABORTED":
-            self.aborted.add(txn)
-            late = self.aborting()
-            if late is not None and late != new["attempt"]:
-                self.bad(f"the late abort of attempt {late} ended {txn}, attempt {new['attempt']}")
-            return
-        self._decide(new["app"], new["version"], txn, self.queries.get(new["attempt"]))
-        record = self.state.get(Key(f"/log/log-{new['commit']:020d}", "log"))
-        if record is None:
-            self.bad(f"{txn} committed registration {new['commit']}, which is not in the log")
-            return
-        registration = json.loads(record.value)
-        if registration.get("txn") != txn or "state" in registration:
-            self.bad(f"{txn} committed registration {new['commit']}: {registration}")
-        self.truth[new["commit"]] = self._rows(new["commit"], registration)
-        for segment in registration["segments"]:
-            if self.seals.get(segment, new["commit"]) < new["commit"]:
-                self.bad(f"{txn} committed {new['commit']} into {segment}, sealed at {self.seals[segment]}")
+        rows = () if before is not None else self._rows(new)
+        self.events.append(Registration(at, number, new.get("txn"), new.get("state"), rows))
 
-    def _rows(self, number: int, registration: Any) -> list[Row]:
+    def _rows(self, registration: Any) -> tuple[Written, ...]:
         segments = registration["segments"]
         if "manifest" in registration:
             segments = json.loads(self.disk.files[registration["manifest"]][0])
-        return [(number, segment, part["path"]) for segment, write in segments.items() for part in write["parts"]]
+        return tuple(Written(part["path"], None, segment) for segment, write in segments.items() for part in write["parts"])
 
-    def _decide(self, app: str, version: int, txn: str, by: str | None) -> None:
-        if (app, version) in self.decided:
-            self.bad(f"version {version} of {app} was committed twice: by {self.decided[app, version]} and by {txn}")
-        elif version <= self.last.get(app, -1):
-            self.bad(f"version {version} of {app} was committed by {txn} after {self.last[app]}")
-        self.decided[app, version] = txn
-        self.by[app, version] = by
-        self.last[app] = max(version, self.last.get(app, -1))
+    def _application(self, name: str, after: bytes | None) -> Application:
+        app, _, topic = name.partition(":")
+        new = {} if after is None else json.loads(after)
+        return Application(len(self.events), decoded(app), decoded(topic), new.get("lastCommitted"), new.get("by"))
 
-    def _application(self, app: str, before: bytes | None, after: bytes | None) -> None:
-        if after is None:
-            return
-        old = -1 if before is None else json.loads(before)["lastCommitted"]
-        new = json.loads(after)["lastCommitted"]
-        if new < old:
-            self.bad(f"lastCommitted of {app} went back from {old} to {new}")
-        if new > old and (app, new) not in self.decided:
-            self._decide(app, new, "empty", json.loads(after).get("by"))
+    def _layout(self, path: str, new: Any) -> Layout:
+        _, _, tenant, namespace, name = path.split("/")
+        prefix, infos = f"{tenant}/{namespace}/{decoded(name)}", new["segments"]
 
-    def _settled(self, path: str, old: Any, new: Any) -> None:
-        if old.get("state") is not None and old.get("state") != new.get("state"):
-            self.bad(f"{path} was settled {old.get('state')}, then {new.get('state')}")
-        number = int(path[-20:])
-        if new.get("state") == "COMMITTED" and number not in self.truth:
-            self.bad(f"{path} was settled COMMITTED although nobody committed it")
-        if new.get("state") == "VOID" and number in self.truth:
-            self.bad(f"{path} was settled VOID although it was committed")
+        def named(info: Any) -> str:
+            return f"segment://{prefix}/{info['hashRange']['start']:04x}-{info['hashRange']['end']:04x}-{info['segmentId']}"
+
+        segments = tuple(
+            Segment(
+                named(info),
+                info["hashRange"]["start"],
+                info["hashRange"]["end"],
+                info["state"] == "ACTIVE",
+                tuple(named(infos[str(parent)]) for parent in info["parentIds"] if str(parent) in infos),
+                info.get("sealedAtLog"),
+            )
+            for info in infos.values()
+        )
+        return Layout(len(self.events), f"topic://{prefix}", new["epoch"], segments, bool(new.get("deleted")))

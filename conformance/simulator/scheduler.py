@@ -124,7 +124,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.clock)
-        self.history = History(self.state, self.disk)
+        self.history = History(self.state, self.disk, self.settings.deadline_allowance_ms)
         self.clock.pause = self.gate
         self.current: Actor | None = None
         self.hub = greenlet.getcurrent()

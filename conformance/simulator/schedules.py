@@ -13,8 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from conformance.history.format import Row
 from conformance.simulator import checks
-from conformance.simulator.observer import Row
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet
 from conformance.simulator.readers import Stream, collect, saw, start_batch_reader, start_stream
@@ -172,10 +172,10 @@ def _play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         history.bad(f"no end after {STEPS} steps: {[a.name for a in world.actors]}")
     return Outcome(
         seed,
-        list(dict.fromkeys(history.violations)),
+        checks.violations(history),
         world.steps,
-        len(history.truth),
-        len(history.seen),
+        history.commits,
+        history.reads,
         world.crashes,
         _digest(world) if digest else "",
         world.trace or [],
@@ -183,21 +183,12 @@ def _play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
 
 
 def _digest(world: World) -> str:
-    found = hashlib.sha256()
-    history = world.history
-    for entry in (*history.seen, *history.said, *sorted(history.truth.items()), *history.violations, world.steps, world.clock.now):
-        found.update(repr(_plain(entry)).encode())
+    found = hashlib.sha256(repr((world.history.digest(), world.steps, world.clock.now)).encode())
     for key, record in sorted(world.state.records.items()):
         found.update(repr((key, record.value, record.version)).encode())
     for path, (data, changed) in sorted(world.disk.files.items()):
         found.update(repr((path, data, changed)).encode())
     return found.hexdigest()[:16]
-
-
-def _plain(entry: object) -> object:
-    """Sets have no order of their own."""
-    segments = getattr(entry, "segments", None)
-    return entry if segments is None else (repr(entry).partition("frozenset")[0], sorted(segments), getattr(entry, "rows", None))
 
 
 def _jobs(rng: random.Random) -> list[Job]:
@@ -216,7 +207,7 @@ def _jobs(rng: random.Random) -> list[Job]:
 
 
 def _finish(cast: Cast) -> None:
-    world, jobs, streams = cast.world, cast.jobs, cast.streams
+    world, jobs = cast.world, cast.jobs
     history = world.history
     world.calm = True
     for job in jobs:
@@ -231,10 +222,9 @@ def _finish(cast: Cast) -> None:
     process = Process(world, "end")
     late = world.settings.max_txn_timeout_ms + world.settings.deadline_allowance_ms + 1
     world.clock.now += late
+    began, now_ms = history.now(), world.clock.now
     process.sweeper.sweep()
-    for key, record in world.state.records.items():
-        if key.path.startswith("/txn/id/") and b'"state":"OPEN"' in record.value:
-            history.bad(f"{key.path} is OPEN after a sweep past its deadline")
+    history.swept("end", began, now_ms)
     _read_all(world, process, "after settling")
     world.clock.now += world.settings.header_retention_ms + 1
     process.sweeper.sweep()
@@ -242,11 +232,8 @@ def _finish(cast: Cast) -> None:
     _read_all(world, process, "after forgetting")
     if cast.orphans:
         _sweep_files(world, process)
-    history.violations += checks.reads(history, cast.kept)
-    history.violations += checks.streams(history, {s.name: s.rows for s in streams})
-    history.violations += checks.answers(history)
     apps = len({(j.app, j.app_topic) for j in jobs if not j.random})
-    history.violations += checks.leftovers(world.state, apps, segments=2 * cast.topics)
+    checks.at_rest(history, world.state, apps, segments=2 * cast.topics)
 
 
 def _sweep_files(world: World, process: Process) -> None:
@@ -260,7 +247,7 @@ def _sweep_files(world: World, process: Process) -> None:
     rows = _read_all(world, Process(world, "end2"), "after the orphan sweep")
     newest = b"".join(record.value for key, record in world.state.records.items() if key.path.startswith("/log/"))
     newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)  # its manifest
-    read = {row[2] for row in rows}
+    read = {row.id for row in rows}
     unnamed = [path for path in world.disk.files if path.startswith("parts/") and path not in read and path.encode() not in newest]
     needed = _snapshot_files(process)
     unnamed += [path for path in world.disk.files if path.endswith(snapshots.SUFFIX) and path not in needed]
@@ -278,15 +265,13 @@ def _snapshot_files(process: Process) -> set[str]:
     return found
 
 
-def _read_all(world: World, process: Process, when: str) -> list[Row]:
+def _read_all(world: World, process: Process, when: str) -> tuple[Row, ...]:
     topics = tuple(str(t.name) for t in Topics(process.cluster).list())
     selection = Selection(topics)
+    began = world.history.now()
     reading = process.buffer.read(selection)
     rows = collect(world, reading, 0, reading.cut)
-    saw(world, f"reader {when}", "final", selection, reading, 0, reading.cut, rows)
-    newest = max(world.history.truth, default=0)
-    if reading.cut < newest:
-        world.history.bad(f"{when}: the cut {reading.cut} lies below {newest}")
+    saw(world, f"reader {when}", began, topics, reading, rows, final=True)
     return rows
 
 

@@ -21,13 +21,16 @@ def start_sweeper(world: World, name: str, rounds: int, *, orphans: bool = False
             if i % 2 == 0:
                 work.append(process.sweeper.share)
             for each in work:
+                began, now_ms = world.history.now(), world.clock.now
                 try:
                     each()
                 except (CorruptSnapshot, MissingFile, StorageError) as error:
-                    world.history.bad(f"{name}: {error}")
+                    world.history.bad(f"{name}: {error}", 5)
                     return
                 except TxnSegmentError:
                     continue
+                if each == process.sweeper.sweep:
+                    world.history.swept(name, began, now_ms)
             if orphans:
                 try:
                     sweep_orphans(process.cluster)

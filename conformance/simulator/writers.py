@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.types import StructType
 
+from conformance.history.format import Commit, Written
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from ledgers.model import Part
@@ -97,9 +98,9 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
         write = _Write(client, job, job.versions[job.at], world.unique(), world.rng.choice((200, 1_000)))
         actor.opened = False
         txn = ""
-        world.history.queries[write.claim.attempt] = job.by
         try:
             write.stage()
+            world.history.asked(write.asked(process.name, world.history.now()))
             answer = write.commit()
             said, txn = ("skipped" if answer.skipped else "committed"), answer.txn_id or ""
         except VersionConflict:
@@ -108,7 +109,8 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
             said, job.stopped = "TopicNotFound", "TopicNotFound"
         except TxnSegmentError as error:
             said = type(error).__name__
-        world.history.said.append((process.name, f"{job.app}:{job.app_topic}", write.claim.version, said, txn, job.by))
+        if write.staged:
+            world.history.told(write.claim.attempt, said, txn or None)
         if said in ("skipped", "committed"):
             if world.calm or job.random or world.rng.random() < 0.85:  # else Spark's commit log is lost: the version replays
                 job.at += 1
@@ -134,6 +136,7 @@ class _Write:
     def __init__(self, client: Client, job: Job, version: int, staging_id: str, timeout_ms: int) -> None:
         self._client, self._job, self._staging_id, self._timeout_ms = client, job, staging_id, timeout_ms
         self._messages: list[Staged | None] = []
+        self.staged = False
         self._staged_ms = 0
         self._identity = Identity(job.app, version, job.random, streaming=job.replays)
         if job.app_topic:
@@ -161,7 +164,26 @@ class _Write:
         assert isinstance(storage, GatedStorage)
         storage.publish_all({part.path: b"part" for _, part in parts})
         self._messages = [self._message(parts, staged_ms)]
+        self.staged = True
         self._staged_ms = staged_ms
+
+    def asked(self, who: str, at: int) -> Commit:
+        """What the history says of the commit that is about to begin."""
+        job, claim = self._job, self.claim
+        rows = tuple(Written(part.path, None, segment) for m in self._messages if m is not None for segment, part in m.parts)
+        return Commit(
+            at,
+            claim.attempt,
+            who,
+            job.app,
+            job.app_topic,
+            claim.version,
+            rows,
+            job.by,
+            claim.attempt,
+            job.replays,
+            job.random,
+        )
 
     def commit(self) -> Committed:
         job, coordinator = self._job, self._client.coordinator

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from conformance.simulator.checks import reads
+from conformance.history.format import Application, Commit, Read, Row
+from conformance.history.format import Header as Changed
+from conformance.simulator.checks import violations
 from conformance.simulator.faults import Fate, Gate, GatedStore, always
-from conformance.simulator.observer import History, Row, Seen
+from conformance.simulator.observer import History
 from conformance.simulator.scheduler import SETTINGS, SimulatedClock
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
-from metadata import paths
 from metadata.aftermath import inline
 from metadata.cluster import Cluster
 from metadata.coordinator import Coordinator, WriteSet
@@ -49,7 +50,7 @@ class Bench:
         self.settings = settings
         self.state, self.clock = MemoryState(), SimulatedClock()
         self.disk = Disk(self.clock)
-        self.history = History(self.state, self.disk)
+        self.history = History(self.state, self.disk, settings.deadline_allowance_ms)
         self._names = 0
         setup = self.party()
         setup.topics.create(topic_name(T), segments=2)
@@ -84,23 +85,23 @@ class Bench:
                 path = f"parts/{app}/{version}/{attempt}/{segment.rpartition('/')[2]}-{topic[-1]}.parquet"
                 self.disk.files[path] = (b"part", self.clock.now_ms())
                 parts[segment] = [Part(path, 1, 4, 0, (1,), 0)]
-        self.history.queries[attempt] = by
-        claim = Claim(version, by, attempt, replays=by is not None)
+        replays = by is not None
+        self.history.asked(Commit(self.history.now(), attempt, "bench", app, "", version, (), by, attempt, replays, random))
+        claim = Claim(version, by, attempt, replays=replays)
         return WriteSet(app, "", claim, parts, self.clock.now_ms(), timeout_ms, random=random)
 
     def read(self, party: Party | None = None, topics: tuple[str, ...] = (T, U), kind: str = "batch") -> list[Row]:
         """Everything that is visible now, noted in the history."""
+        history, began = self.history, self.history.now()
         reading = (party or self.party()).buffer.read(Selection(topics))
         rows = [
-            (ledger.id, segment.name, part.path)
+            Row(part.path, segment.name, (ledger.id, i, 0))
             for segment in reading.segments
             for ledger in reading.ledgers(segment, 0, reading.cut)
-            for part in ledger.parts
+            for i, part in enumerate(ledger.parts)
         ]
-        known = frozenset(s.name for s in reading.segments)
-        self.history.seen.append(Seen(kind, kind, topics, known, 0, reading.cut, reading.cut, tuple(rows)))
-        for row in rows:
-            assert row[0] in self.history.truth, f"{row} was read before it was committed"
+        known = tuple(s.name for s in reading.segments)
+        history.saw(Read(history.now(), began, kind, topics, tuple(rows), 0, reading.cut, reading.cut, known))
         return rows
 
     def headers(self) -> dict[str, State]:
@@ -139,11 +140,24 @@ class Bench:
         self.check()
 
     def check(self) -> None:
-        assert not self.history.violations
-        assert not reads(self.history, frozenset({T, U}))
+        assert not violations(self.history)
+
+    def decided(self, version: int, app: str = "app") -> str | None:
+        """The transaction that committed the version, `empty` if it had no rows, None if nobody committed it."""
+        for event in self.history.events:
+            if isinstance(event, Changed) and (event.state, event.app, event.version) == ("COMMITTED", app, version):
+                return event.txn
+            if isinstance(event, Application) and (event.app, event.last_committed) == (app, version):
+                return "empty"
+        return None
 
     def committed(self, version: int, app: str = "app") -> bool:
-        return (f"{paths.encode(app)}:", version) in self.history.decided
+        return self.decided(version, app) is not None
+
+    def opened(self, attempt: str) -> str | None:
+        """The last transaction that the attempt opened."""
+        opened = [e.txn for e in self.history.events if isinstance(e, Changed) and (e.state, e.attempt) == ("OPEN", attempt)]
+        return opened[-1] if opened else None
 
 
 @dataclass

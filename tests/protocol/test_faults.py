@@ -143,9 +143,9 @@ def test_a_zombie_wakes_after_others_have_acted(name: str, empty: bool) -> None:
         try:
             told = bench.party(gate).coordinator.commit(work)
             assert bench.committed(1), gate.hit
-            assert not told.txn_id or told.skipped or bench.history.decided["app:", 1] == told.txn_id
+            assert not told.txn_id or told.skipped or bench.decided(1) == told.txn_id
         except TxnConflict:  # then it must not have committed
-            assert bench.history.decided.get(("app:", 1)) != _txn_of(bench, work.claim.attempt), gate.hit
+            assert bench.decided(1) != _txn_of(bench, work.claim.attempt), gate.hit
         except OutcomeUnknown:
             assert "retention" in name, gate.hit
         bench.party().coordinator.commit(bench.work(1))
@@ -156,7 +156,7 @@ def test_a_zombie_wakes_after_others_have_acted(name: str, empty: bool) -> None:
 
 
 def _txn_of(bench: Bench, attempt: str) -> str | None:
-    return bench.history.txns.get(attempt)
+    return bench.opened(attempt)
 
 
 @pytest.mark.parametrize("name", ["successor", "sweep", "retention", "successor-and-retention", "other"])
@@ -336,7 +336,7 @@ def test_an_undecided_registration_stays_in_the_log_also_when_its_topic_is_made_
     gate = At(4, meanwhile=delete_and_sweep, kinds=("write",))  # before its deciding CAS
     bench.party(gate).coordinator.commit(work)
     assert "Put /txn/id" in gate.hit
-    assert not bench.history.violations
+    bench.check()
 
 
 def test_listings_of_two_threads_do_not_disturb_each_other() -> None:
