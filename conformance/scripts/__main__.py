@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from conformance.scripts.parsing import ScriptError
 from conformance.scripts.running import check, rewrite, scripts
 
 
@@ -16,9 +17,17 @@ def main() -> int:
     given = parser.parse_args()
     found = given.script or scripts()
     if given.rewrite:
-        changed = [path.name for path in found if rewrite(path)]
-        sys.stdout.write("".join(f"{name}\n" for name in changed) + f"{len(changed)} of {len(found)} scripts rewritten\n")
-        return 0
+        changed = bad = 0
+        for path in found:
+            try:
+                if rewrite(path):
+                    changed += 1
+                    sys.stdout.write(f"{path.name}\n")
+            except ScriptError as error:
+                bad += 1
+                sys.stdout.write(f"{path.name} cannot be run: {error}\n")
+        sys.stdout.write(f"{changed} of {len(found)} scripts rewritten, {bad} cannot be run\n")
+        return bad > 0
     failures = [failure for path in found if (failure := check(path)) is not None]
     for failure in failures:
         sys.stdout.write(f"{failure.name}\n{failure.difference}\n\n")

@@ -13,6 +13,7 @@ from conformance.scripts.names import layouts, records, short
 from conformance.scripts.world import Process, Work, World
 from conformance.simulator.storage import GatedStorage
 from ledgers import snapshots
+from ledgers.errors import CorruptSnapshot
 from metadata import paths
 
 
@@ -64,7 +65,10 @@ def watermark(world: World, body: Any) -> str:
     if path is None:
         return f"{text}, no snapshot"
     storage = GatedStorage(world.disk)
-    head = snapshots.read_head(storage, path)
+    try:
+        head = snapshots.read_head(storage, path)
+    except CorruptSnapshot:
+        return f"{text}, snapshot cannot be read"
     listed = [str(found.id) for found in snapshots.read_ledgers(storage, head, 0, body["ledgerId"])]
     return f"{text}, snapshot of {' '.join(listed)}"
 

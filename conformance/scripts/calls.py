@@ -21,7 +21,7 @@
 | raise | the application record is written alone |
 | clean | events and aborted records are deleted |
 | index | an index is scanned |
-| turn | whose turn it is to sweep |
+| turns, turn | whose turn it is to sweep: read; taken |
 | schema | a schema is read or written |
 | pause | a wait |
 | publish, read, files, unlink | a file is written, read, listed, deleted |
@@ -42,7 +42,7 @@ _READS = (
     ("/log/", "bodies"),
     ("/topics/", "layouts"),
     ("/schemas/", "schema"),
-    ("/sweep/", "turn"),
+    ("/sweep/", "turns"),
 )
 _WRITES = (
     ("Put /txn/tc-seq/", "ids"),

@@ -8,7 +8,11 @@
     split d1 CALL                        only the first half of the group happens, the reply is lost
     refuse d1 CALL                       unavailable: known to be not done
     lose-session r1 CALL                 the session ends there
+    lag r1                               its reads are as old as the contract allows: as the sync that its decision began with
     clock +30s
+    lose a/index                         files whose name begins so are gone
+    put cluster.json                     somebody writes a file
+    inline 100                           registrations above so many bytes keep their parts in a manifest file
     settings txn_timeout_ms=1000 ..      before everything else
 
 A fault waits for the first such call (`after=1`: for the second); a script whose fault nobody meets fails.
@@ -22,6 +26,7 @@ from conformance.scripts import answers
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, Fault, World
 from conformance.simulator.faults import Fate
+from metadata import coordinator
 
 _FATES = {
     "lose-reply": Fate.LOSE_REPLY,
@@ -84,7 +89,33 @@ def arrive(world: World, cmd: Command) -> list[str]:
 
 def clock(world: World, cmd: Command) -> list[str]:
     world.clock.now += duration_ms(cmd.one())
-    return [f"+{(world.clock.now - BEGIN_MS) / 1000:g}s"]
+    seconds, ms = divmod(world.clock.now - BEGIN_MS, 1000)
+    return [f"+{seconds}s" if not ms else f"+{seconds}.{ms:03}s"]
+
+
+def lag(world: World, cmd: Command) -> list[str]:
+    world.process(cmd.one()).store.lags = True
+    return []
+
+
+def lose(world: World, cmd: Command) -> list[str]:
+    """Files go: those whose short name begins so."""
+    start = cmd.one()
+    gone = [path for path in world.disk.files if answers.file_name(path).startswith(start)]
+    for path in gone:
+        del world.disk.files[path]
+    return [f"lost {answers.file_name(path)}" for path in gone] or ["nothing is lost"]
+
+
+def put(world: World, cmd: Command) -> list[str]:
+    world.disk.files[cmd.one()] = (b"somebody's", world.clock.now)
+    return []
+
+
+def inline(world: World, cmd: Command) -> list[str]:
+    world.limits.append((coordinator, "MAX_INLINE", coordinator.MAX_INLINE))
+    coordinator.MAX_INLINE = int(cmd.one())
+    return []
 
 
 def settings(world: World, cmd: Command) -> list[str]:
@@ -102,6 +133,10 @@ COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
     "wake": wake,
     "arrive": arrive,
     "clock": clock,
+    "inline": inline,
+    "lag": lag,
+    "lose": lose,
+    "put": put,
     "settings": settings,
     **dict.fromkeys(_FATES, fault),
 }

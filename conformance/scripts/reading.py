@@ -2,7 +2,7 @@
 
 read a b [from=2] [to=5] [from-time=+10s] [to-time=+20s] [uncommitted] [failOnDataLoss=false]
 read pattern=.*/f.*                  a batch: what it sees of each segment, then its rows
-r1: stream a b [rows=3] [bytes=20] [start=latest]   begin a streaming query
+r1: stream a b [rows=3] [bytes=20] [start=latest]   begin a streaming query (at earliest)
 r1: next                             plan a micro-batch, read it, move on
 r1: plan                             plan it and read nothing yet
 r1: run                              read what was planned, and move on
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadLimit
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from conformance.scripts import answers
-from conformance.scripts.names import short
+from conformance.scripts.names import segment, short
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
 from metadata.client import Client
@@ -32,11 +32,13 @@ from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import ReadTask
 from spark_txn_source.topics import Columns
 
-_NO_COLUMNS = StructType([])
+_TYPES = StructType([StructField("value", StringType())])
+"""Topics of scripts have no schema of their own: their parts have no rows to look into."""
 _OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions")
 
 
-def _selected(cmd: Command, given: list[str]) -> dict[str, str]:
+def _selected(world: World, cmd: Command) -> dict[str, str]:
+    given = [segment(world.state, word) if "." in word else word for word in cmd.words]
     pattern = cmd.get("pattern")
     if pattern is not None:
         return {"topicsPattern": pattern}
@@ -69,11 +71,11 @@ def read(world: World, cmd: Command) -> list[str]:
         if (value := cmd.get(name)) is not None:
             given[option] = _offset(value)
     ranged = len(given.keys() & {"startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"}) > 0
-    options = ReadOptions.parse(given | _selected(cmd, cmd.words), streaming=False)
+    options = ReadOptions.parse(given | _selected(world, cmd), streaming=False)
 
     def run() -> tuple[Reading, int, int, list[ReadTask]]:
         reading, start, end = read_batch(process.client, options)
-        return reading, start, end, tasks(reading, options, Columns(_NO_COLUMNS, _NO_COLUMNS, _NO_COLUMNS), start, end)
+        return reading, start, end, tasks(reading, options, Columns(_TYPES, _TYPES, _TYPES), start, end)
 
     def answer(found: tuple[Reading, int, int, list[ReadTask]]) -> list[str]:
         reading, start, end, planned = found
@@ -119,7 +121,7 @@ class ScriptedStream(StreamReader):
 
     def __init__(self, client: Client, options: dict[str, str]) -> None:
         self._scripted = client
-        super().__init__(options, _NO_COLUMNS)
+        super().__init__(options, _TYPES)
 
     def _client(self) -> Client:
         return self._scripted
@@ -143,10 +145,9 @@ def stream(world: World, cmd: Command) -> list[str]:
     for word, option in (("rows", "maxRowsPerTrigger"), ("bytes", "maxBytesPerTrigger")):
         if (value := cmd.get(word)) is not None:
             given[option] = value
-    start = cmd.get("start")
-    if start is not None:
-        given["startingOffsets"] = _offset(start)
-    given |= _selected(cmd, cmd.words)
+    if "startingTimestamp" not in given:
+        given["startingOffsets"] = _offset(cmd.get("start") or "earliest")
+    given |= _selected(world, cmd)
 
     def run() -> Query:
         reader = ScriptedStream(process.client, given)
@@ -225,7 +226,7 @@ def restart(world: World, cmd: Command) -> list[str]:
     process = world.process(name)
     given = query.options | _options(cmd)
     if cmd.words:
-        given |= _selected(cmd, cmd.words)
+        given |= _selected(world, cmd)
 
     def answer(reader: ScriptedStream) -> list[str]:
         query.reader, query.options = reader, given

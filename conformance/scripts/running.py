@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.scripts import happening, reading, showing, sweeping, writing
+from conformance.scripts.answers import file_name
 from conformance.scripts.names import shortened
 from conformance.scripts.parsing import Script, ScriptError, command, parse, render
 from conformance.scripts.world import World
@@ -19,6 +21,9 @@ FOLDER = Path(__file__).parents[2] / "tests" / "scripts"
 """Where this project keeps its scripts; they are not part of the wheel."""
 
 COMMANDS = writing.COMMANDS | reading.COMMANDS | sweeping.COMMANDS | happening.COMMANDS | showing.COMMANDS
+
+
+_FILE = re.compile(r"file:///simulated/([^\s,;:]+)")
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,15 @@ def answered(script: Script) -> list[list[str]]:
     """The answers of a script's steps in a fresh world. Raises ScriptError for a script that cannot be run."""
     world = World()
     try:
-        found = [[line for each in step.commands for line in _answer(world, each)] for step in script.steps]
+        found: list[list[str]] = []
+        for step in script.steps:
+            lines: list[str] = []
+            found.append(lines)
+            for each in step.commands:
+                try:
+                    lines += _answer(world, each)
+                except ScriptError as error:
+                    raise ScriptError(f"{error}; the step had answered {lines}") from error
         world.end()
         return found
     finally:
@@ -49,7 +62,9 @@ def _answer(world: World, line: str) -> list[str]:
     except TxnSegmentError as error:  # what an option says before any work begins
         lines = [f"{type(error).__name__}: {error.message}"]
     cmd.check_taken()
-    return [shortened(world.state, line) for line in lines]
+    if cmd.verb == "dump":
+        return lines
+    return [_FILE.sub(lambda found: file_name(found[1]), shortened(world.state, line)) for line in lines]
 
 
 def check(path: Path) -> Failure | None:

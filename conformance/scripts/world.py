@@ -5,6 +5,7 @@ Everything here runs the real code of `metadata`; each piece of work is a greenl
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +14,14 @@ import greenlet
 
 from conformance.scripts.calls import WORDS, word
 from conformance.scripts.parsing import ScriptError
-from conformance.simulator.faults import Crashed, Fate, GatedStore
+from conformance.simulator.faults import Crashed, Fate, GatedStore, GatedView
 from conformance.simulator.storage import Disk, GatedStorage
 from metadata.client import Client
 from metadata.cluster import Cluster
 from metadata.coordinator import Coordinator
 from metadata.errors import TxnSegmentError
 from metadata.records import Settings
+from metadata.store.contract import View
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
@@ -32,6 +34,9 @@ SETTINGS = Settings(txn_id_block=10)
 """The protocol's own defaults, but for ids: with ten at a time one sees by the id which process took it."""
 
 URL = "memory://script"
+
+
+_DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 
 
 class HandClock:
@@ -50,6 +55,19 @@ class HandClock:
     def sleep(self, seconds: float) -> None:
         self.pausing("sleep", "")
         self.now += int(seconds * 1000)
+
+
+class ReplicaStore(GatedStore):
+    """A session that may be told to lag: each view is then as old as the contract allows, which is the moment it was made."""
+
+    lags = False
+
+    def view(self) -> View:
+        if not self.lags:
+            return super().view()
+        replica = copy.copy(self)
+        replica.state = self.state.copy()
+        return GatedView(replica)
 
 
 @dataclass
@@ -72,7 +90,7 @@ class Process:
         self.calls: list[str] = []
         self.behind: list[Callable[[], None]] = []
         """What its commits do not wait for (`metadata.aftermath`), until the script says `tell`."""
-        self.store = GatedStore(world.state, world.clock, self.gate, late=world.late.append)
+        self.store = ReplicaStore(world.state, world.clock, self.gate, late=world.late.append)
         cluster = Cluster(
             URL, self.store, GatedStorage(world.disk, self.gate), world.settings, world.clock, world.unique, owner=name
         )
@@ -98,6 +116,7 @@ class Process:
                 continue
             self.faults.remove(fault)
             if fault.fate is not None:
+                self.alive = fault.fate not in _DEADLY  # whatever it does on its way out happens no more
                 return fault.fate
             self.asleep = work
             self.world.hub.switch(called)
@@ -145,6 +164,8 @@ class World:
         self.disk = Disk(self.clock)
         self.hub = greenlet.getcurrent()
         self._names = self.written = self.attempts = 0
+        self.limits: list[tuple[Any, str, int]] = []
+        """Limits of modules that the script has lowered: module, name, what it was."""
         self.opened: dict[str, Work] = {}
         self.streams: dict[str, Any] = {}
         self.staged: dict[str, tuple[dict[str, Any], int]] = {}
@@ -157,7 +178,7 @@ class World:
         """The process of this name; a new one under the name of one that has crashed."""
         found = self.processes.get(name)
         if found is None or not found.alive:
-            if found is not None and found.faults:
+            if found is not None and found.faults:  # one that it no longer can meet
                 raise ScriptError(f"{name} crashed before it met {found.faults[0].line!r}")
             found = self.processes[name] = Process(self, name)
             self.clock.pausing = self._pausing
@@ -221,3 +242,5 @@ class World:
         for process in self.processes.values():
             if process.alive:
                 self.crash(process)
+        for module, name, before in reversed(self.limits):
+            setattr(module, name, before)

@@ -32,7 +32,7 @@ from metadata.names import segment_name, topic_name
 from metadata.records import Registration, SegmentWrite
 from metadata.transitions import Claim
 
-_STAGED = re.compile(r"([a-z0-9]+(?:\.[0-9]+)?):([0-9]+)")
+_STAGED = re.compile(r"([a-z0-9-]+(?:\.[0-9]+)?):([0-9]+)")
 
 
 def make_topic(world: World, cmd: Command) -> list[str]:
