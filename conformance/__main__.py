@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
+from conformance.history.judging import judge
 from conformance.simulator.quiet import quiet
+from conformance.simulator.recording import record
 from conformance.simulator.schedules import schedule, simulate, simulate_on
 from conformance.store.command import add_options, run_command
 
@@ -17,7 +20,13 @@ def main() -> int:
     parser.add_argument("--cores", type=int, default=1, help="processes to spread the schedules over")
     parser.add_argument("--trace", action="store_true", help="print the one schedule of --seed, step by step")
     add_options(parser)
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the history of the one schedule of --seed")
+    parser.add_argument("--check", type=Path, metavar="FILE", action="append", help="judge a recorded history (several: merged)")
     given = parser.parse_args()
+    if given.check:
+        return judge(given.check)
+    if given.record:
+        return record(given.seed, given.record)
     if given.store:
         return run_command(given)
     if given.trace:

@@ -54,6 +54,11 @@ class History(Observer):
     commits: int = 0
     reads: int = 0
 
+    def __post_init__(self) -> None:
+        for key, record in self.state.records.items():
+            if key.path.startswith("/topics/"):
+                self.wrote(key, None, record.value)
+
     def now(self) -> int:
         """The number of the next event."""
         return len(self.events)

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from conformance.history.format import Row
+from conformance.history.format import Event, Row
 from conformance.simulator import checks
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet
@@ -45,6 +45,8 @@ class Outcome:
     crashes: int
     digest: str
     trace: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    """The history, for a file; with the digest only."""
 
 
 def schedule(seed: int, *, trace: bool = False, digest: bool = False) -> Outcome:
@@ -179,6 +181,7 @@ def _play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         world.crashes,
         _digest(world) if digest else "",
         world.trace or [],
+        history.recorded(seed) if digest else [],
     )
 
 
