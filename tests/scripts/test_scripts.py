@@ -9,7 +9,6 @@ import pytest
 
 from conformance.scripts import FOLDER, ScriptError, check, rewrite, scripts
 
-
 NOT_YET = {15, 22, 23, 24, 33, 35}
 """Sharded stores, acks and splits come later, and so do their failures (issue 3)."""
 
