@@ -36,6 +36,10 @@ class Piece:
     first: int
     last: int
 
+    def __reduce__(self) -> tuple[type[Piece], tuple[object, ...]]:
+        """As for `Part`."""
+        return Piece, (self.segment, self.ledger, self.base, self.publish_ms, self.txn, self.part, self.first, self.last)
+
     @property
     def rows(self) -> int:
         return sum(self.part.entries[self.first : self.last + 1])
