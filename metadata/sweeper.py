@@ -23,7 +23,7 @@ from metadata.paths import Key
 from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
 from metadata.remains import collect_remains
 from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups
-from metadata.topics import Topics
+from metadata.topics import Topics, until
 from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Verdict
 
@@ -140,8 +140,9 @@ class Sweeper:
         allowance = self.cluster.settings.deadline_allowance_ms
         aborted = 0
 
-        def body(view: View) -> None:
+        def body(view: View) -> bool | None:
             nonlocal aborted
+            done = True
             top = paths.pad20(max(0, view.now_ms() - allowance))
             with metrics.INDEX_QUERY_SECONDS.time():
                 late = view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), top)
@@ -149,11 +150,14 @@ class Sweeper:
                 header = Header.of(record)
                 if not transitions.expired(header, view.now_ms(), allowance):
                     continue
-                if ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is not None:
-                    aborted += 1
-                    log.warning("timed out txn=%s app=%s version=%s", _txn_of(record.key), header.app, header.version)
+                if ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is None:
+                    done = False  # somebody else ended it, or the request was lost: then it may still be OPEN
+                    continue
+                aborted += 1
+                log.warning("timed out txn=%s app=%s version=%s", _txn_of(record.key), header.app, header.version)
+            return done or None
 
-        decide(self.cluster.store, body)
+        until(lambda: decide(self.cluster.store, body))
         return aborted
 
     # --- settle ---------------------------------------------------------------------------------------------------

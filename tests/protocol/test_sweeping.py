@@ -11,7 +11,7 @@ from ledgers.errors import CorruptSnapshot
 from metadata.errors import SweepIncomplete
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
-from metadata.records import Settings
+from metadata.records import Settings, State
 
 
 def flipped(bench: Bench, path: str) -> None:
@@ -65,6 +65,32 @@ def test_ops_stay_until_their_registration_is_known_to_be_settled(fate: Fate) ->
 
     bench.party(loses).sweeper.sweep()
     assert bool(bench.kept("/txn/op/")) == (fate is Fate.LOSE_REQUEST)
+    bench.finish()
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
+def test_a_sweep_looks_again_when_the_reply_to_its_abort_is_lost(fate: Fate) -> None:
+    """Past its deadline means aborted within one sweep (invariant 10), also when the first request never arrived (seed 1292)."""
+    bench = Bench()
+
+    def dies(kind: str, what: str) -> Fate:
+        return Fate.CRASH_AFTER if kind == "write" and "/txn/id/" in what else Fate.GO
+
+    with pytest.raises(Crashed):
+        bench.party(dies).coordinator.commit(bench.work(1))
+    assert list(bench.headers().values()) == [State.OPEN]
+    bench.late()
+    lost: list[str] = []
+
+    def loses_once(kind: str, what: str) -> Fate:
+        if kind != "write" or "/txn/id/" not in what or lost:
+            return Fate.GO
+        lost.append(what)
+        return fate
+
+    bench.party(loses_once).sweeper.sweep()
+    assert lost
+    assert State.OPEN not in bench.headers().values()
     bench.finish()
 
 
