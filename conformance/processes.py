@@ -2,8 +2,8 @@
 
 Spark's workers start executors, and those start Python workers in process groups of their own; all stay in the session of the
 process that we started. A `Session` sends its signals to every process of it. What we start also carries a mark in its
-environment: should this process end without cleaning up (SIGKILL included), a small watcher kills whatever carries the mark.
-Needs Linux's /proc.
+environment: should this process end without cleaning up (SIGKILL included), a small watcher kills whatever carries the mark, and
+takes away the folders named to `left_behind`. Needs Linux's /proc.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,8 +29,8 @@ MARK = "TXNSEGMENT_CONFORMANCE_RUN"
 STOP_SECONDS = 10.0
 
 _WATCHER = """
-import os, signal, sys, time
-sys.stdin.buffer.read()
+import os, shutil, signal, subprocess, sys, time
+folders = [os.fsdecode(line[:-1]) for line in sys.stdin.buffer]
 mark = sys.argv[1].encode()
 while True:
     found = []
@@ -49,36 +50,67 @@ while True:
         except ProcessLookupError:
             continue
     time.sleep(0.05)
+for folder in reversed(folders):
+    if os.path.ismount(folder):
+        subprocess.run(["umount", folder], check=True)
+    elif os.path.isdir(folder):
+        shutil.rmtree(folder)
 """
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Of the process `owner`."""
+
+    owner: int
+    mark: str
+    process: subprocess.Popen[bytes]
+
+
 _guard = threading.Lock()
-_run: tuple[int, str] | None = None
+_watcher: _Watcher | None = None
 
 
 def marked(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment (default: ours) with the mark of this process, whose watcher is started with the first one."""
-    global _run
+    """The environment (default: ours) with the mark of this process."""
     found = dict(os.environ if environment is None else environment)
-    if not PROC.is_dir():
-        return found
+    return {**found, MARK: _watched().mark} if PROC.is_dir() else found
+
+
+def left_behind(folder: Path) -> None:
+    """Unmount (a mount point) or delete this folder, should it still be there when we have ended, in whatever way.
+
+    Name a mount point after the folder that it lies in: the last ones named go first.
+    """
+    pipe = _watched().process.stdin
+    assert pipe is not None
+    pipe.write(os.fsencode(folder.absolute()) + b"\n")
+    pipe.flush()
+
+
+def _watched() -> _Watcher:
+    """The watcher of this process, started when it is first needed."""
+    global _watcher
     with _guard:
-        if _run is None or _run[0] != os.getpid():  # a forked child has children of its own
-            _run = (os.getpid(), uuid.uuid4().hex)
-            watcher = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _WATCHER, f"{MARK}={_run[1]}"],
+        if _watcher is None or _watcher.owner != os.getpid():  # a forked child has children of its own
+            mark = uuid.uuid4().hex
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _WATCHER, f"{MARK}={mark}"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            atexit.register(_dismiss, watcher, os.getpid())
-        return {**found, MARK: _run[1]}
+            _watcher = _Watcher(os.getpid(), mark, process)
+            atexit.register(_dismiss, _watcher)
+        return _watcher
 
 
-def _dismiss(watcher: subprocess.Popen[bytes], pid: int) -> None:
+def _dismiss(watcher: _Watcher) -> None:
     """At our orderly end: let it look once more, and wait for it."""
-    if os.getpid() == pid and watcher.stdin is not None:
-        watcher.stdin.close()
-        watcher.wait()
+    if os.getpid() == watcher.owner and watcher.process.stdin is not None:
+        watcher.process.stdin.close()
+        watcher.process.wait()
 
 
 class Session:
@@ -171,11 +203,14 @@ class Session:
         self.stop()
 
 
+@dataclass(frozen=True)
 class Found:
-    """A process of this machine, as it was when it was looked at."""
+    """A process of this machine, as it was when it was looked at. `state`: the letter of /proc (Z: a zombie)."""
 
-    def __init__(self, pid: int, state: str, parent: int, session: int) -> None:
-        self.pid, self.state, self.parent, self.session = pid, state, parent, session
+    pid: int
+    state: str
+    parent: int
+    session: int
 
     def command(self) -> list[str]:
         """Its words; none if it has ended."""

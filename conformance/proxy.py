@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -31,6 +32,9 @@ class TcpProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._refusing = False
         self._dropping: int | None = None
+        self._delay = 0.0
+        self._passing = threading.Event()
+        self._passing.set()
         self._stopped = False
         self._dropped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -72,6 +76,31 @@ class TcpProxy:
         finally:
             self._dropping = None
 
+    @contextmanager
+    def delay(self, seconds: float) -> Iterator[None]:
+        """Whatever is sent during the block, either way, arrives so many seconds later."""
+        self._delay = seconds
+        try:
+            yield
+        finally:
+            self._delay = 0.0
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        """Nothing arrives during the block, either way, and no connection is closed: a network that swallows. New connections are
+        accepted and hear nothing. What was swallowed arrives at the end of the block.
+        """
+        self._passing.clear()
+        try:
+            yield
+        finally:
+            self._passing.set()
+
+    def ports(self) -> list[int]:
+        """The local ports of its connections to the server, by which the server knows them."""
+        with self._guard:
+            return [int(server.getsockname()[1]) for _, server in self._pairs if server.fileno() != -1]
+
     def wait_dropped(self, seconds: float = 10.0) -> bool:
         """Whether an answer was thrown away within so many seconds since `drop_replies` began."""
         return self._dropped.wait(seconds)
@@ -96,6 +125,7 @@ class TcpProxy:
             for one in (client, server):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._guard:
+                self._pairs = [pair for pair in self._pairs if pair[0].fileno() != -1]
                 self._pairs.append((client, server))
             self._spawn(self._pass, client, server, False)
             self._spawn(self._pass, server, client, True)
@@ -106,18 +136,23 @@ class TcpProxy:
                 if is_reply and self._dropping is not None and len(part) > self._dropping:
                     self._dropped.set()
                     break
+                if self._delay:
+                    time.sleep(self._delay)
+                self._passing.wait()
                 target.sendall(part)
         except OSError:
             pass  # either side is gone: that is what the other side learns, below
         _close(source, target)
 
     def _spawn(self, run: object, *arguments: object) -> None:
+        self._threads = [one for one in self._threads if one.is_alive()]
         thread = threading.Thread(target=run, args=arguments, name="txnsegment-proxy", daemon=True)  # type: ignore[arg-type]
         self._threads.append(thread)
         thread.start()
 
     def close(self) -> None:
         self._stopped = True
+        self._passing.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
         self._listener.close()

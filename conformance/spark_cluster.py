@@ -187,6 +187,18 @@ class SparkCluster:
         """The Python processes that run tasks for executors, of one application or of all."""
         return workers_below([executor.pid for executor in self.executors(application)])
 
+    def below(self, pid: int) -> list[int]:
+        """All processes that an executor has started, and those started by them."""
+        children: dict[int, list[int]] = {}
+        for one in processes():
+            children.setdefault(one.parent, []).append(one.pid)
+        found: list[int] = []
+        todo = [pid]
+        while todo:
+            todo += (started := children.get(todo.pop(), []))
+            found += started
+        return found
+
     def stop(self) -> None:
         """End the jobs, then workers and master."""
         for session in (*reversed(self._jobs), *reversed(self._sessions)):

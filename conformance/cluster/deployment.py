@@ -1,0 +1,217 @@
+"""Everything that runs: three ZooKeeper servers, a Spark cluster, three parties, their input, and somebody who looks after them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from conformance.cluster.disk import Disk
+from conformance.cluster.input import SCHEMA, add_file
+from conformance.cluster.installation import build_wheel, fresh_environment
+from conformance.cluster.jobs import SCRIPT
+from conformance.cluster.party import Party
+from conformance.processes import left_behind
+from conformance.servers import SparkCluster, ZooKeeperEnsemble
+from metadata.client import client
+from metadata.cluster import open_cluster
+from metadata.names import topic_name
+from metadata.records import Settings
+
+CHROOT = "/suite"
+STREAMED, LOADED = "streamed", "loaded"
+WRITERS = ("writer", "loader")
+TOPICS = {STREAMED: 4, LOADED: 3}
+"""Their segments."""
+BACKLOG = 12
+"""Batches of input that lie ready beyond what both writers have written."""
+SESSION_MS = 4_000
+"""What the servers grant a session at most, so that one can expire while we look on."""
+SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
+"""Deadlines, folding and forgetting all happen within a run."""
+LOOK_SECONDS = 0.05
+
+
+@dataclass
+class Progress:
+    """The batches of one party that were seen to be committed: when (`time.monotonic()` in ms), by number."""
+
+    folder: Path
+    """Has a file named by each number."""
+    at: list[float] = field(default_factory=list)
+
+    def look(self) -> None:
+        while (self.folder / str(len(self.at))).exists():
+            self.at.append(time.monotonic() * 1000)
+
+
+class Late(Exception):
+    """Something that must happen has not happened in time."""
+
+
+class Deployment:
+    """A context manager. `folder` must be empty. Raises what its servers raise, and what went wrong with the supervisor."""
+
+    def __init__(self, folder: Path, wheel: Path | None = None) -> None:
+        self.folder = folder
+        self.chroot = CHROOT
+        self._wheel = wheel
+        self._stack = ExitStack()
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+        self.fed: list[float] = []
+        """When each batch of input was laid down."""
+
+    def start(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        folder, enter = self.folder, self._stack.enter_context
+        left_behind(folder)
+        wheel = self._wheel or build_wheel(folder / "build")
+        python = fresh_environment(folder / "environment", wheel, start="conformance.cluster.clock_shim")
+        self.disk = enter(Disk(folder / "ledgers"))
+        settings = {"maxSessionTimeout": str(SESSION_MS)}
+        self.ensemble = enter(ZooKeeperEnsemble(folder / "zookeeper", settings=settings))
+        self.url = f"zk://{self.ensemble.hosts}{CHROOT}"
+        self._make()
+        self.spark = enter(SparkCluster(folder / "spark", python=python, cores=3, memory="3g"))
+        self.script = folder / "run.py"
+        self.script.write_text(SCRIPT)
+        self.input, self.seen, self.stop = folder / "input", folder / "seen", folder / "stop"
+        loaded = folder / "loaded"
+        for one in (self.input, self.seen, loaded):
+            one.mkdir()
+        checkpoint = folder / "checkpoint"
+        self.writer = self._party("writer", 2, topic=STREAMED, input=self.input, checkpoint=checkpoint, stop=self.stop)
+        self.loader = self._party("loader", 1, topic=LOADED, input=self.input, progress=loaded, stop=self.stop)
+        self._readers_stop = folder / "stop-readers"
+        self.reader = self._party(
+            "reader",
+            1,
+            topics=json.dumps([STREAMED, LOADED]),
+            checkpoint=folder / "reader-checkpoint",
+            seen=self.seen,
+            stop=self._readers_stop,
+        )
+        self.parties = {"writer": self.writer, "loader": self.loader, "reader": self.reader}
+        self.progress = {
+            "writer": Progress(checkpoint / "commits"),
+            "loader": Progress(loaded),
+            "reader": Progress(folder / "reader-checkpoint" / "commits"),
+        }
+        self._feed()
+        for party in self.parties.values():
+            party.start(self.chroot)
+        self._supervisor = threading.Thread(target=self._look_after, name="supervisor", daemon=True)
+        self._supervisor.start()
+        self._stack.callback(self._end_supervisor)
+
+    def _make(self) -> None:
+        """The cluster and its topics, so that readers can begin before writers have."""
+        made = client(open_cluster(self.url, ledgers=(self.folder / "ledgers" / "root").as_uri(), settings=SETTINGS))
+        for topic, segments in TOPICS.items():
+            made.topics.ensure(topic_name(topic), segments=segments, key="key", schema=SCHEMA, create=True)
+        made.close()
+
+    def _party(self, name: str, cores: int, **arguments: object) -> Party:
+        made = Party(
+            name,
+            f"conformance.cluster.{name}",
+            self.folder / name,
+            self.spark,
+            self.ensemble,
+            script=self.script,
+            arguments=arguments,
+            cores=cores,
+        )
+        self._stack.callback(made.close)
+        return made
+
+    # --- the supervisor ---
+
+    def _look_after(self) -> None:
+        try:
+            while not self._over.wait(LOOK_SECONDS):
+                for progress in self.progress.values():
+                    progress.look()
+                if not self.stop.exists():
+                    self._feed()
+                for party in self.parties.values():
+                    party.tend()
+        except BaseException as error:
+            self._failure = error
+
+    def _feed(self) -> None:
+        while len(self.fed) < max(self.committed(name) for name in WRITERS) + BACKLOG:
+            add_file(self.input, len(self.fed))
+            self.fed.append(time.monotonic() * 1000)
+
+    def _end_supervisor(self) -> None:
+        self._over.set()
+        self._supervisor.join()
+
+    def check(self) -> None:
+        """Raises what has ended the supervisor."""
+        if self._failure is not None:
+            raise self._failure
+
+    def wait(self, what: str, true: Callable[[], bool], seconds: float) -> float:
+        """Until it is true; the seconds that took. Raises Late."""
+        began = time.monotonic()
+        while not true():
+            self.check()
+            if time.monotonic() - began > seconds:
+                logs = "\n".join(f"--- {party.name}\n{party.logs(1500)}" for party in self.parties.values())
+                raise Late(f"{what}: not within {seconds:g} s\n{logs}")
+            time.sleep(LOOK_SECONDS)
+        return time.monotonic() - began
+
+    # --- phases ---
+
+    def committed(self, name: str) -> int:
+        """Batches of a writer, or micro-batches of the reading query, that were seen to be committed."""
+        return len(self.progress[name].at)
+
+    def batches(self) -> int:
+        """Batches that both writers were seen to commit."""
+        return sum(self.committed(name) for name in WRITERS)
+
+    def warm(self, seconds: float) -> None:
+        """Until both writers have committed and both readers have read something."""
+        self.wait("the first commits and reads", self._warm, seconds)
+
+    def _warm(self) -> bool:
+        for party in self.parties.values():
+            if party.restarts:
+                raise Late(f"The {party.name} died before anything was done to it: {party.first_log()}")
+        return all(p.at for p in self.progress.values()) and any(self.seen.glob("poll-*")) and any(self.seen.glob("read-*"))
+
+    def drain(self, seconds: float) -> None:
+        """No more input: the writers write what is there and end; then the readers read that and end."""
+        self.stop.touch()
+        self.wait("the writers' end", lambda: self.writer.done and self.loader.done, seconds)
+        self._readers_stop.touch()
+        self.wait("the readers' end", lambda: self.reader.done, seconds)
+        for progress in self.progress.values():
+            progress.look()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

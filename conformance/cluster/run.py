@@ -1,0 +1,255 @@
+"""One run of the cluster suite: warm up, measure in the quiet, strike after the plan, drain, count every row."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from conformance.chaos.driver import Place, unfinished
+from conformance.chaos.forks import Forks
+from conformance.cluster.checks import COLUMNS, complete, streamed
+from conformance.cluster.deployment import TOPICS, Deployment, Late
+from conformance.cluster.faults import Missed, strike
+from conformance.cluster.input import ROWS
+from conformance.cluster.plan import BY_NAME, Fault, make_plan
+from conformance.cluster.recording import Seen, events, seen, write
+from conformance.history import format as history_format
+from conformance.history.checker import verdict
+from conformance.results import Outcome, Result, Span
+from metadata.names import topic_name
+from pyspark_txnsegment import DefaultSource
+from spark_txn_source.batch import BatchReader
+
+SUITE = "cluster"
+START_SECONDS = 300.0
+RECOVER_SECONDS = 240.0
+"""After a fault is over, every party must move on within that time, whatever has to be started again on a busy machine."""
+DRAIN_SECONDS = 600.0
+SHOWN = 20
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Struck:
+    """One fault that was done. Seconds: `lasted` from strike to heal; `recovered` from strike to the first commit after the heal;
+    `gap` the longest time without a commit from the last one before the strike on. None: the next fault came on top of it.
+    """
+
+    fault: Fault
+    began: float
+    lasted: float
+    hit: str
+    missed: bool = False
+    recovered: float | None = None
+    gap: float | None = None
+
+
+@dataclass
+class Report:
+    """What came of it all. `wrong`: empty if all is well. Rates in rows a second, of both writers together."""
+
+    seed: int
+    struck: list[Struck] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    judged: str = ""
+    quiet_rate: float = 0.0
+    fault_rate: float = 0.0
+    seconds: float = 0.0
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def run(
+    faults: int,
+    seed: int,
+    say: Say,
+    *,
+    kinds: Sequence[str] = (),
+    quiet_seconds: float = 20.0,
+    wheel: Path | None = None,
+    out: Path | None = None,
+) -> Report:
+    """Run it. `out`: an existing folder that the history and, if something was wrong, all logs are left in.
+
+    Raises ConfigurationError (no such fault, no wheel to build) and Unavailable (a server does not start).
+    """
+    plan = make_plan(faults, seed, kinds)
+    report = Report(seed)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="txnsegment-cluster-", ignore_cleanup_errors=True) as temporary:
+        with Deployment(Path(temporary), wheel) as deployment:
+            try:
+                _drive(deployment, plan, report, quiet_seconds, say)
+                _judge(deployment, report, out, say)
+            except Late as late:
+                report.wrong.append(str(late))
+            report.figures |= {f"{name}_restarts": float(party.restarts) for name, party in deployment.parties.items()}
+        if out is not None and (report.wrong or report.findings):
+            _keep_logs(Path(temporary), out)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _drive(deployment: Deployment, plan: Sequence[Fault], report: Report, quiet_seconds: float, say: Say) -> None:
+    deployment.warm(START_SECONDS)
+    say(f"three servers, master and two workers, three jobs run; the disk can be full by {deployment.disk.how}")
+    report.quiet_rate = _rate(deployment, lambda: time.sleep(quiet_seconds))
+    say(f"in the quiet: {report.quiet_rate:.0f} rows/s")
+    report.fault_rate = _rate(deployment, lambda: _strike_all(deployment, plan, report, say)) if plan else 0.0
+    deployment.drain(DRAIN_SECONDS)
+
+
+def _rate(deployment: Deployment, phase: Callable[[], None]) -> float:
+    """Rows that both writers committed during a phase, a second."""
+    began, before = time.monotonic(), deployment.batches()
+    phase()
+    return (deployment.batches() - before) * ROWS / (time.monotonic() - began)
+
+
+def _strike_all(deployment: Deployment, plan: Sequence[Fault], report: Report, say: Say) -> None:
+    for fault in plan:
+        time.sleep(fault.quiet)
+        began = time.monotonic()
+        done = Struck(fault, began, 0.0, "")
+        report.struck.append(done)
+        try:
+            done.hit = strike(deployment, fault)
+        except Missed as missed:
+            done.hit, done.missed = str(missed), True
+        done.lasted = time.monotonic() - began
+        after = ""
+        if not fault.on_top or fault is plan[-1]:
+            _recover(deployment, done)
+            after = f"; the next commit after {done.recovered:.1f} s, longest gap {done.gap:.1f} s"
+        say(f"{fault} of {len(plan)} ({done.hit}){after}" if not done.missed else f"{fault}: MISSED: {done.hit}")
+
+
+def _recover(deployment: Deployment, done: Struck) -> None:
+    """Wait until all have moved on, and note what the struck party's commits say. Raises Late."""
+    names = list(deployment.parties)
+    before = {name: deployment.committed(name) for name in names}
+    what = f"fault {done.fault}: that all parties move on"
+    deployment.wait(what, lambda: all(deployment.committed(name) > before[name] for name in names), RECOVER_SECONDS)
+    watched = done.fault.party if done.fault.party in names else "writer"
+    at = [moment / 1000 for moment in deployment.progress[watched].at]
+    after = at[before[watched]]
+    done.recovered = after - done.began
+    window = [moment for moment in at if moment > done.began and moment <= after]
+    earlier = max((moment for moment in at if moment <= done.began), default=done.began)
+    done.gap = max(b - a for a, b in zip([earlier, *window], window, strict=False))
+
+
+def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -> None:
+    """Count what is there, in three ways: the tables of the readers, a last read after a sweep, the history."""
+    forks = Forks()
+    report.wrong += forks.call(unfinished, Place(deployment.url, ""))
+    final: Seen = forks.call(read_all, deployment.url)
+    batches = len(deployment.fed)
+    report.wrong += complete(final.rows, {str(topic_name(topic)): batches for topic in TOPICS})
+    found = seen(deployment.seen)
+    polls = sorted((one for one in found if one.batch is not None), key=lambda one: (one.batch, one.ended))
+    report.wrong += streamed([(one.batch, one.rows) for one in polls if one.batch is not None])
+    followed = sum(one.rows.num_rows for i, one in enumerate(polls) if not i or polls[i - 1].batch != one.batch)
+    if followed != final.rows.num_rows:
+        report.wrong.append(f"the streaming query got {followed} rows, and there are {final.rows.num_rows}")
+    for file in deployment.seen.glob("wrong-*"):
+        report.wrong += [f"batch read: {what}" for what in file.read_text().splitlines()]
+    for name in ("writer", "loader"):
+        if deployment.committed(name) != batches:
+            report.wrong.append(f"{name}: {deployment.committed(name)} commits for {batches} batches of input")
+    reads = len((deployment.seen / "reads").read_text().splitlines())
+    history = list(events(deployment, found, final, report.seed))
+    history += [history_format.Fault(one.began * 1000, str(one.fault)) for one in report.struck]
+    judged = verdict(history)
+    report.judged = str(judged)
+    report.findings += [str(one) for one in judged.findings]
+    if out is not None:
+        write(sorted(history, key=lambda event: event.at), out / "history.jsonl")
+    report.figures |= {
+        "rows": float(final.rows.num_rows),
+        "transactions": float(2 * batches),
+        "micro_batches": float(len({one.batch for one in polls})),
+        "batch_reads": float(reads),
+    }
+    say(f"{final.rows.num_rows} rows of {2 * batches} transactions, {len(polls)} micro-batches, {reads} batch reads; {judged}")
+
+
+def read_all(url: str) -> Seen:
+    """One batch read of both topics without Spark, by the real source's classes. To be called in a process of its own."""
+    options = {"serviceUrl": url, "topics": json.dumps(list(TOPICS)), "includeMetadata": "true"}
+    began = time.monotonic() * 1000
+    reader = BatchReader(options, DefaultSource(options).schema())
+    tasks: list[InputPartition] = list(reader.partitions())
+    batches = [batch for task in tasks for batch in reader.read(task)]
+    rows = pa.Table.from_batches(batches).select(list(COLUMNS))
+    return Seen(rows, began, time.monotonic() * 1000, None)
+
+
+def _keep_logs(folder: Path, out: Path) -> None:
+    for log in folder.rglob("*"):
+        if log.is_file() and (log.suffix == ".log" or log.name in ("stdout", "stderr")):
+            kept = out / "logs" / log.relative_to(folder)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(log.read_bytes())
+
+
+def results(report: Report) -> list[Result]:
+    """The report as plain values: one for each kind of fault, one for the rows, one for the history."""
+    found = []
+    by_kind: dict[str, list[Struck]] = defaultdict(list)
+    for one in report.struck:
+        by_kind[one.fault.kind.name].append(one)
+    for name, all_ in sorted(by_kind.items()):
+        missed = [str(one.fault) + ": " + one.hit for one in all_ if one.missed]
+        late = [str(one.fault) for one in all_ if one is report.struck[-1] and one.recovered is None and not one.fault.on_top]
+        recovered = [one.recovered for one in all_ if one.recovered is not None]
+        gaps = [one.gap for one in all_ if one.gap is not None]
+        figures = {"times": float(len(all_))}
+        if recovered and gaps:
+            figures |= {
+                "next_commit_median_s": statistics.median(recovered),
+                "next_commit_longest_s": max(recovered),
+                "longest_gap_s": max(gaps),
+            }
+        found.append(
+            Result(
+                SUITE,
+                name,
+                "5",
+                f"After {BY_NAME[name].says}, the jobs go on.",
+                Outcome.FAILED if missed or late else Outcome.OK,
+                sum(one.lasted for one in all_),
+                report.seed,
+                "\n".join([*(f"missed: {what}" for what in missed), *(f"did not recover: {what}" for what in late)]),
+                figures,
+                tuple(_span(one) for one in all_),
+            )
+        )
+    figures = {"quiet_rows_per_s": report.quiet_rate, "fault_rows_per_s": report.fault_rate, **report.figures}
+    spans = tuple(_span(one) for one in report.struck)
+    says = "Nothing is lost, doubled or split, keys keep their order, each version is committed once."
+    outcome = Outcome.FAILED if report.wrong else Outcome.OK
+    found.append(
+        Result(
+            SUITE, "exactly once", "8", says, outcome, report.seconds, report.seed, "\n".join(report.wrong[:SHOWN]), figures, spans
+        )
+    )
+    says = "The recorded history breaks no invariant."
+    judged = not report.findings and bool(report.judged)
+    detail = "\n".join([report.judged or "The run did not come to its end.", *report.findings[:SHOWN]]) if not judged else ""
+    found.append(Result(SUITE, "history", "8", says, Outcome.OK if judged else Outcome.FAILED, 0.0, report.seed, detail))
+    return found
+
+
+def _span(one: Struck) -> Span:
+    return Span(one.fault.party, f"{one.fault.kind.name} ({one.hit})", one.began, one.began + one.lasted, one.missed)
