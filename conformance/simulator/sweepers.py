@@ -12,13 +12,13 @@ from metadata.orphans import sweep_orphans
 from metadata.topics import Topics
 
 
-def start_sweeper(world: World, name: str, rounds: int, *, orphans: bool = False, within: int = 120) -> None:
+def start_sweeper(world: World, name: str, rounds: int, *, orphans: bool = False, share: bool = True, within: int = 120) -> None:
     process = Process(world, name)
 
     def run() -> None:
         for i in range(rounds):
             work: list[Callable[[], object]] = [process.sweeper.sweep]
-            if i % 2 == 0:
+            if share and i % 2 == 0:
                 work.append(process.sweeper.share)
             for each in work:
                 began, now_ms = world.history.now(), world.clock.now
