@@ -29,6 +29,10 @@ class Reading:
         elif event.end is None:
             end = max(end, self._ranges.floor(event.topics, event.began))
         self.compare(event, start, end)
+        for batch in self._ranges.unseen(event.topics, event.began, event.final) if event.end is None or event.final else ():
+            self._found.note(
+                "lost write", f"{event.who} got nothing of {batch.label}, nor did anybody else", *batch.calls[-1:], event
+            )
         if any(row.key is not None for row in event.rows):
             Keys(self._truth, self._found).more(event, event.who)
 
