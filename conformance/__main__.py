@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from conformance.cluster.command import add_options as add_cluster_options
+from conformance.cluster.command import run_command as run_cluster
 from conformance.history.judging import judge
 from conformance.simulator.quiet import quiet
 from conformance.simulator.recording import record
@@ -20,6 +22,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, default=1, help="processes to spread the schedules over")
     parser.add_argument("--trace", action="store_true", help="print the one schedule of --seed, step by step")
     add_options(parser)
+    add_cluster_options(parser)
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the history of the one schedule of --seed")
     parser.add_argument("--check", type=Path, metavar="FILE", action="append", help="judge a recorded history (several: merged)")
     given = parser.parse_args()
@@ -27,6 +30,8 @@ def main() -> int:
         return judge(given.check)
     if given.record:
         return record(given.seed, given.record)
+    if given.cluster:
+        return run_cluster(given, given.seed)
     if given.store:
         return run_command(given)
     if given.trace:

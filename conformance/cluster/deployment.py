@@ -58,8 +58,10 @@ class Late(Exception):
 class Deployment:
     """A context manager. `folder` must be empty. Raises what its servers raise, and what went wrong with the supervisor."""
 
-    def __init__(self, folder: Path, wheel: Path | None = None) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None) -> None:
+        """`say`: is told what the supervisor does. `wheel`: what to install (default: one built from the source tree)."""
         self.folder = folder
+        self._say = say
         self.chroot = CHROOT
         self._wheel = wheel
         self._stack = ExitStack()
@@ -135,6 +137,7 @@ class Deployment:
             script=self.script,
             arguments=arguments,
             cores=cores,
+            say=self._say,
         )
         self._stack.callback(made.close)
         return made

@@ -79,7 +79,7 @@ def run(
     wheel: Path | None = None,
     out: Path | None = None,
 ) -> Report:
-    """Run it. `out`: an existing folder that the history and, if something was wrong, all logs are left in.
+    """Run it. `out`: an existing folder that the history and all logs are left in.
 
     Raises ConfigurationError (no such fault, no wheel to build) and Unavailable (a server does not start).
     """
@@ -87,14 +87,14 @@ def run(
     report = Report(seed)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="txnsegment-cluster-", ignore_cleanup_errors=True) as temporary:
-        with Deployment(Path(temporary), wheel) as deployment:
+        with Deployment(Path(temporary), say, wheel) as deployment:
             try:
                 _drive(deployment, plan, report, quiet_seconds, say)
                 _judge(deployment, report, out, say)
             except Late as late:
                 report.wrong.append(str(late))
             report.figures |= {f"{name}_restarts": float(party.restarts) for name, party in deployment.parties.items()}
-        if out is not None and (report.wrong or report.findings):
+        if out is not None:
             _keep_logs(Path(temporary), out)
     report.seconds = time.monotonic() - began
     return report

@@ -1,0 +1,63 @@
+"""`python -m conformance --cluster`: its words, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from conformance.cluster.plan import BY_NAME
+from conformance.cluster.run import results, run
+from conformance.results import Result, exit_code
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The words of the cluster suite; `--seed` and `--out` are other suites' too, and are not added here."""
+    parser.add_argument("--cluster", action="store_true", help="real ZooKeeper servers, a real Spark cluster, and faults")
+    parser.add_argument("--faults", type=int, default=20, metavar="N", help="how many (default 20)")
+    parser.add_argument("--kinds", help=f"only these, comma-separated: {', '.join(BY_NAME)}")
+    parser.add_argument("--quiet-seconds", type=float, default=20.0, help="how long the rate is measured before the first fault")
+    parser.add_argument("--wheel", type=Path, help="the wheel to install (default: one built from this source tree)")
+    parser.add_argument("--logs", type=Path, metavar="FOLDER", help="leave the history and all logs in this folder")
+
+
+def cluster(given: argparse.Namespace, seed: int | None) -> list[Result]:
+    """Run the suite as the words say; what happens is printed while it happens. SIGTERM ends it as Ctrl-C does."""
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    if given.logs is not None:
+        given.logs.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        sys.stdout.write(f"{time.monotonic() - began:6.0f} s  {text}\n")
+        sys.stdout.flush()
+
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        say(f"cluster suite, seed {seed}, {given.faults} faults")
+        kinds = given.kinds.split(",") if given.kinds else ()
+        report = run(given.faults, seed, say, kinds=kinds, quiet_seconds=given.quiet_seconds, wheel=given.wheel, out=given.logs)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return results(report)
+
+
+def run_command(given: argparse.Namespace, seed: int | None) -> int:
+    """`cluster`, its results as text, and the exit code."""
+    found = cluster(given, seed)
+    for one in found:
+        figures = ", ".join(f"{name} {value:g}" for name, value in one.figures.items())
+        sys.stdout.write(f"{one.outcome.upper():6} {one.name}: {figures}\n")
+        if one.detail:
+            sys.stdout.write("".join(f"       {text}\n" for text in one.detail.splitlines()))
+    good = sum(one.ok for one in found)
+    sys.stdout.write(f"{good} passed, {len(found) - good} failed\n")
+    return exit_code(found)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
