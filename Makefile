@@ -86,7 +86,7 @@ bench: venv  ## every figure of README.md, measured again (long)
 	$(BIN)/python -m benchmarks
 
 .PHONY: chaos
-chaos: venv  ## exactly once under SIGKILL, and atomic reading, on SQLite and ZooKeeper (long; CHAOS_ARGS=--help)
+chaos: venv  ## exactly once under SIGKILL on SQLite and ZooKeeper, and 100 faults on a real cluster (long; CHAOS_ARGS=--help)
 	$(BIN)/python -m conformance.chaos $(CHAOS_ARGS)
 
 .PHONY: docs

@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -15,10 +16,9 @@ from conformance.cluster.run import results, run
 from conformance.results import Result, exit_code
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The words of the cluster suite; `--seed` and `--out` are other suites' too, and are not added here."""
-    parser.add_argument("--cluster", action="store_true", help="real ZooKeeper servers, a real Spark cluster, and faults")
-    parser.add_argument("--faults", type=int, default=20, metavar="N", help="how many (default 20)")
+def add_options(parser: argparse._ActionsContainer, *, faults: int) -> None:
+    """The words of the cluster suite. `faults`: their number by default."""
+    parser.add_argument("--faults", type=int, default=faults, metavar="N", help=f"how many (default {faults})")
     parser.add_argument("--kinds", help=f"only these, comma-separated: {', '.join(BY_NAME)}")
     parser.add_argument("--quiet-seconds", type=float, default=20.0, help="how long the rate is measured before the first fault")
     parser.add_argument("--wheel", type=Path, help="the wheel to install (default: one built from this source tree)")
@@ -46,16 +46,20 @@ def cluster(given: argparse.Namespace, seed: int | None) -> list[Result]:
     return results(report)
 
 
+def as_text(found: Sequence[Result]) -> str:
+    """One line for each result, with its figures, and what was wrong below it."""
+    lines = []
+    for one in found:
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in one.figures.items())
+        lines += [f"{one.outcome.upper():6} {one.name}: {figures}", *(f"       {text}" for text in one.detail.splitlines())]
+    return "\n".join(lines)
+
+
 def run_command(given: argparse.Namespace, seed: int | None) -> int:
     """`cluster`, its results as text, and the exit code."""
     found = cluster(given, seed)
-    for one in found:
-        figures = ", ".join(f"{name} {value:g}" for name, value in one.figures.items())
-        sys.stdout.write(f"{one.outcome.upper():6} {one.name}: {figures}\n")
-        if one.detail:
-            sys.stdout.write("".join(f"       {text}\n" for text in one.detail.splitlines()))
     good = sum(one.ok for one in found)
-    sys.stdout.write(f"{good} passed, {len(found) - good} failed\n")
+    sys.stdout.write(f"{as_text(found)}\n{good} passed, {len(found) - good} failed\n")
     return exit_code(found)
 
 
