@@ -68,11 +68,9 @@ def sleep(world: World, cmd: Command) -> list[str]:
 
 def wake(world: World, cmd: Command) -> list[str]:
     process = world.process(cmd.one())
-    work = process.asleep
-    if work is None:
+    if not process.asleep:
         raise ScriptError(f"{cmd.line!r}: {process.name} does not sleep")
-    process.asleep = None
-    return world.drive(work)
+    return world.drive(process.asleep.pop(0))
 
 
 def fault(world: World, cmd: Command) -> list[str]:
