@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 
@@ -14,7 +15,7 @@ from conformance.store.case import Case, ContractBroken, NotApplicable
 from conformance.store.site import Opener, Site, Traits
 from conformance.store.suite import CASES
 from metadata.clock import Clock, SystemClock
-from metadata.errors import ConfigurationError, OptionError
+from metadata.errors import OptionError, TxnSegmentError
 from metadata.store import open_store
 
 SUITE = "store"
@@ -103,6 +104,8 @@ def show(results: Sequence[Result], console: Console, *, url: str) -> None:
 
 def main(url: str, seed: int, *, only: str = "*", sizes: Sizes | None = None, traits: Traits | None = None) -> int:
     """Run with a progress bar and show the results. 0: all shown; 1: something failed; 2: nothing could be shown, or not opened."""
+    # Connections are cut on purpose: what the client library says of that would bury the results.
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
     console = Console()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
@@ -113,7 +116,7 @@ def main(url: str, seed: int, *, only: str = "*", sizes: Sizes | None = None, tr
 
         try:
             results = run(url, seed, only=only, sizes=sizes, traits=traits, told=told)
-        except ConfigurationError as error:
+        except TxnSegmentError as error:
             console.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
             return 2
     show(results, console, url=url)
