@@ -31,7 +31,7 @@ def main() -> None:
 
         def note(rows: DataFrame, batch: int) -> None:
             found = [[row[name] for name in COLUMNS] for row in rows.select(*(f"`{c}`" for c in COLUMNS)).collect()]
-            seen.write(json.dumps({"at_ms": time.time() * 1000, "rows": found}) + "\n")
+            seen.write(json.dumps({"at_ms": time.monotonic() * 1000, "batch": batch, "rows": found}) + "\n")
             seen.flush()
 
         query = (

@@ -33,11 +33,12 @@ class Streams:
         self._streams: dict[str, Followed] = {}
 
     def plan(self, event: Plan) -> None:
-        if event.end > event.cut and event.end > event.start:
+        if event.cut is not None and event.end > event.cut and event.end > event.start:
             text = f"{event.stream}: planned up to {event.end}, beyond the cut {event.cut}"
             self._found.note("beyond its cut", text, event)
         if event.end <= event.start:
-            waiting = self._ranges.any_visible(event.topics, event.start, event.cut, event.at)
+            cut = event.start if event.cut is None else event.cut
+            waiting = self._ranges.any_visible(event.topics, event.start, cut, event.at)
             floor = self._ranges.floor(event.topics, event.began)
             if waiting is not None or floor > event.start:
                 text = f"{event.stream} stands still at {event.start} although {waiting or floor} is visible (cut {event.cut})"

@@ -237,6 +237,12 @@ CASES: list[tuple[str, int, H, H]] = [
     ),
     ("precommitted read", 4, H().reads(row("x", 1)).writes("c", 0, 1, "x"), H().writes("c", 0, 1, "x").reads(row("x", 1))),
     (
+        "precommitted read",  # between the question and the answer it may be seen
+        4,
+        H().reads(row("x", 1)).asks("c", 0, "x").told("c", "committed", "0_1", 1),
+        H().asks("c", 0, "x").reads(row("x", 1)).told("c", "committed", "0_1", 1),
+    ),
+    (
         "unwritten read",
         4,
         H().commits(1, 0).reads(*both(1), at(2), start=0, end=2),
