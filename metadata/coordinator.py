@@ -44,7 +44,7 @@ from metadata.records import (
     Settled,
     State,
 )
-from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups
+from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups, time_ms
 from metadata.topics import Topics, until
 from metadata.transitions import Claim, Gone, Opening
 from metadata.txn_ids import TxnIds
@@ -171,7 +171,7 @@ class Coordinator:
             )
 
     def _now(self) -> int:
-        return self.cluster.store.view().now_ms()
+        return time_ms(self.cluster.store)
 
     # --- open: who am I allowed to be? ---------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from metadata.log import LiveLog
 from metadata.names import TopicName, even_ranges, topic_name
 from metadata.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
 from metadata.routing import check_key
-from metadata.store.contract import ABSENT, Record, View, decide
+from metadata.store.contract import ABSENT, Record, View, decide, look, time_ms
 
 T = TypeVar("T")
 
@@ -67,13 +67,13 @@ class Topics:
 
     def get(self, name: TopicName) -> Topic:
         """Raises TopicNotFound."""
-        topic = of_record(name, self._cluster.store.view().get(paths.topic(name)))
+        topic = of_record(name, look(self._cluster.store, paths.topic(name)))
         if topic is None:
             raise not_found(name)
         return topic
 
     def find(self, name: TopicName) -> Topic | None:
-        return of_record(name, self._cluster.store.view().get(paths.topic(name)))
+        return of_record(name, look(self._cluster.store, paths.topic(name)))
 
     def list(self, pattern: str | None = None) -> list[Topic]:
         """All topics whose full name matches the whole regular expression, in the order of their names."""
@@ -117,7 +117,7 @@ class Topics:
             try:
                 made = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT if record is None else record)
             except (BadVersion, UnknownOutcome) as error:
-                now = of_record(name, self._cluster.store.view().get(paths.topic(name)))
+                now = of_record(name, look(self._cluster.store, paths.topic(name)))
                 if now is None:
                     raise
                 if now.layout == layout:
@@ -148,7 +148,7 @@ class Topics:
     def schema_version(self, name: TopicName, schema_id: int) -> StructType:
         """Raises SchemaError if the version does not exist."""
         if (name, schema_id) not in self._schemas:
-            record = self._cluster.store.view().get(paths.schema(str(name), schema_id))
+            record = look(self._cluster.store, paths.schema(str(name), schema_id))
             if record is None:
                 raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
             self._schemas[name, schema_id] = spark_schema(record)
@@ -213,7 +213,7 @@ class Topics:
         topic = self.get(name)
         self._refuse_unfinishable(name)
         seal = Registration(
-            publish_ms=self._cluster.store.view().now_ms(),
+            publish_ms=time_ms(self._cluster.store),
             seal=tuple(topic.segment(info) for info in topic.active()),
             topic=str(name),
             why="delete",
