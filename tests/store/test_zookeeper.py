@@ -151,6 +151,21 @@ class TestAway:
         assert "0.5 s" in str(caught.value)
 
 
+def test_numbers_are_not_used_again_after_the_server_began_again(tmp_path: Path) -> None:
+    """Killed, too: what was acknowledged is in its log on disk."""
+    with ZooKeeperServer(tmp_path) as server, ZooKeeperStore(server.hosts, "/again") as store:
+        numbers: list[int] = []
+        for end in (server.stop, server.kill):
+            numbers += [store.append(LOG, b"x").number for _ in range(3)]
+            for path in store.view().keys(LOG.range()):
+                store.delete(Key(path, "log"))
+            end()
+            server.start()
+        assert store.view().keys(LOG.range()) == []
+        numbers.append(store.append(LOG, b"x").number)
+        assert numbers == sorted(set(numbers))
+
+
 class TestEras:
     def test_the_next_era_opens_when_one_is_full(self, zookeeper: ZooKeeperServer, root: str) -> None:
         with ZooKeeperStore(zookeeper.hosts, root, era_full=5) as one, ZooKeeperStore(zookeeper.hosts, root, era_full=5) as other:
