@@ -27,8 +27,8 @@ from metadata.records import Settings
 CHROOT = "/suite"
 STREAMED, LOADED = "streamed", "loaded"
 WRITERS = ("writer", "loader")
-TOPICS = {STREAMED: 4, LOADED: 3}
-"""Their segments."""
+TOPICS = {STREAMED: 2, LOADED: 2}
+"""Their segments. Few, because each batch leaves a file for each task and segment, and batch reads read all of them."""
 BACKLOG = 12
 """Batches of input that lie ready beyond what both writers have written."""
 SESSION_MS = 4_000
@@ -101,7 +101,7 @@ class Deployment:
         self._readers_stop = folder / "stop-readers"
         self.reader = self._party(
             "reader",
-            1,
+            2,
             topics=json.dumps([STREAMED, LOADED]),
             checkpoint=folder / "reader-checkpoint",
             seen=self.seen,

@@ -26,6 +26,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.port.maxRetries": "64",
+    "spark.scheduler.mode": "FAIR",
 }
 """An executor that does not answer for 20 s is given up: then its tasks run elsewhere, and it may come back as a zombie."""
 
