@@ -10,6 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTEST_ARGS ?=
 CHAOS_ARGS ?=
+MUTANTS_ARGS ?=
 
 # The first Python from 3.11 on; give another with `make venv PYTHON=/path/to/python3`.
 PYTHON ?=
@@ -88,6 +89,10 @@ bench: venv  ## every figure of README.md, measured again (long)
 .PHONY: chaos
 chaos: venv  ## exactly once under SIGKILL on SQLite and ZooKeeper, and 100 faults on a real cluster (long; CHAOS_ARGS=--help)
 	$(BIN)/python -m conformance.chaos $(CHAOS_ARGS)
+
+.PHONY: mutants
+mutants: venv  ## plant every bug of the catalogue in the real code and show which suite catches it (MUTANTS_ARGS=--help)
+	$(BIN)/python -m conformance --mutants --cores 2 $(MUTANTS_ARGS)
 
 .PHONY: docs
 docs: venv  ## write the pages and tables that come from the code

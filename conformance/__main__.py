@@ -9,6 +9,8 @@ from pathlib import Path
 from conformance.cluster.command import add_options as add_cluster_options
 from conformance.cluster.command import run_command as run_cluster
 from conformance.history.judging import judge
+from conformance.mutants.command import add_options as add_mutant_options
+from conformance.mutants.command import run_command as run_mutants
 from conformance.simulator.quiet import quiet
 from conformance.simulator.recording import record
 from conformance.simulator.schedules import schedule, simulate, simulate_on
@@ -25,6 +27,7 @@ def main() -> int:
     cluster = parser.add_argument_group("cluster suite")
     cluster.add_argument("--cluster", action="store_true", help="real ZooKeeper servers, a real Spark cluster, and faults")
     add_cluster_options(cluster, faults=20)
+    add_mutant_options(parser)
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the history of the one schedule of --seed")
     parser.add_argument("--check", type=Path, metavar="FILE", action="append", help="judge a recorded history (several: merged)")
     given = parser.parse_args()
@@ -32,6 +35,8 @@ def main() -> int:
         return judge(given.check)
     if given.record:
         return record(given.seed, given.record)
+    if given.mutants is not None:
+        return run_mutants(given)
     if given.cluster:
         return run_cluster(given, given.seed)
     if given.store:

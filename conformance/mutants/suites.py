@@ -1,0 +1,150 @@
+"""What may catch a mutant. Each answers with a Catch, or None: the mutant went through it unseen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from conformance.mutants.catalogue import by_name
+from conformance.mutants.planting import Mutant, planted
+from conformance.results import Outcome
+from conformance.scripts.running import check, scripts
+from conformance.simulator.quiet import quiet
+from conformance.simulator.schedules import schedule
+from conformance.store.area import Sizes
+from conformance.store.run import run
+from conformance.store.suite import CASES
+
+PATIENCE = 60.0
+"""Seconds in which one script, case or schedule must end, many times what it takes: a mutant that stands still is caught."""
+
+CHOSEN = "TXNSEGMENT_MUTANT"
+"""The environment variable that tells `conformance.mutants.plugin` what to plant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """`suite` caught it: `by` what (a script, a case, a seed, a test) and after how many of them (`tried`, this one included)."""
+
+    suite: str
+    by: str
+    tried: int
+    said: str
+
+
+class Hung(BaseException):
+    """Nothing came of it in time. No Exception, so that nobody swallows it."""
+
+
+@contextmanager
+def patience(seconds: float = PATIENCE) -> Iterator[None]:
+    """Raises Hung in the main thread after `seconds`."""
+
+    def wake(number: int, frame: FrameType | None) -> None:
+        raise Hung
+
+    before = signal.signal(signal.SIGALRM, wake)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _said(look: Callable[[], str | None]) -> str | None:
+    """What was found to be wrong, also by the code itself."""
+    try:
+        with patience():
+            return look()
+    except Hung:
+        return f"no end within {PATIENCE:.0f} s"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def by_scripts(fault: Mutant, only: str = "*") -> Catch | None:
+    """The golden scripts of this project, in the order of their names."""
+
+    def look(path: Path) -> str | None:
+        failure = check(path)
+        return None if failure is None else failure.difference
+
+    with planted(fault):
+        for tried, path in enumerate([path for path in scripts() if fnmatch(path.stem, only)], 1):
+            said = _said(partial(look, path))
+            if said is not None:
+                return Catch("scripts", path.stem, tried, said)
+    return None
+
+
+def by_store(fault: Mutant, only: str = "*", seed: int = 1) -> Catch | None:
+    """The store suite on the store that the mutant sits in."""
+    sizes = Sizes(records=1_000, operations=100, patience=3.0)
+
+    def look(url: str, case: str) -> str | None:
+        (found,) = run(url, seed, only=case, sizes=sizes)
+        return found.detail if found.outcome is Outcome.FAILED else None
+
+    with planted(fault), tempfile.TemporaryDirectory() as folder:
+        url = f"memory://{uuid.uuid4().hex}" if fault.store == "memory" else f"file://{folder}/store"
+        for tried, case in enumerate([case.name for case in CASES if fnmatch(case.name, only)], 1):
+            said = _said(partial(look, url, case))
+            if said is not None:
+                return Catch("store", case, tried, said)
+    return None
+
+
+def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
+    """Schedules of the seeds from `seed` on."""
+
+    def look(each: int) -> str | None:
+        return next(iter(schedule(each).violations), None)
+
+    with planted(fault), quiet():  # in this order: what it remembers is remembered of the changed code
+        for each in range(seed, seed + count):
+            said = _said(partial(look, each))
+            if said is not None:
+                return Catch("simulator", f"--seed {each}", each - seed + 1, said)
+    return None
+
+
+def by_tests(fault: Mutant) -> Catch | None:
+    """The tests that the mutant names, in a process of their own. Raises RuntimeError for tests that could not be run at all."""
+    for tried, test in enumerate(fault.tests, 1):
+        command = [sys.executable, "-m", "pytest", "-p", "conformance.mutants.plugin", "-q", "-x", "--no-header", test]
+        done = subprocess.run(command, env=os.environ | {CHOSEN: fault.name}, capture_output=True, text=True, check=False)
+        if done.returncode == 1:
+            lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+            return Catch("tests", test, tried, lines[0] if lines else done.stdout[-300:])
+        if done.returncode != 0:
+            raise RuntimeError(f"{test} could not be run with {fault.name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return None
+
+
+# --- by name, for other processes ---------------------------------------------------------------------------------
+
+
+def scripts_and_store(name: str) -> tuple[Catch | None, float]:
+    """What costs little, and the seconds it took."""
+    fault, began = by_name(name), time.perf_counter()
+    found = by_scripts(fault)
+    if found is None and fault.store:
+        found = by_store(fault)
+    return found, time.perf_counter() - began
+
+
+def some_schedules(name: str, count: int, seed: int) -> Catch | None:
+    return by_simulator(by_name(name), count, seed)

@@ -1,0 +1,93 @@
+"""Planted bugs: every one can still be planted, every rule has one, the sharpest are caught in no time. All: `make mutants`."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
+from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted
+from conformance.mutants.suites import by_scripts, by_simulator, by_store
+from metadata import transitions
+from metadata.errors import OptionError
+
+SHARPEST = {
+    "late-abort-ends-the-successor": partial(by_simulator, count=150),
+    "settle-all-committed": partial(by_simulator, count=150),
+    "named-by-header": partial(by_simulator, count=600),
+    "keep-tail": partial(by_simulator, count=150),
+    "raise-before-forget": partial(by_simulator, count=150),
+    "reread-gone": partial(by_scripts, only="a27_*"),
+    "layouts-before-seals": partial(by_scripts, only="check_finds_a_seal"),
+    "allowance-in-seconds": partial(by_scripts, only="a12_*"),
+    "index-scan-by-prefix": partial(by_store, only="indexes/index-ranges-are-exact"),
+    "session-changes-between-reads": partial(by_store, only="sessions/*"),
+}
+"""Ten mutants with the suite that is quickest to catch them, and a generous number of tries."""
+
+
+@pytest.mark.parametrize("fault", MUTANTS, ids=lambda fault: fault.name)
+def test_a_mutant_can_still_be_planted(fault: Mutant) -> None:
+    check_applies(fault)
+
+
+def test_every_rule_has_a_mutant() -> None:
+    assert not uncovered()
+    assert len({fault.name for fault in MUTANTS}) == len(MUTANTS) >= 45
+    assert all(reason for reason in LATER.values())
+    assert not [(fault.name, rule) for fault in MUTANTS for rule in fault.rules if rule in LATER]
+
+
+@pytest.mark.parametrize("name", SHARPEST)
+def test_the_sharpest_are_caught(name: str) -> None:
+    fault = by_name(name)
+    assert SHARPEST[name](fault) is not None, fault.why
+
+
+def test_without_a_fault_nothing_is_caught() -> None:
+    nothing = mutant("nothing", "8.6", "Nothing is changed.", (CUT, "min(", "min("), store="memory")
+    assert by_scripts(nothing, only="a0*") is None
+    assert by_store(nothing, only="indexes/*") is None
+    assert by_simulator(nothing, 20) is None
+
+
+# --- planting -----------------------------------------------------------------------------------------------------
+
+CUT = "metadata.transitions:cut"
+
+
+def test_a_planted_function_is_changed_everywhere_and_comes_back() -> None:
+    known = transitions.cut
+    with planted(by_name("cut-at-the-end")):
+        assert known([3], 9) == transitions.cut([3], 9) == 9
+    assert known([3], 9) == transitions.cut([3], 9) == 2
+
+
+def test_several_edits_of_one_function_are_one_change() -> None:
+    both = mutant("both", "8.6", "", (CUT, "first - 1", "first - 2"), (CUT, "first - 2", "first + 4"))
+    with planted(both):
+        assert transitions.cut([3], 9) == 7
+
+
+def test_it_comes_back_after_an_error() -> None:
+    with pytest.raises(KeyError), planted(by_name("cut-at-the-end")):
+        raise KeyError
+    assert transitions.cut([3], 9) == 2
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [(CUT, "not there", ""), ("metadata.transitions:gone", "", ""), ("metadata.transitions:Opening.gone", "", "")],
+    ids=["text", "function", "member"],
+)
+def test_a_mutant_that_the_code_has_left_behind_says_so(edit: tuple[str, str, str]) -> None:
+    first = (CUT, "min(first - 1, end_of_log)", "end_of_log")
+    with pytest.raises(StaleMutant, match="mutant anew"), planted(mutant("stale", "8.6", "", first, edit)):
+        raise AssertionError
+    assert transitions.cut([3], 9) == 2
+
+
+def test_an_unknown_mutant_is_an_error() -> None:
+    with pytest.raises(OptionError, match="no mutant"):
+        by_name("nobody")
