@@ -371,8 +371,11 @@ class Coordinator:
                 advice="A newer attempt, an operator or its timeout (txnTimeoutMs) ended it; nothing of it counts.",
             ) from error
         except TxnSegmentError as error:
-            if not sent or isinstance(error, OutcomeUnknown):
-                raise  # a put that was never sent is known to be not done
+            if isinstance(error, OutcomeUnknown):
+                raise
+            if not sent:  # known to be not done: end it now, or readers wait for its deadline (A4)
+                self._abort_after(error, opened.txn_id)
+                raise
             raise OutcomeUnknown(
                 f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) may have committed: the reply to its "
                 f"deciding write was lost, and then the metadata store could not be asked: {error}",
