@@ -255,6 +255,12 @@ CASES: list[tuple[str, int, H, H]] = [
         H().writes("c", 0, 1, "x").reads(row("x", 1)),
     ),
     (
+        "other rows committed",  # those of an attempt that failed, too
+        4,
+        H().asks("c", 0, "1-s", attempt="try-0_1").commits(1, 0).told("c", "committed", "0_1"),
+        H().asks("c", 0, "1-s", "1-v", attempt="try-0_1").commits(1, 0).told("c", "committed", "0_1"),
+    ),
+    (
         "wrongly settled",
         4,
         H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").settle(1, "COMMITTED"),
