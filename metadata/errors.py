@@ -28,6 +28,8 @@ __all__ = [
     "SessionLost",
     "StorageError",
     "StoreError",
+    "SubscriptionExists",
+    "SubscriptionNotFound",
     "TopicExists",
     "TopicNotFound",
     "TransactionNotFound",
@@ -115,6 +117,14 @@ class OutcomeUnknown(TxnSegmentError):
 
 class AckConflict(TxnSegmentError):
     """The position is acknowledged already, or pending in another transaction."""
+
+
+class SubscriptionNotFound(TxnSegmentError):
+    """The topic has no such subscription (any more)."""
+
+
+class SubscriptionExists(TxnSegmentError):
+    """The topic has a subscription of that name."""
 
 
 # --- topics and reading -------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from metadata.paths import (
     encode,
     pad20,
 )
+from metadata.row_ranges import Rows, parse_all, texts
 from metadata.stored import IndexEntry, Record
 
 NANOS = 1_000_000_000
@@ -150,8 +151,20 @@ class OpKind(StrEnum):
     ACK = "ACK"
 
 
+def _read_rows(value: object) -> object:
+    texts_given = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    return parse_all(value) if texts_given else value  # type: ignore[arg-type]
+
+
+RowSet = Annotated[Rows, BeforeValidator(_read_rows), PlainSerializer(texts, return_type=list[str])]
+"""Rows of a segment: a list of texts with inclusive ends (`metadata.row_ranges`)."""
+
+
 class Op(JsonRecord):
-    """What a transaction does to one segment: a write (at its first entry) or an acknowledgement."""
+    """What a transaction does to one segment: a write (at its first entry) or an acknowledgement (at its last position).
+
+    `rows`: what is acknowledged, where the position alone does not say it.
+    """
 
     kind: OpKind
     segment: str
@@ -159,6 +172,7 @@ class Op(JsonRecord):
     ledger_id: int
     entry_id: int
     cumulative: bool | None = None
+    rows: RowSet | None = None
 
     def indexes(self, txn_id: str) -> tuple[IndexEntry, ...]:
         by_txn = IndexEntry(OPS_BY_TXN, txn_id)
@@ -182,6 +196,25 @@ class Position(JsonRecord):
 
     def __str__(self) -> str:
         return f"{self.ledger_id}:{self.entry_id}"
+
+
+class MarkDelete(JsonRecord):
+    """Everything up to and with it is acknowledged: a row, a whole entry (no `batchIndex`) or a whole ledger (no `entryId`)."""
+
+    ledger_id: int
+    entry_id: int | None = None
+    batch_index: int | None = None
+
+
+class Cursor(JsonRecord):
+    """Where a subscription stands in one segment, and who claims what beyond (section 7). Never deleted while its key can be used
+    again: versions would restart. `deleted_ms`: the subscription was deleted then; what is left is a tombstone.
+    """
+
+    mark_delete: MarkDelete | None = None
+    acked: RowSet = ()
+    claims: dict[str, RowSet] = Field(default_factory=dict)
+    deleted_ms: int | None = None
 
 
 class Watermark(Position):

@@ -19,10 +19,12 @@ from metadata.records import (
     Application,
     Attempt,
     ClusterRecord,
+    Cursor,
     Event,
     Header,
     JsonRecord,
     Layout,
+    MarkDelete,
     Nanos,
     Op,
     OpKind,
@@ -38,12 +40,39 @@ from metadata.records import (
     TopicSchema,
     Watermark,
 )
+from metadata.row_ranges import parse_all
 from metadata.store.contract import IndexEntry
 
 SEGMENT = "segment://public/default/t/0000-7fff-1"
 PART = Part("public/default/t/0000-7fff-1/ab.parquet", 3, 400, 17, (2, 1), 0)
 
 GOLDEN: list[tuple[JsonRecord, bytes]] = [
+    (Cursor(), b'{"acked":[],"claims":{}}'),
+    (
+        Cursor(
+            mark_delete=MarkDelete(ledger_id=5, entry_id=2),
+            acked=parse_all(["5:4..5:6", "7:0:3..7:0:9"]),
+            claims={"0_12": parse_all(["9:0", "11..12"])},
+        ),
+        b'{"markDelete":{"ledgerId":5,"entryId":2},"acked":["5:4..5:6","7:0:3..7:0:9"],"claims":{"0_12":["9:0","11..12"]}}',
+    ),
+    (
+        Cursor(mark_delete=MarkDelete(ledger_id=5, entry_id=2, batch_index=7), deleted_ms=1_717_000_000_000),
+        b'{"markDelete":{"ledgerId":5,"entryId":2,"batchIndex":7},"acked":[],"claims":{},"deletedMs":1717000000000}',
+    ),
+    (Cursor(mark_delete=MarkDelete(ledger_id=5)), b'{"markDelete":{"ledgerId":5},"acked":[],"claims":{}}'),
+    (
+        Op(
+            kind=OpKind.ACK,
+            segment=SEGMENT,
+            subscription="sub",
+            ledger_id=7,
+            entry_id=0,
+            rows=parse_all(["5:4..5:6", "7:0:3..7:0:9"]),
+        ),
+        b'{"kind":"ACK","segment":"segment://public/default/t/0000-7fff-1","subscription":"sub","ledgerId":7,"entryId":0,'
+        b'"rows":["5:4..5:6","7:0:3..7:0:9"]}',
+    ),
     (
         Header(state=State.OPEN, timeout=Nanos(60_000_000_000), created_at=Nanos(1_717_000_000_123_456_789), owner="role"),
         b'{"state":"OPEN","timeout":60.000000000,"createdAt":1717000000.123456789,"owner":"role"}',

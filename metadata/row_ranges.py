@@ -1,0 +1,141 @@
+"""Sets of rows of one segment, as ranges: what acknowledgements, claims and cursors are made of (protocol.md section 7). PURE.
+
+A row is (ledgerId, entryId, batchIndex), ordered lexicographically. How many rows an entry has, or entries a ledger, is not known
+here: a range ends BEFORE its end, so a whole entry ends at row 0 of the next one, a whole ledger at entry 0 of the next one.
+
+As text, in records and for people, both ends are inclusive: `5:2` (the whole entry), `5:2:7` (one row), `5` (the whole ledger),
+`5:2:7..9:0` (from that row to the end of that entry).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """A row by its position, or a boundary between rows: the one before it."""
+
+    ledger_id: int
+    entry_id: int
+    batch_index: int
+
+
+Span = tuple[Row, Row]
+"""From its first row to before its end."""
+Rows = tuple[Span, ...]
+"""A set of rows: ascending, neither overlapping nor touching, none empty."""
+
+FIRST = Row(0, 0, 0)
+NONE: Rows = ()
+
+_TEXT = re.compile(r"(\d+)(?::(\d+)(?::(\d+))?)?")
+
+
+def rows(spans: Iterable[Span]) -> Rows:
+    """The set that some spans cover together, in any order."""
+    found: list[Span] = []
+    for first, end in sorted(spans):
+        if end <= first:
+            continue
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((first, end))
+    return tuple(found)
+
+
+def union(*sets: Rows) -> Rows:
+    return rows(span for each in sets for span in each)
+
+
+def common(one: Rows, other: Rows) -> Rows:
+    """The rows in both. Linear in the spans of both."""
+    found: list[Span] = []
+    i = j = 0
+    while i < len(one) and j < len(other):
+        first, end = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
+        if first < end:
+            found.append((first, end))
+        if one[i][1] < other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def minus(one: Rows, other: Rows) -> Rows:
+    """The rows of `one` that are not in `other`. Linear in the spans of both."""
+    found: list[Span] = []
+    j = 0
+    for first, end in one:
+        at = first
+        while j < len(other) and other[j][1] <= at:
+            j += 1
+        k = j
+        while k < len(other) and other[k][0] < end:
+            if at < other[k][0]:
+                found.append((at, other[k][0]))
+            at = max(at, other[k][1])
+            k += 1
+        if at < end:
+            found.append((at, end))
+    return tuple(found)
+
+
+def before(end: Row) -> Rows:
+    """All rows before a boundary."""
+    return rows([(FIRST, end)])
+
+
+def end_of(ledger_id: int, entry_id: int | None = None, batch_index: int | None = None) -> Row:
+    """The boundary behind a row, a whole entry (no batchIndex) or a whole ledger (no entryId)."""
+    if entry_id is None:
+        return Row(ledger_id + 1, 0, 0)
+    return Row(ledger_id, entry_id + 1, 0) if batch_index is None else Row(ledger_id, entry_id, batch_index + 1)
+
+
+def span(ledger_id: int, entry_id: int | None = None, batch_index: int | None = None) -> Span:
+    """One row, one entry or one ledger."""
+    return Row(ledger_id, entry_id or 0, batch_index or 0), end_of(ledger_id, entry_id, batch_index)
+
+
+def last_of(end: Row) -> tuple[int, ...]:
+    """What lies before a boundary, inclusive: a row, an entry (two numbers) or a ledger (one)."""
+    if end.batch_index:
+        return end.ledger_id, end.entry_id, end.batch_index - 1
+    return (end.ledger_id, end.entry_id - 1) if end.entry_id else (end.ledger_id - 1,)
+
+
+def text(one: Span) -> str:
+    last = last_of(one[1])
+    first = tuple(one[0])
+    depth = max(len(last), 3 if first[2] else 2 if first[1] else 1)
+    begin, end = (":".join(map(str, numbers)) for numbers in (first[:depth], last))
+    return begin if begin == end else f"{begin}..{end}"
+
+
+def texts(given: Rows) -> list[str]:
+    return [text(one) for one in given]
+
+
+def parse(written: str) -> Span:
+    """Read what `text` wrote. Raises ValueError."""
+    begin, _, end = written.partition("..")
+    first, last = _numbers(begin), _numbers(end or begin)
+    found = span(*first)[0], end_of(*last)
+    if found[1] <= found[0]:
+        raise ValueError(f"{written!r} ends before it begins")
+    return found
+
+
+def parse_all(written: Iterable[str]) -> Rows:
+    return rows(map(parse, written))
+
+
+def _numbers(written: str) -> tuple[int, ...]:
+    found = _TEXT.fullmatch(written)
+    if not found:
+        raise ValueError(f"{written!r} is not a position (ledger, ledger:entry or ledger:entry:index)")
+    return tuple(int(number) for number in found.groups() if number is not None)

@@ -1,0 +1,217 @@
+"""The rules of acknowledgements against a naive model: sets of rows (protocol.md section 7, Acks)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metadata import acks
+from metadata.acks import Ack, acknowledged, done, resolved, settled, up_to, with_done
+from metadata.errors import AckConflict
+from metadata.records import Cursor, MarkDelete, State
+from metadata.row_ranges import (
+    FIRST,
+    Row,
+    Rows,
+    Span,
+    before,
+    common,
+    end_of,
+    minus,
+    parse,
+    parse_all,
+    rows,
+    span,
+    text,
+    texts,
+    union,
+)
+
+S = "segment://public/default/t/0000-ffff-0"
+
+# A world of 4 ledgers of 3 entries of 3 rows; ranges may end anywhere, also where a fourth entry or row would be.
+WORLD = [Row(ledger, entry, index) for ledger in range(4) for entry in range(3) for index in range(3)]
+EDGES = st.builds(Row, st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+SPANS = st.tuples(EDGES, EDGES).map(lambda pair: (min(pair), max(pair))).filter(lambda pair: pair[0] < pair[1])
+ROWS = st.lists(SPANS, max_size=6).map(rows)
+
+
+def model(given_rows: Rows) -> set[Row]:
+    return {row for row in WORLD if any(first <= row < end for first, end in given_rows)}
+
+
+def well_formed(found: Rows) -> None:
+    assert all(first < end for first, end in found)
+    assert all(a[1] < b[0] for a, b in pairwise(found))
+
+
+# --- ranges -------------------------------------------------------------------------------------------------------
+
+
+@given(ROWS, ROWS)
+def test_sets_of_ranges_are_sets_of_rows(one: Rows, other: Rows) -> None:
+    for found, expected in (
+        (union(one, other), model(one) | model(other)),
+        (common(one, other), model(one) & model(other)),
+        (minus(one, other), model(one) - model(other)),
+    ):
+        well_formed(found)
+        assert model(found) == expected
+    assert union(minus(one, other), common(one, other)) == one
+
+
+@given(st.lists(SPANS, max_size=8))
+def test_any_order_makes_the_same_set(spans: list[Span]) -> None:
+    assert rows(spans) == rows(reversed(spans))
+    well_formed(rows(spans))
+    assert model(rows(spans)) == {row for row in WORLD if any(first <= row < end for first, end in spans)}
+
+
+@given(SPANS)
+def test_text_round_trips(one: Span) -> None:
+    assert parse(text(one)) == one
+
+
+@pytest.mark.parametrize(
+    ("written", "first", "end"),
+    [
+        ("5", (5, 0, 0), (6, 0, 0)),
+        ("5:2", (5, 2, 0), (5, 3, 0)),
+        ("5:2:7", (5, 2, 7), (5, 2, 8)),
+        ("5:2:3..5:2:7", (5, 2, 3), (5, 2, 8)),
+        ("5:0..9:1", (5, 0, 0), (9, 2, 0)),
+        ("5:2:7..9", (5, 2, 7), (10, 0, 0)),
+        ("11..12", (11, 0, 0), (13, 0, 0)),
+    ],
+)
+def test_texts(written: str, first: tuple[int, ...], end: tuple[int, ...]) -> None:
+    assert parse(written) == (first, end)
+    assert text(parse(written)) == written
+
+
+@pytest.mark.parametrize("written", ["", "a", "5:", "5:2:3:4", "5:2..5:1", "-1", "5..", "5:2 ..5:3"])
+def test_bad_texts(written: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a position|ends before"):
+        parse(written) if written != "5.." else parse_all(["5..x"])
+
+
+# --- the cursor ---------------------------------------------------------------------------------------------------
+
+
+@given(ROWS)
+def test_what_reaches_back_to_the_start_is_the_mark_delete_position(acked: Rows) -> None:
+    cursor = with_done(Cursor(), acked)
+    assert done(cursor) == acked
+    assert Cursor.from_bytes(cursor.to_bytes()) == cursor
+    assert (cursor.mark_delete is not None) == (bool(acked) and acked[0][0] == FIRST)
+
+
+def test_mark_delete_is_a_row_an_entry_or_a_ledger() -> None:
+    marks = [with_done(Cursor(), before(end)).mark_delete for end in (end_of(5, 2, 7), end_of(5, 2), end_of(5))]
+    assert marks == [
+        MarkDelete(ledger_id=5, entry_id=2, batch_index=7),
+        MarkDelete(ledger_id=5, entry_id=2),
+        MarkDelete(ledger_id=5),
+    ]
+
+
+# --- acks and claims ----------------------------------------------------------------------------------------------
+
+ACKS = st.one_of(
+    ROWS.filter(bool).map(lambda found: Ack(S, "s", found)),
+    EDGES.filter(lambda edge: edge > FIRST).map(lambda edge: up_to(S, "s", edge)),
+)
+
+
+@given(
+    st.lists(st.tuples(ACKS, st.sampled_from([None, "0_1", "0_2", "0_10"]), st.sampled_from(["", "commit", "abort"])), max_size=12)
+)
+def test_one_wins_and_the_other_leaves_nothing_behind(steps: list[tuple[Ack, str | None, str]]) -> None:
+    """Against sets of whole boundaries: every row is free, acked, or claimed by one; conflicts are exactly those of section 7."""
+    cursor = Cursor()
+    acked: Rows = ()
+    claims: dict[str, Rows] = {}
+    for ack, txn, then in steps:
+        others = union(*(held for other, held in claims.items() if other != txn))
+        wanted = minus(ack.rows, acked) if ack.cumulative else ack.rows
+        refused = bool(common(wanted, others)) or (not wanted if ack.cumulative else bool(common(wanted, acked)))
+        if refused:
+            with pytest.raises(AckConflict):
+                acknowledged(cursor, ack, txn)
+        else:
+            cursor = acknowledged(cursor, ack, txn)
+            if txn is None:
+                # (A plain ack goes through only where nobody else claims anything of it.)
+                acked = union(acked, wanted)
+            else:
+                claims[txn] = union(claims.get(txn, ()), wanted)
+                assert acknowledged(cursor, ack, txn) == cursor  # again: nothing changes
+        if txn is not None and then and txn in claims:
+            held = claims.pop(txn)
+            if then == "commit":
+                acked = union(acked, held)
+            cursor = settled(cursor, txn, committed=then == "commit")
+            assert settled(cursor, txn, committed=True) == cursor  # applied once
+        assert done(cursor) == acked
+        assert cursor.claims == claims
+        for one, held in claims.items():
+            assert not common(held, acked)
+            assert not any(common(held, more) for other, more in claims.items() if other != one)
+
+
+def test_a_row_of_an_entry_is_acked_alone() -> None:
+    cursor = acknowledged(Cursor(), Ack(S, "s", rows([span(5, 2, 7)])), None)
+    cursor = acknowledged(cursor, Ack(S, "s", rows([span(5, 2, 8)])), None)
+    assert texts(cursor.acked) == ["5:2:7..5:2:8"]
+    with pytest.raises(AckConflict, match=r"Rows 5:2:7..5:2:8 of .* already"):
+        acknowledged(cursor, Ack(S, "s", rows([span(5, 2)])), None)
+
+
+def test_a_cumulative_ack_claims_every_position_it_covers() -> None:
+    cursor = acknowledged(Cursor(), Ack(S, "s", parse_all(["3"])), None)
+    cursor = acknowledged(cursor, up_to(S, "s", end_of(5, 0)), "0_1")
+    assert texts(cursor.claims["0_1"]) == ["0..2", "4:0..5:0"]
+    with pytest.raises(AckConflict, match="transaction 0_1 claims them"):
+        acknowledged(cursor, Ack(S, "s", parse_all(["4:7:2"])), None)
+    with pytest.raises(AckConflict, match="transaction 0_1 claims them"):
+        acknowledged(cursor, up_to(S, "s", end_of(9)), "0_10")
+    assert done(settled(cursor, "0_1", committed=True)) == before(end_of(5, 0))
+    with pytest.raises(AckConflict, match="all of it is acknowledged already"):
+        acknowledged(settled(cursor, "0_1", committed=True), up_to(S, "s", end_of(5, 0)), None)
+
+
+def test_only_open_transactions_hold_anything() -> None:
+    claims = {"0_1": parse_all(["1"]), "0_2": parse_all(["2"]), "0_3": parse_all(["3"]), "0_4": parse_all(["4"])}
+    cursor = resolved(Cursor(claims=claims), {"0_1": State.COMMITTED, "0_2": State.ABORTED, "0_3": None, "0_4": State.OPEN})
+    assert texts(done(cursor)) == ["1"]
+    assert list(cursor.claims) == ["0_4"]
+
+
+def test_acks_of_one_call_are_put_together() -> None:
+    parts = [
+        Ack(S, "s", parse_all(["3"])),
+        Ack(S, "s", parse_all(["4:0"])),
+        Ack(S, "s2", parse_all(["3"])),
+        up_to(S, "s", end_of(2)),
+    ]
+    assert acks.merged(parts) == [
+        Ack(S, "s", parse_all(["3..4:0"])),
+        up_to(S, "s", end_of(2)),
+        Ack(S, "s2", parse_all(["3"])),
+    ]
+    with pytest.raises(AckConflict, match="twice itself"):
+        acks.merged([*parts, Ack(S, "s", parse_all(["3:1"]))])
+
+
+def test_op_records_of_whole_entries_are_those_of_pulsar() -> None:
+    written = [acks.op(a).to_bytes() for a in (Ack(S, "s", parse_all(["5:2"])), up_to(S, "s", end_of(5, 2)))]
+    assert written == [
+        b'{"kind":"ACK","segment":"segment://public/default/t/0000-ffff-0","subscription":"s","ledgerId":5,"entryId":2}',
+        b'{"kind":"ACK","segment":"segment://public/default/t/0000-ffff-0","subscription":"s","ledgerId":5,"entryId":2,'
+        b'"cumulative":true}',
+    ]
+    more = acks.op(Ack(S, "s", parse_all(["5:2:0..5:2:6", "7:0"])))
+    assert (more.ledger_id, more.entry_id, texts(more.rows or ())) == (7, 0, ["5:2:0..5:2:6", "7:0"])
