@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from ledgers.model import Part
-from metadata import ending, metrics, paths, transitions
+from metadata import acks, ending, metrics, paths, transitions
+from metadata.acks import Ack
 from metadata.cluster import Cluster
 from metadata.errors import (
     BadVersion,
@@ -31,6 +32,7 @@ from metadata.errors import (
 )
 from metadata.log import Entry, LiveLog, in_manifest
 from metadata.names import TopicName, segment_name
+from metadata.pending_ack import PendingAcks
 from metadata.records import (
     Application,
     Event,
@@ -79,6 +81,8 @@ class WriteSet:
     """For each topic by full name the column that its rows were routed by; None, or not there: they were routed without a key."""
     retried: bool = False
     """An earlier commit of this write set may have succeeded: its outcome is unknown to the caller."""
+    acks: Sequence[Ack] = ()
+    """What it acknowledges, on any segments and subscriptions. Acks alone, without parts, are a transaction too."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class Coordinator:
     aftermath: Callable[[Callable[[], None]], None]
     log: LiveLog = field(default_factory=LiveLog)
     ids: TxnIds = field(init=False)
+    acks: PendingAcks = field(init=False)
     rewrite: Written = field(init=False)
     """How a part's rows are divided among the children of its segment."""
     _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
@@ -117,6 +122,7 @@ class Coordinator:
 
     def __post_init__(self) -> None:
         self.ids = TxnIds(self.cluster)
+        self.acks = PendingAcks(self.cluster)
         self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique)
 
     # --- the whole path -----------------------------------------------------------------------------------------
@@ -128,10 +134,12 @@ class Coordinator:
         its rows are routed on, so that nothing is OPEN meanwhile, and another one is opened.
 
         Raises Fenced or TxnConflict (another attempt took over, or its timeout), SegmentSealed (a topic was deleted),
-        VersionConflict, OutcomeUnknown (then nothing was touched, and running the same version again is safe), and what the store
-        and the storage raise.
+        VersionConflict, AckConflict (then nothing was committed and nothing is claimed), SubscriptionNotFound, OutcomeUnknown (then
+        nothing was touched, and running the same version again is safe), and what the store and the storage raise.
         """
         self._check(work)
+        if work.acks:
+            work = dataclasses.replace(work, acks=acks.merged(work.acks))
         while True:
             try:
                 return self._commit(work)
@@ -148,25 +156,29 @@ class Coordinator:
             return opened
         rows, size = _weight(work)
         try:
-            entry = self._register(opened, work)
-            sealed = self._sealed_below(entry, work)
+            entry = self._register(opened, work) if work.parts else None
+            sealed = [] if entry is None else self._sealed_below(entry, work)
             if sealed:
                 raise _Sealed(f"{', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them")
+            if work.acks:  # claim first, then the op: what an op promises is held already
+                self.acks.claim(opened.txn_id, work.acks)
             self._record(opened, entry, work)
         except BaseException as error:
             self._abort_after(error, opened.txn_id)
             raise
-        self._decide(opened, work, entry.number)
+        number = None if entry is None else entry.number
+        self._decide(opened, work, number)
         metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
         metrics.ROWS_WRITTEN.inc(rows)
         metrics.BYTES_WRITTEN.inc(size)
         log.info(
-            "commit txn=%s app=%s version=%s log=%s segments=%s rows=%s bytes=%s ms=%.1f",
+            "commit txn=%s app=%s version=%s log=%s segments=%s acks=%s rows=%s bytes=%s ms=%.1f",
             opened.txn_id,
             work.app,
             work.claim.version,
-            entry.number,
+            number,
             len(work.parts),
+            len(work.acks),
             rows,
             size,
             (self.cluster.clock.monotonic() - started) * 1000,
@@ -174,7 +186,7 @@ class Coordinator:
         self.aftermath(lambda: self._close(opened.txn_id, entry, work))
         if self.ids.low:
             self.aftermath(self.ids.refill)
-        return Committed(opened.txn_id, entry.number, rows, size)
+        return Committed(opened.txn_id, number, rows, size)
 
     def _routed_on(self, work: WriteSet) -> WriteSet:
         """The write set for the active segments of today.
@@ -214,7 +226,7 @@ class Coordinator:
     # --- open: who am I allowed to be? ---------------------------------------------------------------------------
 
     def _open(self, work: WriteSet) -> _Opened | Committed:
-        """A header OPEN under `current`; Committed if the version is committed already, or now, because there are no rows."""
+        """A header OPEN under `current`; Committed if the version is committed already, or now, because there is nothing in it."""
         topics = sorted({segment_name(s).topic for s in work.parts})
         app_key = paths.application(work.app, work.app_topic)
         taken = iter(() if work.txn_id is None else (work.txn_id,))
@@ -250,7 +262,7 @@ class Coordinator:
                     advice="The orphan sweep may take them: run the write again.",
                 )
             _refuse_stale(work, dict(zip(topics, layouts, strict=True)))
-            if not work.parts:
+            if not work.parts and not work.acks:
                 return self._commit_empty(work, app, app_record)
             return self._begin(view, work, app, app_record, next(taken, None) or self.ids.next())
 
@@ -351,14 +363,18 @@ class Coordinator:
 
         return decide(self.cluster.store, body)
 
-    def _record(self, opened: _Opened, entry: Entry, work: WriteSet) -> None:
-        """One write op for each segment, at the segment's first entry; one group for up to 500, numbers of our choice. They must
-        not exist, so that no store has to read them first.
+    def _record(self, opened: _Opened, entry: Entry | None, work: WriteSet) -> None:
+        """One write op for each segment, at the segment's first entry, then one for each ack; one group for up to 500, numbers of
+        our choice. They must not exist, so that no store has to read them first.
         """
         prefix = paths.ops(opened.txn_id)
+        ops = (
+            []
+            if entry is None
+            else [Op(kind=OpKind.WRITE, segment=segment, ledger_id=entry.number, entry_id=0) for segment in sorted(work.parts)]
+        )
         puts = []
-        for i, segment in enumerate(sorted(work.parts)):
-            op = Op(kind=OpKind.WRITE, segment=segment, ledger_id=entry.number, entry_id=0)
+        for i, op in enumerate([*ops, *map(acks.op, work.acks)]):
             puts.append(Put(prefix.key(i), op.to_bytes(), expect=ABSENT, indexes=op.indexes(opened.txn_id), durable=False))
         for group in in_groups(puts):
             try:
@@ -385,7 +401,7 @@ class Coordinator:
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
-    def _decide(self, opened: _Opened, work: WriteSet, number: int) -> None:
+    def _decide(self, opened: _Opened, work: WriteSet, number: int | None) -> None:
         """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading; if that fails too, nobody
         may say that nothing was done: OutcomeUnknown.
         """
@@ -491,21 +507,28 @@ class Coordinator:
         except TxnSegmentError as second:
             error.add_note(f"Transaction {txn_id} could not be aborted either ({second}); its timeout will end it.")
 
-    def _close(self, txn_id: str, entry: Entry, work: WriteSet) -> None:
-        """Tell, settle our registration, then delete our ops: one group that nobody waits for. What of it is lost, a sweep does."""
+    def _close(self, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
+        """Tell, settle our registration, then delete our ops: one group that nobody waits for. The acks after that: their claims
+        move into the cursors, then their ops go. What of it is lost, a sweep does.
+        """
         segments, ops = sorted(work.parts), paths.ops(txn_id)
-        settled = entry.registration.model_copy(update={"state": Settled.COMMITTED})
         event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
-        writes: list[Write] = [
-            *(Append(paths.segment_events(s), event, durable=False) for s in segments),
-            Put(entry.record.key, settled.to_bytes(), expect=entry.record, durable=False),
-            *(Delete(ops.key(i), durable=False) for i in range(len(segments))),
-        ]
+        writes: list[Write] = [Append(paths.segment_events(s), event, durable=False) for s in segments]
+        if entry is not None:
+            settled = entry.registration.model_copy(update={"state": Settled.COMMITTED})
+            writes.append(Put(entry.record.key, settled.to_bytes(), expect=entry.record, durable=False))
+            writes += [Delete(ops.key(i), durable=False) for i in range(len(segments))]
         try:
             for group in in_groups(writes):
                 self.cluster.store.write(*group)
         except BadVersion:  # a sweeper has settled it, and deletes the ops
             self.tell(txn_id, State.COMMITTED, segments)
+        if work.acks:
+            self.acks.settle(txn_id, [(a.segment, a.subscription) for a in work.acks], committed=True)
+            rest: list[Write] = [Delete(ops.key(len(segments) + i), durable=False) for i in range(len(work.acks))]
+            rest += [Append(paths.subscription_events(a.segment, a.subscription), event, durable=False) for a in work.acks]
+            for group in in_groups(rest):
+                self.cluster.store.write(*group)
 
     def tell(self, txn_id: str, decision: State, segments: Sequence[str]) -> None:
         """One event for each segment: a wake-up, never the truth. Losing it costs delay."""

@@ -78,6 +78,8 @@ LOG = Prefix("/log/log", "log")
 SWEEP_TURN = Key("/sweep/turn", "")
 TOPICS = KeyRange("/topics/", "/topics/~", "")
 WATERMARKS = KeyRange("/txn/segment-state/watermark/", "/txn/segment-state/watermark/~", "")
+CURSORS = KeyRange("/cursors/", "/cursors/~", "")
+SUBSCRIPTION_EVENTS = KeyRange("/txn/subscription-events/", "/txn/subscription-events/~", "")
 SCHEMAS = KeyRange("/schemas/", "/schemas/~", "")
 
 
@@ -142,6 +144,17 @@ def application_named(name: str) -> Key:
 def cursor(segment: str, subscription: str) -> Key:
     key = ack_key(segment, subscription)
     return Key(f"/cursors/{key}", key)
+
+
+def cursors(segment: str) -> KeyRange:
+    """The cursors of all subscriptions of a segment: the `:` ends its name, so none of another whose name begins alike (A14)."""
+    return KeyRange(f"/cursors/{encode(segment)}:", f"/cursors/{encode(segment)}:~", "")
+
+
+def cursor_of(path: str) -> tuple[str, str]:
+    """The segment and the subscription of a cursor's path."""
+    segment, _, subscription = path.removeprefix("/cursors/").partition(":")
+    return decode(segment), decode(subscription)
 
 
 def schema(topic: str, schema_id: int) -> Key:

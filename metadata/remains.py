@@ -1,7 +1,7 @@
 """Records that deleted topics leave behind (protocol.md section 8.14), deleted once the grace period has passed.
 
 A deletion's segments leave the layout after the grace period (`Topics.forget_deleted`); from then on nobody can have planned by
-them, and what was kept for them goes: watermarks, and the schemas of the topic's earlier lives.
+them, and what was kept for them goes: watermarks, cursors, and the schemas of the topic's earlier lives.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from metadata import paths
+from metadata.errors import BadVersion, UnknownOutcome
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.paths import Key
-from metadata.records import Layout, TopicSchema
+from metadata.records import Cursor, Layout, TopicSchema
 from metadata.store.contract import Delete, MetadataStore, View, decide, in_groups
 
 
@@ -26,19 +27,35 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
         for path in view.keys(paths.SCHEMAS):
             topic = path.split("/")[2]
             schemas[topic_name(paths.decode(topic))].append(Key(path, topic))
+        cursors = {path: paths.cursor_of(path)[0] for path in view.keys(paths.CURSORS)}
         several = {name: keys for name, keys in schemas.items() if len(keys) > 1}
-        names = sorted({segment_name(s).topic for s in watermarks} | several.keys())
+        names = sorted({segment_name(s).topic for s in (*watermarks, *cursors.values())} | several.keys())
         records = view.get_many([paths.topic(n) for n in names]) if names else []
         layouts = {n: Layout.of(r) for n, r in zip(names, records, strict=True) if r is not None}
         doomed = [paths.watermark(s) for s in watermarks if _left(layouts, s)]
+        doomed += [Key(path, path.removeprefix("/cursors/")) for path, segment in cursors.items() if _left(layouts, segment)]
         for name, keys in several.items():
             if name in layouts:
                 doomed += _earlier(view, layouts[name], keys, grace_period_ms)
+        _delete_tombstones(store, view, [Key(path, path.removeprefix("/cursors/")) for path in cursors], grace_period_ms)
         for some in in_groups(doomed):
             store.write(*(Delete(key) for key in some))  # ids of segments and schemas are never used again
         return len(doomed)
 
     return decide(store, body)
+
+
+def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_period_ms: int) -> None:
+    """Of subscriptions that were deleted so long ago that nobody has a version of theirs in hand any more."""
+    for record in view.get_many(keys) if keys else []:
+        if record is None:
+            continue
+        deleted_ms = Cursor.of(record).deleted_ms
+        if deleted_ms is not None and deleted_ms + grace_period_ms < view.now_ms():
+            try:
+                store.delete(record.key, expect=record)
+            except (BadVersion, UnknownOutcome):  # made again just now, or somebody else does the same: look again next time
+                continue
 
 
 def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:

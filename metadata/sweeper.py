@@ -20,6 +20,7 @@ from metadata.errors import BadVersion, CorruptRecord, SweepIncomplete, UnknownO
 from metadata.log import Entry, Listing, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.paths import Key
+from metadata.pending_ack import PendingAcks
 from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
 from metadata.remains import collect_remains
 from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look
@@ -204,10 +205,20 @@ class Sweeper:
         return True
 
     def _delete_ops(self, view: View, txn: str) -> None:
-        """Delete the write ops of a transaction whose registrations are all settled."""
-        writes = [r.key for r in view.scan(paths.ops(txn).range()) if Op.of(r).kind is OpKind.WRITE]
-        for some in in_groups(writes):
-            self._done(*(Delete(key) for key in some))
+        """Delete the ops of a decided transaction whose registrations are all settled. Its acks are settled first: an unsettled op
+        of a committed transaction is never thrown away (A23). (A header that is gone never committed: it is forgotten last.)
+        """
+        records = view.scan(paths.ops(txn).range())
+        ops = [Op.of(record) for record in records]
+        claimed = sorted({(op.segment, op.subscription or "") for op in ops if op.kind is OpKind.ACK})
+        if claimed:
+            header = view.get(paths.header(txn))
+            state = None if header is None else Header.of(header).state
+            if state is State.OPEN:
+                return
+            PendingAcks(self.cluster).settle(txn, claimed, committed=state is State.COMMITTED)
+        for some in in_groups(records):
+            self._done(*(Delete(record.key) for record in some))
 
     def collect_ops(self) -> int:
         """Delete ops that a zombie wrote after its transaction was settled or forgotten; how many are left outstanding."""
@@ -229,6 +240,11 @@ class Sweeper:
                 else:
                     self._delete_ops(view, txn)
             metrics.OUTSTANDING_OPS.set(left)
+            events = [
+                Key(path, path.removeprefix("/txn/subscription-events/")[:-21]) for path in view.keys(paths.SUBSCRIPTION_EVENTS)
+            ]
+            for some in in_groups(events):  # they were wake-ups; the truth is in the cursors
+                self._done(*(Delete(key) for key in some))
             return left
 
         return decide(self.cluster.store, body)

@@ -15,6 +15,7 @@ from ledgers.arrow import arrow_schema
 from ledgers.schema import check_writable, evolve, nullable
 from metadata import paths, transitions
 from metadata.cluster import Cluster
+from metadata.cursors import make_children
 from metadata.errors import BadVersion, OptionError, SchemaError, SegmentSealed, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.log import LiveLog
 from metadata.names import TopicName, even_ranges, topic_name
@@ -333,6 +334,7 @@ class Topics:
                     continue
                 assert layout is not None
                 after = transitions.sealed_layout(layout, number, seals[number], now_ms=view.now_ms())
+                make_children(self._cluster.store, view, name, layout, after)  # before the layout shows whom they belong to
                 try:
                     self._cluster.store.put(paths.topic(name), after.to_bytes(), expect=record)
                 except (BadVersion, UnknownOutcome):

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from conformance.history.format import (
+    Ack,
     Application,
     Commit,
     Complaint,
@@ -30,6 +31,7 @@ from conformance.history.format import (
     Watermark,
     Written,
 )
+from conformance.simulator.cursors import changes
 from conformance.simulator.faults import Observer
 from conformance.simulator.storage import Disk
 from metadata.paths import Key, decode
@@ -115,6 +117,13 @@ class History(Observer):
             mark = None if after is None else json.loads(after)
             position = None if mark is None else (mark["ledgerId"], mark["entryId"])
             self.events.append(Watermark(len(self.events), decoded(path[29:]), position))
+        elif path.startswith("/cursors/"):
+            segment, _, subscription = path[9:].partition(":")
+            for state, ranges, txn in changes(before, after):
+                if state == "moved back":
+                    self.bad(f"the cursor {path} moved back over {ranges}", 11)
+                    continue
+                self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
             self.events.append(self._layout(path, json.loads(after)))
 

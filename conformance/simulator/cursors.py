@@ -1,0 +1,95 @@
+"""What a write of a cursor record means, read from its JSON alone: claims taken, moved into the cursor, given back, plain acks.
+
+It has an arithmetic of its own, on numbers, so that it finds out when the product's is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from conformance.history.format import Position
+
+WIDE = 10**9
+"""More rows than an entry has, and more entries than a ledger."""
+Covered = list[tuple[int, int]]
+"""Ranges of numbers, from the first to before the second; ascending, apart."""
+
+
+def changes(before: bytes | None, after: bytes | None) -> Iterator[tuple[str, tuple[tuple[Position, Position], ...], str | None]]:
+    """(state as in `Ack`, or `moved back`; positions; transaction), in the order in which they count."""
+    old, new = ({} if body is None else json.loads(body) for body in (before, after))
+    if after is None or "deletedMs" in new or "deletedMs" in old:
+        return
+    was, now = _done(old), _done(new)
+    claimed, claims = old.get("claims", {}), new.get("claims", {})
+    moved: Covered = []
+    for txn, held in claimed.items():
+        gone = _minus(_covered(held), _covered(claims.get(txn, [])))
+        kept = _common(gone, now)
+        if kept:
+            yield "acked", _positions(kept), txn
+        if left := _minus(gone, now):
+            yield "released", _positions(left), txn
+        moved += kept
+    if plain := _minus(_minus(now, was), _join(moved)):
+        yield "acked", _positions(plain), None
+    if lost := _minus(was, now):
+        yield "moved back", _positions(lost), None
+    for txn, held in claims.items():
+        if taken := _minus(_covered(held), _covered(claimed.get(txn, []))):
+            yield "pending", _positions(taken), txn
+
+
+def _done(record: Any) -> Covered:
+    mark = record.get("markDelete")
+    if mark is None:
+        return _covered(record.get("acked", []))
+    last = ":".join(str(mark[name]) for name in ("ledgerId", "entryId", "batchIndex") if name in mark)
+    return _join([(0, _covered([last])[0][1]), *_covered(record["acked"])])
+
+
+def _covered(texts: Iterable[str]) -> Covered:
+    found = []
+    for text in texts:
+        first, _, last = text.partition("..")
+        found.append((_number(first, 0), _number(last or first, 1)))
+    return _join(found)
+
+
+def _number(text: str, more: int) -> int:
+    """The row, entry or ledger as a number; `more`: the first one behind it."""
+    parts = [int(part) for part in text.split(":")]
+    parts[-1] += more
+    ledger, entry, index = (*parts, 0, 0)[:3]
+    return (ledger * WIDE + entry) * WIDE + index
+
+
+def _join(ranges: Iterable[tuple[int, int]]) -> Covered:
+    found: Covered = []
+    for first, end in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        elif first < end:
+            found.append((first, end))
+    return found
+
+
+def _minus(one: Covered, other: Covered) -> Covered:
+    for first, end in other:
+        one = [piece for a, b in one for piece in ((a, min(b, first)), (max(a, end), b)) if piece[0] < piece[1]]
+    return one
+
+
+def _common(one: Covered, other: Covered) -> Covered:
+    return _minus(one, _minus(one, other))
+
+
+def _positions(ranges: Covered) -> tuple[tuple[Position, Position], ...]:
+    """Whole positions, both ends inclusive. (What a history is recorded of acknowledges whole entries.)"""
+    found = []
+    for first, end in ranges:
+        low, high = first // WIDE, (end - 1) // WIDE
+        found.append(((low // WIDE, low % WIDE), (high // WIDE, high % WIDE)))
+    return tuple(found)

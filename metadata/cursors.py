@@ -1,0 +1,80 @@
+"""Which cursors there are: of a topic's segments, and those that a split's or a merge's children get (protocol.md section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from metadata import paths
+from metadata.errors import BadVersion, SubscriptionNotFound, UnknownOutcome
+from metadata.names import TopicName
+from metadata.records import Cursor, Layout
+from metadata.store.contract import ABSENT, MetadataStore, Put, View, decide, in_groups
+
+Where = tuple[str, str]
+"""A segment by its full name, and a subscription."""
+
+
+def live(view: View, segment: str) -> dict[str, Cursor]:
+    """The cursors of a segment by subscription; no tombstones."""
+    where = [paths.cursor_of(path) for path in view.keys(paths.cursors(segment))]
+    records = view.get_many([paths.cursor(*w) for w in where]) if where else []
+    found = {w[1]: Cursor.of(r) for w, r in zip(where, records, strict=True) if r is not None}
+    return {subscription: cursor for subscription, cursor in found.items() if cursor.deleted_ms is None}
+
+
+def make_children(store: MetadataStore, view: View, topic: TopicName, before: Layout, after: Layout) -> None:
+    """Give each segment that `after` has beyond `before` a cursor at its first row for every subscription of its parents.
+
+    A child has no row before the layout shows it, and a subscription that is made meanwhile looks at the layout again.
+    """
+    for key in sorted(after.segments.keys() - before.segments.keys()):
+        child = after.segments[key]
+        parents = [after.segments[str(i)] for i in child.parent_ids]
+        above = [topic.segment(p.range, p.segment_id) for p in parents]
+        name = topic.segment(child.range, child.segment_id)
+        made = sorted({subscription for parent in above for subscription in live(view, parent)})
+        make_missing(store, [(name, subscription) for subscription in made])
+        if made:
+            decide(store, partial(_bury, store, name, above, made))
+
+
+def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequence[str], view: View) -> None:
+    """Take back what was made for a subscription that was deleted meanwhile: who deleted it may have looked before it was there."""
+    still = {subscription for parent in parents for subscription in live(view, parent)}
+    for subscription in [s for s in made if s not in still]:
+        record = view.get(paths.cursor(child, subscription))
+        if record is not None and Cursor.of(record).deleted_ms is None:
+            with suppress(BadVersion, UnknownOutcome):  # somebody has done it, or the next one who finishes this seal does
+                store.put(record.key, Cursor(deleted_ms=view.now_ms()).to_bytes(), expect=record)
+
+
+def make_missing(store: MetadataStore, wanted: Iterable[Where], cursor: Cursor | None = None) -> None:
+    """Make the cursors that do not exist; those that do (tombstones too) stay as they are."""
+    body = (cursor or Cursor()).to_bytes()
+    for some in in_groups(list(wanted)):
+        puts = [Put(paths.cursor(*where), body, expect=ABSENT) for where in some]
+        try:
+            store.write(*puts)
+        except (BadVersion, UnknownOutcome):  # some are there already: one by one
+            for put in puts:
+                _make(store, put)
+
+
+def _make(store: MetadataStore, put: Put) -> None:
+    while True:
+        try:
+            store.write(put)
+            return
+        except BadVersion:
+            return
+        except UnknownOutcome:
+            continue  # with ABSENT it is done once at most
+
+
+def not_found(topic: object, subscription: str) -> SubscriptionNotFound:
+    return SubscriptionNotFound(
+        f"The topic {topic} has no subscription {subscription!r}.",
+        advice=f"Create it (txnsegment subscriptions create {topic} {subscription}), or look for its name (subscriptions list).",
+    )

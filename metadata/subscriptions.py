@@ -1,0 +1,149 @@
+"""Subscriptions of topics: made, listed, moved, deleted. Each is a cursor per segment (protocol.md sections 4 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metadata import acks, paths
+from metadata.cluster import Cluster
+from metadata.cursors import Where, not_found
+from metadata.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
+from metadata.names import TopicName, segment_name
+from metadata.pending_ack import PendingAcks
+from metadata.records import Cursor
+from metadata.row_ranges import NONE, Rows, before, end_of
+from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms
+from metadata.topics import Topic, Topics, of_record, until
+from metadata.topics import not_found as no_topic
+
+MAX_NAME = 256
+
+
+def checked(name: str) -> str:
+    """A subscription's name. Raises OptionError."""
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise OptionError(f"subscription={name!r:.200} must be 1 to {MAX_NAME} printable characters.", advice="Give a short name.")
+    return name.strip()
+
+
+def behind(number: int) -> Rows:
+    """All rows at or below a number of the log."""
+    return before(end_of(number)) if number else NONE
+
+
+class Subscriptions:
+    """The subscriptions of a cluster."""
+
+    def __init__(self, cluster: Cluster, pending: PendingAcks) -> None:
+        self._cluster, self._pending = cluster, pending
+        self._topics = Topics(cluster)
+
+    def create(self, topic: TopicName, name: str, *, at: int) -> None:
+        """Make a subscription that has everything at or below the number `at` behind it (0: nothing). What a crash left half
+        made is completed. Raises TopicNotFound, SubscriptionExists.
+        """
+        cursor = acks.with_done(Cursor(), behind(at)).to_bytes()
+        started = False
+
+        def step() -> bool | None:
+            nonlocal started
+            records = self._cursors(topic, name)
+            missing = [(w, r) for w, r in records.items() if not _live(r)]
+            if not missing:
+                if started:
+                    return True
+                raise SubscriptionExists(
+                    f"The topic {topic} has a subscription {name!r}.", advice="Seek it, or use it where it stands."
+                )
+            started = True
+            self._write([Put(paths.cursor(*w), cursor, expect=ABSENT if r is None else r) for w, r in missing])
+            return None  # look again: somebody may have split or merged segments meanwhile, and not seen these
+
+        until(step)
+
+    def delete(self, topic: TopicName, name: str) -> None:
+        """Leave tombstones, which go after the grace period: versions of a record must not restart under who still has it in hand.
+        Raises TopicNotFound, SubscriptionNotFound.
+        """
+        started = False
+
+        def step() -> bool | None:
+            nonlocal started
+            there = {w: r for w, r in self._everywhere(topic, name).items() if _live(r)}
+            if not there:
+                if started:
+                    return True
+                raise not_found(topic, name)
+            started = True
+            gone = Cursor(deleted_ms=time_ms(self._cluster.store)).to_bytes()
+            self._write([Put(paths.cursor(*w), gone, expect=r) for w, r in there.items()])
+            return None
+
+        until(step)
+
+    def seek(self, topic: TopicName, name: str, *, to: int) -> None:
+        """Move it: exactly the rows at or below the number `to` count as acknowledged. What OPEN transactions claim stays claimed.
+        Raises TopicNotFound, SubscriptionNotFound.
+        """
+        self._pending.seek(self.where(self._topics.get(topic), name), behind(to))
+
+    def cursors(self, topic: Topic, name: str) -> dict[str, Cursor]:
+        """The cursor of each segment of the topic. Raises SubscriptionNotFound."""
+        return {segment: cursor for (segment, _), cursor in self._pending.read(self.where(topic, name)).items()}
+
+    def list(self, topic: TopicName | None = None) -> list[tuple[TopicName, str]]:
+        """Topics and their subscriptions, by name."""
+
+        def body(view: View) -> list[tuple[TopicName, str]]:
+            named = [paths.cursor_of(path) for path in view.keys(paths.CURSORS)]
+            wanted = [w for w in named if topic is None or segment_name(w[0]).topic == topic]
+            records = view.get_many([paths.cursor(*w) for w in wanted]) if wanted else []
+            found = [w for w, r in zip(wanted, records, strict=True) if _live(r)]
+            names = sorted({segment_name(s).topic for s, _ in found})
+            shown = view.get_many([paths.topic(t) for t in names]) if names else []
+            topics = [of_record(t, r) for t, r in zip(names, shown, strict=True)]
+            segments = {s for t in topics if t is not None for s in t.segments()}  # not those of an earlier life
+            return sorted({(segment_name(s).topic, name) for s, name in found if s in segments})
+
+        return decide(self._cluster.store, body)
+
+    @staticmethod
+    def where(topic: Topic, name: str) -> Sequence[Where]:
+        return [(segment, name) for segment in topic.segments()]
+
+    def _cursors(self, topic: TopicName, name: str) -> dict[Where, Record | None]:
+        """Of each segment that the layout has."""
+
+        def body(view: View) -> dict[Where, Record | None]:
+            now = of_record(topic, view.get(paths.topic(topic)))
+            if now is None:
+                raise no_topic(topic)
+            where = self.where(now, name)
+            return dict(zip(where, view.get_many([paths.cursor(*w) for w in where]), strict=True))
+
+        return decide(self._cluster.store, body)
+
+    def _everywhere(self, topic: TopicName, name: str) -> dict[Where, Record]:
+        """All there are, also of children that a layout does not show yet."""
+
+        def body(view: View) -> dict[Where, Record]:
+            if of_record(topic, view.get(paths.topic(topic))) is None:
+                raise no_topic(topic)
+            named = [paths.cursor_of(path) for path in view.keys(paths.CURSORS)]
+            where = [w for w in named if segment_name(w[0]).topic == topic and w[1] == name]
+            records = view.get_many([paths.cursor(*w) for w in where]) if where else []
+            return {w: r for w, r in zip(where, records, strict=True) if r is not None}
+
+        return decide(self._cluster.store, body)
+
+    def _write(self, puts: Sequence[Put]) -> None:
+        """What loses a race or its reply is looked at again by the caller."""
+        for some in in_groups(puts):
+            try:
+                self._cluster.store.write(*some)
+            except (BadVersion, UnknownOutcome):
+                continue
+
+
+def _live(record: Record | None) -> bool:
+    return record is not None and Cursor.of(record).deleted_ms is None
