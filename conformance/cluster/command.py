@@ -26,7 +26,7 @@ def add_options(parser: argparse._ActionsContainer, *, faults: int) -> None:
 
 
 def cluster(given: argparse.Namespace, seed: int | None) -> list[Result]:
-    """Run the suite as the words say; what happens is printed while it happens. SIGTERM ends it as Ctrl-C does."""
+    """Run the suite as the words say; what happens is printed while it happens. SIGTERM ends it in good order."""
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     if given.logs is not None:
         given.logs.mkdir(parents=True, exist_ok=True)
@@ -64,4 +64,4 @@ def run_command(given: argparse.Namespace, seed: int | None) -> int:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    raise SystemExit(128 + number)
