@@ -391,6 +391,12 @@ CASES: list[tuple[str, int, H, H]] = [
     (
         "late registration",
         7,
+        H().commits(1, 0).settle(1, "COMMITTED").settle(1, "gone").settle(1, "COMMITTED"),
+        H().commits(1, 0).settle(1, "COMMITTED").settle(1, "gone"),
+    ),
+    (
+        "late registration",
+        7,
         H().reads(start=0, end=1, cut=1).commits(1, 0),
         H().reads(start=0, end=0, cut=0).commits(1, 0),
     ),
