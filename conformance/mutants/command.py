@@ -41,7 +41,7 @@ def run(faults: Sequence[Mutant], *, cores: int, limit: int, beside: int, seed: 
         rules = ", ".join(found.fault.rules)
         short = rules if len(rules) <= rule_width else rules[: rule_width - 2] + ".."
         style = None if found.caught else "red"
-        line = f"{found.fault.name:{name_width}}  {short:{rule_width}}  {found.seconds:7.1f}  {_caught(found)}"
+        line = f"{found.fault.name:{name_width}}  {short:{rule_width}}  {found.seconds:7.1f}  {caught(found)}"
         console.print(line, markup=False, style=style)
 
     found = hunt(faults, cores=cores, limit=limit, beside=beside, seed=seed, told=told)
@@ -54,7 +54,7 @@ def run(faults: Sequence[Mutant], *, cores: int, limit: int, beside: int, seed: 
     return [each.result(seed) for each in found]
 
 
-def _caught(found: Hunt) -> str:
+def caught(found: Hunt) -> str:
     ways = []
     for catch in found.catches:
         match catch.suite:
