@@ -55,8 +55,18 @@ def schedule(seed: int, *, trace: bool = False, digest: bool = False) -> Outcome
     """
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
-        cast = _big(rng, trace) if rng.random() < BIG else _small(rng, trace)
+        cast = _drawn(rng, trace)
         return _play(seed, cast, digest=digest or trace, trace=trace)
+
+
+def cast_of(seed: int) -> Cast:
+    """The world of a seed with everybody in it, before its first step (its snapshots are as big as in production)."""
+    rng = random.Random(seed)
+    return _drawn(rng, False)
+
+
+def _drawn(rng: random.Random, trace: bool) -> Cast:
+    return _big(rng, trace) if rng.random() < BIG else _small(rng, trace)
 
 
 @contextmanager
@@ -72,8 +82,9 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
 
 @dataclass
 class Cast:
-    """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers are old
-    enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too."""
+    """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
+    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too.
+    """
 
     world: World
     jobs: list[Job]
