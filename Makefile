@@ -98,7 +98,7 @@ chaos: venv  ## exactly once under SIGKILL on SQLite and ZooKeeper, and 100 faul
 
 .PHONY: mutants
 mutants: venv  ## plant every bug of the catalogue in the real code and show which suite catches it (MUTANTS_ARGS=--help)
-	$(BIN)/python -m conformance --mutants --cores 2 $(MUTANTS_ARGS)
+	$(BIN)/python -m conformance --mutants --cores $$(nproc) $(MUTANTS_ARGS)
 
 .PHONY: docs
 docs: venv  ## write the pages and tables that come from the code

@@ -19,15 +19,16 @@ SUITE = "mutants"
 def run(given: Given, progress: Progress) -> list[Result]:
     from conformance.mutants.catalogue import MUTANTS as ALL
     from conformance.mutants.catalogue import by_name
-    from conformance.mutants.command import caught
-    from conformance.mutants.hunting import hunt
+    from conformance.mutants.hunting import caught, hunt
 
     faults = [by_name(name) for name in given["mutants"]] or list(ALL)
     width = max(len(fault.name) for fault in faults)
+    rules = max(len(", ".join(fault.rules)) for fault in faults)
     progress.begin(SUITE, len(faults))
 
     def told(found: Hunt) -> None:
-        progress.say(f"{found.fault.name:{width}}  {found.seconds:6.1f} s  {caught(found)}")
+        breaks = ", ".join(found.fault.rules)
+        progress.say(f"{found.fault.name:{width}}  {breaks:{rules}}  {found.seconds:6.1f} s  {caught(found)}")
         progress.advance()
 
     found = hunt(faults, cores=given["cores"], limit=given["limit"], beside=given["beside"], seed=given.seed, told=told)

@@ -146,5 +146,8 @@ def scripts_and_store(name: str) -> tuple[Catch | None, float]:
     return found, time.perf_counter() - began
 
 
-def some_schedules(name: str, count: int, seed: int) -> Catch | None:
-    return by_simulator(by_name(name), count, seed)
+def some_schedules(name: str, count: int, seed: int) -> tuple[Catch | None, float]:
+    """The same for schedules."""
+    began = time.perf_counter()
+    found = by_simulator(by_name(name), count, seed)
+    return found, time.perf_counter() - began

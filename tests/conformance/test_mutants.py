@@ -7,8 +7,10 @@ from functools import partial
 import pytest
 
 from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
+from conformance.mutants.hunting import Hunt, caught, hunt
 from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted
-from conformance.mutants.suites import by_scripts, by_simulator, by_store
+from conformance.mutants.suites import Catch, by_scripts, by_simulator, by_store
+from conformance.results import Outcome
 from metadata import transitions
 from metadata.errors import OptionError
 
@@ -91,3 +93,35 @@ def test_a_mutant_that_the_code_has_left_behind_says_so(edit: tuple[str, str, st
 def test_an_unknown_mutant_is_an_error() -> None:
     with pytest.raises(OptionError, match="no mutant"):
         by_name("nobody")
+
+
+# --- hunting ------------------------------------------------------------------------------------------------------
+
+
+def test_a_hunt_goes_from_the_scripts_to_the_simulator() -> None:
+    fault, seen = by_name("cut-at-the-end"), list[Hunt]()
+    (found,) = hunt([fault], cores=1, limit=50, beside=25, told=seen.append)
+    assert seen == [found]
+    assert [catch.suite for catch in found.catches] == ["scripts", "simulator"]
+    result = found.result(0)
+    assert result.outcome is Outcome.OK
+    assert result.figures.keys() == {"scripts", "simulator"}
+
+
+def test_a_mutant_that_nobody_notices_fails() -> None:
+    found = Hunt(by_name("cut-at-the-end"), (), 20_000, 1.0)
+    assert found.result(0).outcome is Outcome.FAILED
+    assert "a check is missing" in found.result(0).detail
+    assert caught(found) == "unseen in 20000 schedules"
+
+
+def test_a_stale_mutant_stops_the_hunt_before_it_begins() -> None:
+    stale = mutant("stale", "8.6", "", (CUT, "not there", ""))
+    with pytest.raises(StaleMutant):
+        hunt([by_name("cut-at-the-end"), stale], cores=1, told=lambda found: pytest.fail("nothing may be planted"))
+
+
+def test_what_caught_it_is_said_with_how_much_it_took() -> None:
+    ways = (Catch("store", "ranges/x", 3, ""), Catch("simulator", "--seed 9", 10, ""), Catch("tests", "tests/x.py", 1, ""))
+    found = Hunt(by_name("cut-at-the-end"), ways, 10, 1.0)
+    assert caught(found) == "store suite: ranges/x (no. 3); simulator, --seed 9 (no. 10); tests/x.py"
