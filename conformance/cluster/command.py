@@ -1,4 +1,4 @@
-"""`python -m conformance --cluster`: its words, and what it prints."""
+"""The cluster suite's words for `make chaos`, and what it prints there; `conformance.command.cluster` is the suite of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import FrameType
 
 from conformance.cluster.plan import BY_NAME
 from conformance.cluster.run import results, run
-from conformance.results import Result, exit_code
+from conformance.results import Result
 
 
 def add_options(parser: argparse._ActionsContainer, *, faults: int) -> None:
@@ -53,14 +53,6 @@ def as_text(found: Sequence[Result]) -> str:
         figures = ", ".join(f"{name} {value:.4g}" for name, value in one.figures.items())
         lines += [f"{one.outcome.upper():6} {one.name}: {figures}", *(f"       {text}" for text in one.detail.splitlines())]
     return "\n".join(lines)
-
-
-def run_command(given: argparse.Namespace, seed: int | None) -> int:
-    """`cluster`, its results as text, and the exit code."""
-    found = cluster(given, seed)
-    good = sum(one.ok for one in found)
-    sys.stdout.write(f"{as_text(found)}\n{good} passed, {len(found) - good} failed\n")
-    return exit_code(found)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -52,7 +52,7 @@ def main(
             return 0 if line.help else MISTAKE
         for file in line.reports:
             check_file(file)
-        with _terminated_like_interrupted():
+        with _ended_in_good_order():
             return _run(line, tuple(arguments), clock, draw, out, err)
     except TxnSegmentError as error:
         err.write(f"Error: {error}\n")
@@ -98,11 +98,11 @@ def _write_all(report: Report, line: Line, out: TextIO) -> None:
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: servers and processes that a suite started end with it."""
+def _ended_in_good_order() -> Iterator[None]:
+    """SIGTERM ends a run in good order: servers and processes that a suite started end with it."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+        raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, interrupt)
     try:

@@ -110,9 +110,9 @@ class _Story:
     def tell(self, event: Event) -> None:
         match event:
             case Commit(call=call, who=who, app=app, version=version, rows=rows):
-                self._call(event, call, who, f"commit version {version} of {app} ({len(rows)} rows)")
-            case Abort(call=call, who=who, version=version, txn=txn):
-                self._call(event, call, who, f"abort {'' if version is None else f'version {version}'}{txn or ''}")
+                self._call(event, call, who, f"commit v{version} of {app}, {len(rows)} rows")
+            case Abort(call=call, who=who, app=app, version=version, txn=txn):
+                self._call(event, call, who, f"abort {txn or f'v{version} of {app}'}")
             case End(call=call, who=who, txn=txn, action=action):
                 self._call(event, call, who, f"{action} {txn}")
             case Told(call=call, said=said, error=error):
@@ -149,7 +149,7 @@ class _Story:
         before = self.headers.pop(event.txn, None)
         if event.state == "OPEN":
             self.headers[event.txn] = _Begun(
-                f"txn {event.txn}", f"OPEN, version {event.version} of {event.app}", event.at, self._is_wrong(event)
+                f"txn {event.txn}", f"OPEN v{event.version} of {event.app}", event.at, self._is_wrong(event)
             )
             return
         if before is not None:

@@ -11,7 +11,7 @@ from conformance.report.chart import chart
 from conformance.report.markup import add, tag, written
 from conformance.report.style import STYLE
 from conformance.report.text import command_line, counts, figures
-from conformance.report.timeline import MOST, chosen, fading, timeline
+from conformance.report.timeline import MOST, fading, timeline
 from conformance.results import Outcome, Result
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _section(number: int, result: Result) -> ET.Element:
 def _timeline(result: Result) -> Iterator[ET.Element]:
     words = "What happened, from left to right; red: what does not fit; fading: its answer never came."
     if len(result.history) > MOST:
-        words += f" {len(chosen(result.history))} of {len(result.history)} operations are shown, those around what is wrong."
+        words += f" Only {MOST} operations are shown, those around what is wrong."
     label = f"Timeline of {result.name}"
     yield tag("figure", tag("figcaption", words), timeline(result.history, result.clock, label), class_="timeline")
     wrong = [f"{span.actor}: {span.label}" for span in result.history if span.wrong]

@@ -58,7 +58,7 @@ def across(scale: Scale, top: float, bottom: float, unit: str, *, zero: float = 
         x = scale.at(each + zero)
         yield tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid")
         yield tag("text", f"{each:g}", x=x, y=bottom + 14, class_="tick", text_anchor="middle")
-    yield tag("text", unit, x=scale.end + 8, y=bottom + 14, class_="tick")
+    yield tag("text", unit, x=WIDTH - 4, y=bottom + 14, class_="tick", text_anchor="end")
 
 
 def upward(scale: Scale, left: float, right: float, unit: str) -> Iterator[ET.Element]:
