@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 
 from conformance.mutants.planting import Mutant, check_applies
-from conformance.mutants.suites import Catch, by_tests, scripts_and_store, some_schedules
+from conformance.mutants.suites import Catch, by_tests, check_sound, scripts_and_store, some_schedules
 from conformance.results import Outcome, Result
 
 LIMIT = 20_000
@@ -55,12 +55,13 @@ def hunt(
     """Each mutant through scripts and store suite; what they let through, through the tests that it names or else through up to
     `limit` schedules of the simulator from `seed` on. `beside`: as many schedules for those that were caught before, to see
     whether the simulator would have caught them, too. `told` hears of each as soon as it is known.
-    Raises StaleMutant before any is planted if one cannot be.
+    Before any is planted: raises StaleMutant if one cannot be, AlreadyBroken if a suite fails without.
     """
     for fault in faults:
         check_applies(fault)
     found = []
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+        pool.submit(check_sound).result()
         cheap: deque[Future[tuple[Catch | None, float]]] = deque()
         ahead = iter(faults)
         for fault in faults:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from conformance.mutants.catalogue import by_name
-from conformance.mutants.planting import Mutant, planted
+from conformance.mutants.planting import CHOSEN, Mutant, planted
 from conformance.results import Outcome
 from conformance.scripts.running import check, scripts
 from conformance.simulator.quiet import quiet
@@ -26,12 +26,10 @@ from conformance.simulator.schedules import schedule
 from conformance.store.area import Sizes
 from conformance.store.run import run
 from conformance.store.suite import CASES
+from metadata.errors import TxnSegmentError
 
 PATIENCE = 60.0
 """Seconds in which one script, case or schedule must end, many times what it takes: a mutant that stands still is caught."""
-
-CHOSEN = "TXNSEGMENT_MUTANT"
-"""The environment variable that tells `conformance.mutants.plugin` what to plant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +120,46 @@ def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
 
 
 def by_tests(fault: Mutant) -> Catch | None:
-    """The tests that the mutant names, in a process of their own. Raises RuntimeError for tests that could not be run at all."""
+    """The tests that the mutant names, in a process of their own. Raises AlreadyBroken for tests that fail without it, too."""
     for tried, test in enumerate(fault.tests, 1):
-        command = [sys.executable, "-m", "pytest", "-p", "conformance.mutants.plugin", "-q", "-x", "--no-header", test]
-        done = subprocess.run(command, env=os.environ | {CHOSEN: fault.name}, capture_output=True, text=True, check=False)
-        if done.returncode == 1:
-            lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-            return Catch("tests", test, tried, lines[0] if lines else done.stdout[-300:])
-        if done.returncode != 0:
-            raise RuntimeError(f"{test} could not be run with {fault.name}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        failed = _pytest(test, fault.name)
+        if failed is not None:
+            if _pytest(test) is not None:
+                raise _broken("test", test, failed)
+            return Catch("tests", test, tried, failed)
     return None
+
+
+def _pytest(test: str, name: str | None = None) -> str | None:
+    """How it failed, with a mutant or without; None: it did not. Raises AlreadyBroken for one that cannot be run at all."""
+    plugin = [] if name is None else ["-p", "conformance.mutants.plugin"]
+    command = [sys.executable, "-m", "pytest", *plugin, "-q", "-x", "--no-header", test]
+    given = os.environ | ({} if name is None else {CHOSEN: name})
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise _broken("test", test, f"{done.stdout[-1000:]}{done.stderr[-1000:]}")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    return None if done.returncode == 0 else lines[0] if lines else done.stdout[-300:]
+
+
+# --- without a mutant ---------------------------------------------------------------------------------------------
+
+SOUND = Mutant("sound", (), "The code as it is.", (), store="memory")
+
+
+class AlreadyBroken(TxnSegmentError):
+    """A suite fails without any mutant: what it would catch shows nothing."""
+
+
+def check_sound(schedules: int = 100) -> None:
+    """Raises AlreadyBroken if a script, the store suite or one of the first schedules fails on the code as it is."""
+    for caught in (by_scripts(SOUND), by_store(SOUND), by_simulator(SOUND, schedules)):
+        if caught is not None:
+            raise _broken(caught.suite, caught.by, caught.said)
+
+
+def _broken(suite: str, by: str, said: str) -> AlreadyBroken:
+    return AlreadyBroken(f"{suite}, {by}: it fails without any mutant: {said}", advice="Mend that first; then plant faults.")
 
 
 # --- by name, for other processes ---------------------------------------------------------------------------------

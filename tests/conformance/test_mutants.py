@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from conformance.mutants import suites
 from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
 from conformance.mutants.hunting import Hunt, caught, hunt
 from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted
-from conformance.mutants.suites import Catch, by_scripts, by_simulator, by_store
+from conformance.mutants.suites import AlreadyBroken, Catch, by_scripts, by_simulator, by_store, by_tests, check_sound
 from conformance.results import Outcome
 from metadata import transitions
 from metadata.errors import OptionError
@@ -88,6 +91,21 @@ def test_a_mutant_that_the_code_has_left_behind_says_so(edit: tuple[str, str, st
     with pytest.raises(StaleMutant, match="mutant anew"), planted(mutant("stale", "8.6", "", first, edit)):
         raise AssertionError
     assert transitions.cut([3], 9) == 2
+
+
+def test_a_suite_that_fails_anyway_catches_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else whatever it fails on would have caught every mutant."""
+    (tmp_path / "wrong.txt").write_text("topic a\nread a\n----\ncut 5\n")
+    monkeypatch.setattr(suites, "scripts", lambda: [tmp_path / "wrong.txt"])
+    with pytest.raises(AlreadyBroken, match="wrong: it fails without any mutant"):
+        check_sound()
+
+
+def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_wrong.py").write_text("def test_wrong() -> None:\n    assert False\n")
+    fault = replace(by_name("cut-at-the-end"), tests=(str(tmp_path / "test_wrong.py"),))
+    with pytest.raises(AlreadyBroken, match="test_wrong"):
+        by_tests(fault)
 
 
 def test_an_unknown_mutant_is_an_error() -> None:
