@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ from conformance.results import Result, exit_code
 from ledgers.errors import TxnSegmentError
 
 FORMAT = 1
+HALF_SURROGATE = re.compile("[\ud800-\udfff]")
+"""What no UTF-8 can hold; it is written as the text of its escape."""
 
 
 class ReportError(TxnSegmentError):
@@ -67,7 +70,8 @@ def to_json(report: Report) -> str:
     """One object, indented: the fields of `Report`, its results and what is in them by their names here. ValueError for a figure
     that is no finite number.
     """
-    return json.dumps(asdict(report), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    written = json.dumps(asdict(report), ensure_ascii=False, indent=1, allow_nan=False)
+    return HALF_SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", written) + "\n"
 
 
 def from_json(given: str) -> Report:
