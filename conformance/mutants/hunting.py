@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 
 from conformance.mutants.planting import Mutant, check_applies
-from conformance.mutants.suites import Catch, by_tests, check_sound, scripts_and_store, some_schedules
+from conformance.mutants.suites import Catch, by_tests, check_sound, scripts_and_store, searched, some_schedules
 from conformance.results import Outcome, Result
 
 LIMIT = 20_000
@@ -53,8 +53,9 @@ def hunt(
     faults: Sequence[Mutant], *, cores: int, limit: int = LIMIT, beside: int = 0, seed: int = 0, told: Callable[[Hunt], None]
 ) -> list[Hunt]:
     """Each mutant through scripts and store suite; what they let through, through the tests that it names or else through up to
-    `limit` schedules of the simulator from `seed` on. `beside`: as many schedules for those that were caught before, to see
-    whether the simulator would have caught them, too. `told` hears of each as soon as it is known.
+    `limit` schedules of the simulator from `seed` on, and if it sees nothing through the exhaustive search. `beside`: as many
+    schedules for those that were caught before, to see whether the simulator (or the search) would have caught them, too. `told` hears of each as soon as it
+    is known.
     Before any is planted: raises StaleMutant if one cannot be, AlreadyBroken if a suite fails without.
     """
     for fault in faults:
@@ -97,7 +98,12 @@ def _go_on(
         return Hunt(fault, tuple(catches), None, seconds)
     late, spent = _simulated(pool, fault.name, cores, count, seed)
     catches += [] if late is None else [late]
-    return Hunt(fault, tuple(catches), count if late is None else late.tried, seconds + spent)
+    seconds += spent
+    if late is None:
+        last, spent = pool.submit(searched, fault.name).result()
+        catches += [] if last is None else [last]
+        seconds += spent
+    return Hunt(fault, tuple(catches), count if late is None else late.tried, seconds)
 
 
 def _simulated(pool: ProcessPoolExecutor, name: str, cores: int, limit: int, seed: int) -> tuple[Catch | None, float]:
@@ -130,6 +136,8 @@ def caught(found: Hunt) -> str:
                 ways.append(f"store suite: {catch.by} (no. {catch.tried})")
             case "simulator":
                 ways.append(f"simulator, {catch.by} (no. {catch.tried})")
+            case "search":
+                ways.append(f"exhaustive search, {catch.by}")
             case _:
                 ways.append(catch.by)
     if found.schedules is not None and not any(catch.suite == "simulator" for catch in found.catches):

@@ -21,7 +21,10 @@ from conformance.mutants.catalogue import by_name
 from conformance.mutants.planting import CHOSEN, Mutant, planted
 from conformance.results import Outcome
 from conformance.scripts.running import check, scripts
+from conformance.simulator.exhaustive import Search
+from conformance.simulator.footprints import OutsideFootprint
 from conformance.simulator.quiet import quiet
+from conformance.simulator.scenarios import SCENARIOS, Scenario
 from conformance.simulator.schedules import schedule
 from conformance.store.area import Sizes
 from conformance.store.run import run
@@ -119,6 +122,23 @@ def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
     return None
 
 
+def by_search(fault: Mutant) -> Catch | None:
+    """Every schedule of the exhaustive search's scenarios up to 3 preemptions, without crashes: a few seconds each."""
+
+    def look(scenario: Scenario) -> str | None:
+        try:
+            return next(iter(Search(scenario, preemptions=3, crashes=0).run(stop_after=1).violations), None)
+        except OutsideFootprint:
+            return None  # the search does not know what such code may meet, and so says nothing about it
+
+    with planted(fault), quiet():
+        for tried, (name, scenario) in enumerate(SCENARIOS.items(), 1):
+            said = _said(partial(look, scenario))
+            if said is not None:
+                return Catch("search", name, tried, said)
+    return None
+
+
 def by_tests(fault: Mutant) -> Catch | None:
     """The tests that the mutant names, in a process of their own. Raises AlreadyBroken for tests that fail without it, too."""
     for tried, test in enumerate(fault.tests, 1):
@@ -178,4 +198,11 @@ def some_schedules(name: str, count: int, seed: int) -> tuple[Catch | None, floa
     """The same for schedules."""
     began = time.perf_counter()
     found = by_simulator(by_name(name), count, seed)
+    return found, time.perf_counter() - began
+
+
+def searched(name: str) -> tuple[Catch | None, float]:
+    """The same for the exhaustive search."""
+    began = time.perf_counter()
+    found = by_search(by_name(name))
     return found, time.perf_counter() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,18 +13,18 @@ from conformance.mutants import suites
 from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
 from conformance.mutants.hunting import Hunt, caught, hunt
 from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted
-from conformance.mutants.suites import AlreadyBroken, Catch, by_scripts, by_simulator, by_store, by_tests, check_sound
+from conformance.mutants.suites import AlreadyBroken, Catch, by_scripts, by_search, by_simulator, by_store, by_tests, check_sound
 from conformance.results import Outcome
 from metadata import transitions
 from metadata.errors import OptionError
 
-SHARPEST = {
+SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "late-abort-ends-the-successor": partial(by_simulator, count=150),
     "settle-all-committed": partial(by_simulator, count=150),
     "named-by-header": partial(by_simulator, count=600),
     "keep-tail": partial(by_simulator, count=150),
     "raise-before-forget": partial(by_simulator, count=150),
-    "reread-gone": partial(by_scripts, only="a27_*"),
+    "reread-gone": by_search,
     "layouts-before-seals": partial(by_scripts, only="check_finds_a_seal"),
     "allowance-in-seconds": partial(by_scripts, only="a12_*"),
     "index-scan-by-prefix": partial(by_store, only="indexes/index-ranges-are-exact"),
