@@ -54,8 +54,8 @@ def hunt(
 ) -> list[Hunt]:
     """Each mutant through scripts and store suite; what they let through, through the tests that it names or else through up to
     `limit` schedules of the simulator from `seed` on, and if it sees nothing through the exhaustive search. `beside`: as many
-    schedules for those that were caught before, to see whether the simulator (or the search) would have caught them, too. `told` hears of each as soon as it
-    is known.
+    schedules for those that were caught before, to see whether the simulator (or the search) would have caught them, too.
+    `told` hears of each as soon as it is known.
     Before any is planted: raises StaleMutant if one cannot be, AlreadyBroken if a suite fails without.
     """
     for fault in faults:
