@@ -35,7 +35,7 @@ WRITERS = 8
 ROWS = 16
 POLL_SECONDS = 0.01
 """How often Spark asks a stream for news while there are none (spark.sql.streaming.pollingDelay)."""
-PAUSE_SECONDS = 0.001
+PAUSE_SECONDS = 0.01
 """Between two plans of the batch reader, so that it does not take a whole core for itself."""
 WARM = 20
 """Commits ahead of the load that a Spark query sees one by one, until its code is compiled."""
