@@ -58,9 +58,10 @@ def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Sp
 
 
 def series(events: Sequence[Event]) -> tuple[Series, ...]:
-    """Rows committed in a second, over time, and how long each commit took; none if nothing was told to be committed.
+    """What became of the commits over time, from the first answer on; none if nothing was told to be committed.
 
-    A commit takes from its invocation to its answer, as they were recorded.
+    Rows in a second; how long after the answer before it each answer of the same writer came; and how long each took from its
+    request. What a recorder takes for the request may be the moment at which the work was laid down, and include waiting.
     """
     asked = {event.call: event for event in events if isinstance(event, Commit)}
     told = [event for event in events if isinstance(event, Told) and event.said == "committed" and event.call in asked]
@@ -69,15 +70,23 @@ def series(events: Sequence[Event]) -> tuple[Series, ...]:
     told.sort(key=lambda event: event.at)
     latency = tuple((event.at / 1000, (event.at - asked[event.call].at) / 1000) for event in told)
     rows = [(event.at / 1000, len(asked[event.call].rows)) for event in told]
-    first = min(event.at for event in asked.values()) / 1000
+    before: dict[str, float] = {}
+    gaps = []
+    for event in told:
+        who = asked[event.call].who
+        if who in before:
+            gaps.append((event.at / 1000, (event.at - before[who]) / 1000))
+        before[who] = event.at
     return (
-        Series("rows committed", "rows/s", _rate(rows, first)),
-        Series("from a commit's begin to its answer", "s", latency, dots=True),
+        Series("rows committed", "rows/s", _rate(rows)),
+        Series("from one commit of a writer to its next", "s", tuple(gaps), dots=True),
+        Series("from a commit's request to its answer", "s", latency, dots=True),
     )
 
 
-def _rate(amounts: Sequence[tuple[float, int]], first: float) -> tuple[tuple[float, float], ...]:
-    """(time, amount) as amount in a second, in buckets of whole seconds, from `first` on."""
+def _rate(amounts: Sequence[tuple[float, int]]) -> tuple[tuple[float, float], ...]:
+    """(time, amount) as amount in a second, in buckets of whole seconds from the first time on."""
+    first = amounts[0][0]
     extent = amounts[-1][0] - first
     width = max(1, math.ceil(extent / BUCKETS))
     sums = [0] * (math.floor(extent / width) + 1)

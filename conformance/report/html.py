@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from conformance.report.chart import chart
+from conformance.report.chart import chart, period
 from conformance.report.markup import add, tag, written
 from conformance.report.style import STYLE
 from conformance.report.text import command_line, counts, figures
@@ -97,7 +97,8 @@ def _section(number: int, result: Result) -> ET.Element:
     for each in result.series:
         if each.points:
             caption = tag("figcaption", f"{each.name}, {each.unit}" + ("; bands: faults" if result.history else ""))
-            add(made, tag("figure", caption, chart(each, result.history, result.clock)))
+            within = period(result.series, result.history)
+            add(made, tag("figure", caption, chart(each, result.history, result.clock, within)))
     if result.history:
         add(made, *_timeline(result))
     return made

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from conformance.history.findings import Finding
 from conformance.history.format import Commit, Event, Fault, Header, Read, Registration, Start, Told, Watermark, Written
 from conformance.report import histories
-from conformance.report.chart import chart
+from conformance.report.chart import chart, period
 from conformance.report.document import Report, ReportError, check_file, from_json, to_json, write
 from conformance.report.html import page
 from conformance.report.markup import visible
@@ -269,6 +269,11 @@ def test_values_over_time_have_charts_with_the_faults() -> None:
     rate, latency, faults = section.all("svg")
     assert len(rate.all("polyline")[0].attributes["points"].split()) == 3
     assert len(latency.all("circle")) == 2
+    ticks_of = [
+        [text.whole() for text in drawn.all("text", "tick") if text.attributes.get("text-anchor") == "middle"]
+        for drawn in (rate, latency)
+    ]
+    assert ticks_of[0] == ticks_of[1], "charts below each other have one axis of time"
     for drawn in (rate, latency):
         assert [g.all("title")[0].whole() for g in drawn.all("g", "fault")] == ["1: writer: driver-kill", "2: all: cut"]
     assert len(faults.all("g", "span")) == 2
@@ -339,7 +344,7 @@ def test_scales_and_short_texts() -> None:
 
 def test_a_chart_of_one_point_and_of_nothing_but_zeros() -> None:
     for points in (((5.0, 0.0),), ((5.0, 0.0), (6.0, 0.0))):
-        drawn = chart(Series("x", "1", points), (), "s")
+        drawn = chart(Series("x", "1", points), (), "s", period([Series("x", "1", points)], ()))
         assert ET.tostring(drawn)
         assert len(drawn.findall("polyline")[0].attrib["points"].split()) == len(points)
 
@@ -389,7 +394,8 @@ def test_rate_and_latency_of_a_history_in_ms() -> None:
         Commit(3_300, "c3", "d", "q", "t", 2, three),
         Told(3_400, "c3", "unknown"),
     ]
-    rate, latency = histories.series(events)
-    assert (rate.unit, rate.points) == ("rows/s", ((1.5, 3.0), (2.5, 0.0), (3.5, 3.0)))
+    rate, gaps, latency = histories.series(events)
+    assert (rate.unit, rate.points) == ("rows/s", ((2.0, 3.0), (3.0, 3.0)))
+    assert (gaps.unit, gaps.dots, gaps.points) == ("s", True, ((3.25, 1.75),))
     assert (latency.unit, latency.dots, latency.points) == ("s", True, ((1.5, 0.5), (3.25, 1.25)))
     assert histories.spans(events)[0] == Span("d", "commit v0 of q, 3 rows → committed", 1.0, 1.5)
