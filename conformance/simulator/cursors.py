@@ -6,7 +6,7 @@ It has an arithmetic of its own, on numbers, so that it finds out when the produ
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from conformance.history.format import Position
@@ -17,8 +17,13 @@ Covered = list[tuple[int, int]]
 """Ranges of numbers, from the first to before the second; ascending, apart."""
 
 
-def changes(before: bytes | None, after: bytes | None) -> Iterator[tuple[str, tuple[tuple[Position, Position], ...], str | None]]:
-    """(state as in `Ack`, or `moved back`; positions; transaction), in the order in which they count."""
+def changes(
+    before: bytes | None, after: bytes | None, *, plain: Callable[[str], bool]
+) -> Iterator[tuple[str, tuple[tuple[Position, Position], ...], str | None]]:
+    """(state as in `Ack`, or `moved back`; positions; transaction), in the order in which they count.
+
+    `plain`: whether who drops the claim of this transaction may do so to acknowledge the same rows itself.
+    """
     old, new = ({} if body is None else json.loads(body) for body in (before, after))
     if after is None or "deletedMs" in new or "deletedMs" in old:
         return
@@ -27,14 +32,14 @@ def changes(before: bytes | None, after: bytes | None) -> Iterator[tuple[str, tu
     moved: Covered = []
     for txn, held in claimed.items():
         gone = _minus(_covered(held), _covered(claims.get(txn, [])))
-        kept = _common(gone, now)
+        kept = [] if plain(txn) else _common(gone, now)
         if kept:
             yield "acked", _positions(kept), txn
         if left := _minus(gone, now):
             yield "released", _positions(left), txn
         moved += kept
-    if plain := _minus(_minus(now, was), _join(moved)):
-        yield "acked", _positions(plain), None
+    if more := _minus(_minus(now, was), _join(moved)):
+        yield "acked", _positions(more), None
     if lost := _minus(was, now):
         yield "moved back", _positions(lost), None
     for txn, held in claims.items():

@@ -52,6 +52,8 @@ class History(Observer):
     events: list[Event] = field(default_factory=list)
     aborting: Callable[[], str | None] = lambda: None
     """The attempt that the actor of now may abort, if it is a late abort."""
+    acking: Callable[[], bool] = lambda: False
+    """Whether the actor of now acknowledges without a transaction: then it may drop a void claim and ack the same rows at once."""
     writes: int = 0
     commits: int = 0
     reads: int = 0
@@ -119,13 +121,17 @@ class History(Observer):
             self.events.append(Watermark(len(self.events), decoded(path[29:]), position))
         elif path.startswith("/cursors/"):
             segment, _, subscription = path[9:].partition(":")
-            for state, ranges, txn in changes(before, after):
+            for state, ranges, txn in changes(before, after, plain=self._plain):
                 if state == "moved back":
                     self.bad(f"the cursor {path} moved back over {ranges}", 11)
                     continue
                 self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
             self.events.append(self._layout(path, json.loads(after)))
+
+    def _plain(self, txn: str) -> bool:
+        header = self.state.records.get(Key(f"/txn/id/{txn}", txn))
+        return self.acking() and (header is None or json.loads(header.value)["state"] != "COMMITTED")
 
     def _header(self, txn: str, after: bytes | None) -> Header:
         at = len(self.events)
