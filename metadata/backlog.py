@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
-from metadata import acks
+from metadata import acks, metrics
 from metadata.acks import Ack
 from metadata.records import Cursor
 from metadata.row_ranges import FIRST, NONE, Row, Rows, common, minus, rows
@@ -96,6 +96,13 @@ def total(lags: Mapping[str, Lag]) -> Lag:
     """Of several segments together: the longest wait, the sums of the rest."""
     found = list(lags.values())
     return Lag(sum(one.rows for one in found), sum(one.bytes for one in found), max((one.seconds for one in found), default=0.0))
+
+
+def measure(topic: str, subscription: str, found: Lag) -> None:
+    """Show it as metrics."""
+    metrics.SUBSCRIPTION_LAG_ROWS.labels(topic=topic, subscription=subscription).set(found.rows)
+    metrics.SUBSCRIPTION_LAG_BYTES.labels(topic=topic, subscription=subscription).set(found.bytes)
+    metrics.SUBSCRIPTION_LAG_SECONDS.labels(topic=topic, subscription=subscription).set(found.seconds)
 
 
 def taken(segment: str, subscription: str, done: Rows, ledgers: list[Ledger]) -> Ack | None:

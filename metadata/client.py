@@ -6,10 +6,12 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from metadata.aftermath import Aftermath
 from metadata.cluster import Cluster, open_cluster, resolve
 from metadata.coordinator import Coordinator
+from metadata.subscriptions import Subscriptions
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
@@ -26,6 +28,10 @@ class Client:
     coordinator: Coordinator
     finish: Callable[[], None]
     """Waits for what commits left to the background."""
+
+    @cached_property
+    def subscriptions(self) -> Subscriptions:
+        return Subscriptions(self.cluster, self.coordinator.acks)
 
     def close(self) -> None:
         self.finish()

@@ -22,6 +22,9 @@ COMMIT_SECONDS: Histogram
 ROWS_WRITTEN: Counter
 BYTES_WRITTEN: Counter
 ROWS_PLANNED: Counter
+SUBSCRIPTION_LAG_ROWS: Gauge
+SUBSCRIPTION_LAG_BYTES: Gauge
+SUBSCRIPTION_LAG_SECONDS: Gauge
 READ_LAG: Gauge
 
 _lock = threading.Lock()
@@ -45,6 +48,7 @@ def declare() -> None:
 def _declare() -> None:
     global OP_WRITES, HEADER_CAS, INDEX_QUERY_SECONDS, OUTSTANDING_OPS, COMMIT_SECONDS
     global ROWS_WRITTEN, BYTES_WRITTEN, ROWS_PLANNED, READ_LAG
+    global SUBSCRIPTION_LAG_ROWS, SUBSCRIPTION_LAG_BYTES, SUBSCRIPTION_LAG_SECONDS
     if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         Path(folder).mkdir(parents=True, exist_ok=True)  # prometheus_client looks for it when it is imported
     from prometheus_client import Counter, Gauge, Histogram
@@ -65,6 +69,22 @@ def _declare() -> None:
     ROWS_WRITTEN = Counter("txnsegment_rows_written", "Rows of committed transactions.")
     BYTES_WRITTEN = Counter("txnsegment_bytes_written", "Bytes of committed parts.")
     ROWS_PLANNED = Counter("txnsegment_rows_planned", "Rows that batch reads and micro-batches were planned over.")
+    by = ["topic", "subscription"]
+    SUBSCRIPTION_LAG_ROWS = Gauge(
+        "txnsegment_subscription_lag_rows",
+        "Committed rows that it has not got.",
+        by,
+        multiprocess_mode="livemostrecent",
+    )
+    SUBSCRIPTION_LAG_BYTES = Gauge(
+        "txnsegment_subscription_lag_bytes", "Their bytes in files, about.", by, multiprocess_mode="livemostrecent"
+    )
+    SUBSCRIPTION_LAG_SECONDS = Gauge(
+        "txnsegment_subscription_lag_seconds",
+        "How long the first of them has been there.",
+        by,
+        multiprocess_mode="livemostrecent",
+    )
     READ_LAG = Gauge(
         "txnsegment_max_read_position_lag",
         "Registrations between a segment's cut and the end of the log, by topic.",

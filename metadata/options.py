@@ -46,6 +46,7 @@ SOURCE_NAMES: Final = [
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "subscription",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",

@@ -25,9 +25,9 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         client = shared_client(self._options.service_url.text)
-        reading, start, end = read_batch(client, self._options)
+        reading, start, end, done = read_batch(client, self._options)
         check_schema(client, reading, self._columns, streaming=False, ignore_new=True)
-        return tasks(reading, self._options, self._columns, start, end)
+        return tasks(reading, self._options, self._columns, start, end, done)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

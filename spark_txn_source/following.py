@@ -55,6 +55,10 @@ class Following:
         for name in self._watches.keys() - wanted.keys():
             self._watches.pop(name).close()
 
+    def wait(self, seconds: float) -> None:
+        """Until something wakes us, at most so long: wake-ups may be lost."""
+        self._woken.wait(seconds)
+
     def wake(self) -> None:
         """Something may have changed: the next reading is taken anew."""
         self._woken.set()

@@ -61,9 +61,14 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     elif topic is not None:
         given["topics"] = option_text("topics", list(topic)) or ""
     parsed = ReadOptions.parse(given, streaming=False)
+    if parsed.subscription is not None:
+        raise OptionError(
+            "scan() reads whole files and cannot leave out what a subscription has acknowledged.",
+            advice='Read it with spark.read.format("txnsegment").option("subscription", name).',
+        )
     client = shared_client(parsed.service_url.text)
     columns = columns_of(full_schema(client, topics_now(client, parsed.selection)), parsed)
-    reading, start, end = read_batch(client, parsed)
+    reading, start, end, _ = read_batch(client, parsed)
     check_schema(client, reading, columns, streaming=False, ignore_new=True)
     found = [p for s in reading.segments for p in pieces(reading, s, start, end, fail_on_data_loss=parsed.fail_on_data_loss)]
     if not found:

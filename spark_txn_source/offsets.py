@@ -2,6 +2,9 @@
 
 `"deletedTo":D` besides, while N is below D: topics that a seal up to D deleted were gone before the stream began, so their rows are
 no loss for it. Deletions above D are: their rows were there when the stream might have read them.
+
+`"acked":{"segment://..":["5:2..5:4"]}` besides, while a batch may begin below them: rows that the subscription had acknowledged
+beyond the number at which the stream began, one by one or in some segments only.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from metadata.errors import OffsetOutOfRange, OptionError
+from metadata.row_ranges import Rows, parse_all
 from spark_txn_source.options import TopicsChanged
 from spark_txn_source.selection import Selection, selection_of
 
@@ -21,21 +25,35 @@ class StreamOffset:
     log: int
     read: object
     deleted_to: int = 0
+    acked: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        more = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
+        more: dict[str, Any] = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
+        if self.acked:
+            more = more | {"acked": {segment: list(found) for segment, found in self.acked}}
         return {"log": self.log, "read": self.read, **more}
+
+    def done(self) -> dict[str, Rows]:
+        """What of each segment was acknowledged beyond the start. Raises OffsetOutOfRange."""
+        try:
+            return {segment: parse_all(found) for segment, found in self.acked}
+        except ValueError as error:
+            raise OffsetOutOfRange(f"The offset's acked is damaged: {error}.", advice="Use a new checkpoint location.") from error
+
+    def acked_after(self, start: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """What of it a batch after `start` still needs: nothing once all of it lies behind."""
+        return self.acked if any(found and found[-1][1].ledger_id >= start + 1 for found in self.done().values()) else ()
 
 
 def offset_of(found: dict[str, Any]) -> StreamOffset:
     """Parse what Spark's checkpoint holds. Raises OffsetOutOfRange for what is not ours."""
-    number, deleted_to = found.get("log"), found.get("deletedTo", 0)
-    if type(number) is not int or type(deleted_to) is not int or number < 0 or deleted_to < 0:
+    number, deleted_to, acked = found.get("log"), found.get("deletedTo", 0), found.get("acked", {})
+    if type(number) is not int or type(deleted_to) is not int or number < 0 or deleted_to < 0 or not isinstance(acked, dict):
         raise OffsetOutOfRange(
             f"{found!r} is not an offset of txnsegment.",
             advice="The checkpoint belongs to another source; use a new checkpoint location.",
         )
-    return StreamOffset(number, found.get("read"), deleted_to)
+    return StreamOffset(number, found.get("read"), deleted_to, tuple((s, tuple(t)) for s, t in sorted(acked.items())))
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:

@@ -26,6 +26,7 @@ from metadata.options import (
     words,
 )
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
+from metadata.subscriptions import checked
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Selection, Start, Topics
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
@@ -68,6 +69,10 @@ def _regex(option: str, text: str) -> str:
 
 
 _OFFSET_ADVICE: Final = 'Write {"log": 41} with the number of a registration, as a query\'s progress shows it.'
+
+
+def _subscription(option: str, text: str) -> str:
+    return checked(words(option, text))
 
 
 def _log_number(option: str, text: str) -> AtLog:
@@ -166,6 +171,13 @@ ENDING_TIMESTAMP: Final = Option(
     only="batch",
     why=_NO_END,
 )
+SUBSCRIPTION: Final = Option(
+    "subscription",
+    "name",
+    "Starts at the cursor of this subscription, which must exist. A batch reads what is not acknowledged and acknowledges nothing; "
+    "a stream starts there with a new checkpoint, and moves it as its batches are done. In place of a start.",
+    _subscription,
+)
 MAX_ROWS: Final = Option(
     "maxRowsPerTrigger",
     "whole number",
@@ -256,6 +268,7 @@ SOURCE: Final = OptionTable(
         ENDING_OFFSETS,
         STARTING_TIMESTAMP,
         ENDING_TIMESTAMP,
+        SUBSCRIPTION,
         MAX_ROWS,
         MAX_BYTES,
         MIN_PARTITIONS,
@@ -299,6 +312,7 @@ class ReadOptions(CommonReadOptions):
     fail_on_data_loss: bool
     topics_changed: TopicsChanged
     schema_change: SchemaChange
+    subscription: str | None = None
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
@@ -323,6 +337,13 @@ class ReadOptions(CommonReadOptions):
                 advice="Leave it out, or read in a batch.",
             )
         partition_bytes = given.get(PARTITION_BYTES)
+        subscription = given.get(SUBSCRIPTION)
+        if subscription is not None and isolation == "read_uncommitted":
+            raise OptionError(
+                "The options subscription and isolationLevel=read_uncommitted are both given: rows that may yet be aborted "
+                "cannot be acknowledged.",
+                advice="Leave one of the two out.",
+            )
         return cls(
             service_url=common.service_url,
             selection=common.selection,
@@ -339,6 +360,7 @@ class ReadOptions(CommonReadOptions):
             fail_on_data_loss=given.value(FAIL_ON_DATA_LOSS),
             topics_changed=given.value(TOPICS_CHANGED),
             schema_change=given.value(SCHEMA_CHANGE),
+            subscription=subscription,
         )
 
 
@@ -388,6 +410,12 @@ def _start_of(given: Given, *, streaming: bool) -> Start:
     offset, ms = given.get(STARTING_OFFSETS), given.get(STARTING_TIMESTAMP)
     if offset is not None and ms is not None:
         raise OptionError("startingOffsets and startingTimestamp are both given.", advice="Give one start.")
+    if SUBSCRIPTION in given and (offset is not None or ms is not None):
+        named = "startingOffsets" if offset is not None else "startingTimestamp"
+        raise OptionError(
+            f"The options subscription and {named} are both given: a subscription starts at its cursor.",
+            advice="Leave one of the two out, or move the cursor (txnsegment subscriptions seek).",
+        )
     start = offset if offset is not None else AtTime(ms) if ms is not None else Latest() if streaming else Earliest()
     end = _end_of(given)
     if isinstance(start, AtLog) and isinstance(end, AtLog) and start.log > end.log:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from types import MappingProxyType
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ledgers import schema as schemas
 from metadata import metrics, transitions
+from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, SchemaChanged, SchemaError
+from metadata.row_ranges import NONE, Rows
 from metadata.transaction_buffer import Reading, SegmentView
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Start
@@ -18,10 +22,14 @@ from spark_txn_source.tasks import Piece, ReadTask
 from spark_txn_source.topics import Columns, full_schema, selected
 
 log = logging.getLogger("txnsegment.source")
+NOTHING: Mapping[str, Rows] = MappingProxyType({})
 
 
-def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int]:
-    """The reading of a batch with its range: rows of ledgers with start < number <= end. Raises OffsetOutOfRange."""
+def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int, Mapping[str, Rows]]:
+    """The reading of a batch with its range, rows of ledgers with start < number <= end, and what its subscription has done there.
+
+    Raises OffsetOutOfRange, SubscriptionNotFound.
+    """
     selection = selected(options.selection)
     if options.isolation_level == "read_uncommitted":
         reading = client.buffer.read(selection, uncommitted=True)
@@ -32,7 +40,11 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int]
     else:
         reading = client.buffer.read(selection)
     end = end_number(reading, options.end)
+    done: Mapping[str, Rows] = NOTHING
     start = start_number(reading, options.start)
+    if options.subscription is not None:
+        done = acknowledged(client, reading, options.subscription)
+        start = first_pending(reading, done, end)
     if start > end and isinstance(options.start, AtLog):
         raise OffsetOutOfRange(
             f"The start {start} lies behind the end {end} of this read.", advice="Give a start at or before the end."
@@ -40,7 +52,13 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int]
     start = min(start, end)
     if options.fail_on_data_loss:
         check_deletions(reading, start, end, deleted_to(reading, options.start, options.end))
-    return reading, start, end
+    return reading, start, end, done
+
+
+def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
+    """What a subscription has done of each segment of a reading. Raises SubscriptionNotFound."""
+    cursors = client.coordinator.acks.read((segment.name, subscription) for segment in reading.segments)
+    return acked({segment: cursor for (segment, _), cursor in cursors.items()})
 
 
 def deleted_to(reading: Reading, start: Start, end: End) -> int:
@@ -116,28 +134,69 @@ def end_number(reading: Reading, end: End) -> int:
             return number
 
 
-def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool) -> Iterator[Piece]:
-    """Everything visible of a segment with start < number <= end, part by part, in order. Raises DataLoss."""
+def pieces(
+    reading: Reading, segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool, done: Rows = NONE
+) -> Iterator[Piece]:
+    """Everything visible of a segment with start < number <= end, part by part, in order, but for the rows in `done`.
+
+    Raises DataLoss.
+    """
     trimmed = None if segment.watermark is None else segment.watermark.trimmed_to
     if trimmed is not None and start < trimmed.ledger_id <= end and fail_on_data_loss:
         raise DataLoss(
             f"{segment.name} was trimmed up to {trimmed}, and the read begins after ledger {start}: rows in between are gone.",
             advice="Start later, or set failOnDataLoss=false to go on without them.",
         )
-    for ledger in reading.ledgers(segment, start, end):
-        base = 0
-        for part in ledger.parts:
-            last = len(part.entries) - 1
-            yield Piece(segment.name, ledger.id, base, ledger.publish_ms, ledger.txn, part, 0, last)
-            base += len(part.entries)
+    for ledger, left in pending(reading, segment, done, start, end):
+        bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
+        if left is None:
+            for base, part in zip(bases, ledger.parts, strict=False):
+                last = len(part.entries) - 1
+                yield Piece(segment.name, ledger.id, base, ledger.publish_ms, ledger.txn, part, 0, last)
+            continue
+        for number, first, last, row, stop in runs(left):
+            part = ledger.parts[number]
+            yield Piece(segment.name, ledger.id, bases[number], ledger.publish_ms, ledger.txn, part, first, last, row, stop)
 
 
-def tasks(reading: Reading, options: ReadOptions, columns: Columns, start: int, end: int) -> list[ReadTask]:
-    """The partitions of a read. By default a stream has one ordered task per segment; a batch packs pieces by size."""
+def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]]:
+    """What is left of a ledger in as few pieces as can be: (part, first entry, last entry, row, stop)."""
+    whole: tuple[int, int, int] | None = None
+    for one in left:
+        if whole is not None and (one.first, one.stop) == (0, one.of) and (one.part, one.entry) == (whole[0], whole[2] + 1):
+            whole = (*whole[:2], one.entry)
+            continue
+        if whole is not None:
+            yield (*whole, 0, None)
+            whole = None
+        if (one.first, one.stop) == (0, one.of):
+            whole = (one.part, one.entry, one.entry)
+        else:
+            yield one.part, one.entry, one.entry, one.first, one.stop
+    if whole is not None:
+        yield (*whole, 0, None)
+
+
+def tasks(
+    reading: Reading, options: ReadOptions, columns: Columns, start: int, end: int, done: Mapping[str, Rows] = NOTHING
+) -> list[ReadTask]:
+    """The partitions of a read, without the rows that are `done` already, by segment. By default a
+    stream has one ordered task per segment; a batch packs pieces by size."""
     by_segment = [
         found
         for segment in reading.segments
-        if (found := list(pieces(reading, segment, start, end, fail_on_data_loss=options.fail_on_data_loss)))
+        if (
+            found := list(
+                pieces(
+                    reading,
+                    segment,
+                    start,
+                    end,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                    done=done.get(segment.name, NONE),
+                )
+            )
+        )
     ]
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))
     size = options.max_partition_bytes

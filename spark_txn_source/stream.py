@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -17,12 +19,26 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from metadata import metrics, transitions
+from metadata.acks import up_to
+from metadata.backlog import Lag, first_pending, lag, measure, total
 from metadata.client import Client, shared_client
+from metadata.errors import SubscriptionExists
+from metadata.row_ranges import before, end_of, minus, texts, union
 from metadata.transaction_buffer import Reading
 from spark_txn_source.following import Following
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import check_deletions, check_replay, check_schema, deleted_to, start_number, tasks, within_log
+from spark_txn_source.plan import (
+    acknowledged,
+    check_deletions,
+    check_replay,
+    check_schema,
+    deleted_to,
+    start_number,
+    tasks,
+    within_log,
+)
+from spark_txn_source.selection import Earliest, Pattern
 from spark_txn_source.tasks import read_task
 from spark_txn_source.topics import columns_given, full_schema, selected, topics_now
 
@@ -38,6 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None
         self._reached = StreamOffset(0, self._options.selection.key)
         self._following: Following | None = None
+        self._joined: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
@@ -54,9 +71,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         reading = self._client().buffer.read(self._selection)
+        if self._options.subscription is not None:
+            return self._at_cursor(reading, self._options.subscription).to_json()
         number = start_number(reading, self._options.start)
         within_log(number, reading)
         return self._at(number, deleted_to(reading, self._options.start, self._options.end)).to_json()
+
+    def _at_cursor(self, reading: Reading, subscription: str) -> StreamOffset:
+        """Before the first row that is not acknowledged; with what is acknowledged beyond it."""
+        self._join(reading, subscription)
+        done = acknowledged(self._client(), reading, subscription)
+        number = first_pending(reading, done, reading.cut)
+        beyond = {segment: minus(rows, before(end_of(number))) for segment, rows in done.items()}
+        acked = tuple((segment, tuple(texts(rows))) for segment, rows in sorted(beyond.items()) if rows)
+        return StreamOffset(number, self._options.selection.key, deleted_to(reading, Earliest(), self._options.end), acked)
+
+    def _join(self, reading: Reading, subscription: str) -> None:
+        """Of a pattern: topics that this query meets for the first time get the subscription, at their first row."""
+        names = {str(topic.name): topic.name for topic in reading.topics}
+        new = names.keys() - self._joined
+        self._joined |= new
+        if isinstance(self._options.selection, Pattern):
+            for name in sorted(new):
+                with suppress(SubscriptionExists):
+                    self._client().subscriptions.create(names[name], subscription, at=0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -75,7 +113,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading = self.follow().read()
         within_log(begin, reading)
         self._measure(reading)
-        self._reached = self._at(begin, offset.deleted_to)
+        if self._options.subscription is not None:
+            self._join(reading, self._options.subscription)
+        self._reached = self._at(begin, offset.deleted_to, offset.acked)
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
             end = max(begin, min(end, self._target))
@@ -90,13 +130,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=None if unlimited else self._options.max_bytes_per_trigger,
             seals=reading.seals(begin, end),
         )
-        self._reached = self._at(number, offset.deleted_to)
+        self._reached = self._at(number, offset.deleted_to, offset.acked_after(begin))
         return self._reached.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
-        reached = self._reached
-        return self._at(max(reached.log, self.follow().read().last_change(reached.log)), reached.deleted_to).to_json()
+        reached, reading = self._reached, self.follow().read()
+        newest = self._at(max(reached.log, reading.last_change(reached.log)), reached.deleted_to, reached.acked)
+        if self._options.subscription is None:
+            return newest.to_json()
+        left = self._lag(reading, self._options.subscription)
+        return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
+
+    def _lag(self, reading: Reading, subscription: str) -> Lag:
+        """What this query has still to get for its subscription: what it has read already counts as done, though the cursor follows
+        only with the next batch."""
+        done = acknowledged(self._client(), reading, subscription)
+        read = before(end_of(self._reached.log))
+        lags = {s.name: lag(reading, s, union(done[s.name], read), reading.cut) for s in reading.segments}
+        for topic in reading.topics:
+            measure(str(topic.name), subscription, total({s: lags[s] for s in topic.segments() if s in lags}))
+        return total(lags)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange or DataLoss rather
@@ -107,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = self._start(start)
         to = self._start(end)
         begin, last = offset.log, to.log
-        if begin == last:
+        if begin >= last:  # (above: somebody else has acknowledged all of the first batch before it was replayed)
             return []
         client = self._client()
         planned = planned_selection(end, self._options.selection)
@@ -119,13 +173,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_schema(client, reading, self._columns, streaming=True, ignore_new=self._ignores_new())
         else:
             check_replay(client, reading, self._columns)
-        return tasks(reading, self._options, self._columns, begin, last)
+        return tasks(reading, self._options, self._columns, begin, last, offset.done())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint keeps the progress; there is nothing to move here without a subscription."""
+        """Spark's checkpoint keeps the progress; a subscription's cursors follow it. Idempotent. Raises AckConflict (a transaction
+        of somebody else claims rows of this batch), SubscriptionNotFound (it was deleted).
+        """
+        subscription = self._options.subscription
+        if subscription is not None:
+            boundary = end_of(offset_of(end).log)
+            segments = self.follow().read().segments
+            self._client().coordinator.acks.advance([up_to(s.name, subscription, boundary) for s in segments])
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""
@@ -137,8 +198,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         same_topics(offset, self._options.selection, self._options.topics_changed)
         return offset
 
-    def _at(self, number: int, known: int) -> StreamOffset:
-        return StreamOffset(number, self._options.selection.key, known)
+    def _at(self, number: int, known: int, acked: tuple[tuple[str, tuple[str, ...]], ...] = ()) -> StreamOffset:
+        return StreamOffset(number, self._options.selection.key, known, acked)
 
     def _ignores_new(self) -> bool:
         return self._options.schema_change == "ignoreNewColumns"

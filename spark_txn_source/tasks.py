@@ -25,7 +25,10 @@ JOINED_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Entries `first` to `last` (inclusive, counted within the part) of one part. `base`: entryId of the part's entry 0."""
+    """Entries `first` to `last` (inclusive, counted within the part) of one part. `base`: entryId of the part's entry 0.
+
+    `row`, `stop`: of a single entry only the rows `row` to before `stop` (None: to its end).
+    """
 
     segment: str
     ledger: int
@@ -35,14 +38,19 @@ class Piece:
     part: Part
     first: int
     last: int
+    row: int = 0
+    stop: int | None = None
 
     def __reduce__(self) -> tuple[type[Piece], tuple[object, ...]]:
         """As for `Part`."""
-        return Piece, (self.segment, self.ledger, self.base, self.publish_ms, self.txn, self.part, self.first, self.last)
+        where = (self.segment, self.ledger, self.base, self.publish_ms, self.txn)
+        return Piece, (*where, self.part, self.first, self.last, self.row, self.stop)
 
     @property
     def rows(self) -> int:
-        return sum(self.part.entries[self.first : self.last + 1])
+        if self.stop is not None:
+            return self.stop - self.row
+        return sum(self.part.entries[self.first : self.last + 1]) - self.row
 
     @property
     def bytes(self) -> int:
@@ -92,13 +100,30 @@ def _read(task: ReadTask) -> Iterator[pa.RecordBatch]:
     wanted = arrow_schema(task.wanted)
     plain = task.output.fieldNames() == task.wanted.fieldNames()
     output = wanted if plain else to_arrow_schema(task.output, timezone="UTC")
-    names = [f.name for f in wanted]
     for piece in task.pieces:
-        where = f"{piece.segment}, ledger {piece.ledger}, entries {piece.base} to {piece.base + len(piece.part.entries) - 1}"
-        found = read_part(storage, piece.part, columns=names, first_entry=piece.first, last_entry=piece.last, where=where)
-        for rows in found:
-            batch = conform(pruned(rows.batch, wanted), wanted)
-            yield batch if plain else _with_metadata(batch, rows, piece, output)
+        for rows in entries(storage, piece, wanted):
+            yield rows.batch if plain else _with_metadata(rows.batch, rows, piece, output)
+
+
+def entries(storage: LedgerStorage, piece: Piece, wanted: pa.Schema) -> Iterator[EntryBatch]:
+    """The rows of a piece in order, in the columns `wanted`: batches never cross entries. Raises CorruptPart, StorageError."""
+    where = f"{piece.segment}, ledger {piece.ledger}, entries {piece.base} to {piece.base + len(piece.part.entries) - 1}"
+    names = [f.name for f in wanted]
+    for whole in read_part(storage, piece.part, columns=names, first_entry=piece.first, last_entry=piece.last, where=where):
+        rows = _wanted(whole, piece)
+        if rows is not None:
+            yield rows._replace(batch=conform(pruned(rows.batch, wanted), wanted))
+
+
+def _wanted(found: EntryBatch, piece: Piece) -> EntryBatch | None:
+    """The rows of a batch that the piece has; None: none of them."""
+    if not piece.row and piece.stop is None:
+        return found
+    end = found.first_row + found.batch.num_rows
+    first, stop = max(piece.row, found.first_row), end if piece.stop is None else min(piece.stop, end)
+    if first >= stop:
+        return None
+    return EntryBatch(found.entry, first, found.batch.slice(first - found.first_row, stop - first))
 
 
 def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output: pa.Schema) -> pa.RecordBatch:

@@ -12,20 +12,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from metadata.backlog import Lag
     from metadata.coordinator import Committed
     from metadata.errors import TxnSegmentError
     from metadata.sweeper import SweepReport
     from spark_txn_sink.repartition import repartition_by_segment
     from spark_txn_source.native_scan import scan
     from txnsegment.cluster import Cluster, connect
+    from txnsegment.consumer import Batch, Consumer, Message
+    from txnsegment.producer import Producer
+    from txnsegment.subscriptions import CursorDescription, SubscriptionDescription
     from txnsegment.topics import SegmentDescription, TopicDescription
     from txnsegment.transaction import Transaction
     from txnsegment.transactions import TransactionDescription
 
 __all__ = [
+    "Batch",
     "Cluster",
     "Committed",
+    "Consumer",
+    "CursorDescription",
+    "Lag",
+    "Message",
+    "Producer",
     "SegmentDescription",
+    "SubscriptionDescription",
     "SweepReport",
     "TopicDescription",
     "Transaction",
@@ -37,9 +48,16 @@ __all__ = [
 ]
 
 _WHERE = {
+    "Batch": "txnsegment.consumer",
     "Cluster": "txnsegment.cluster",
     "Committed": "metadata.coordinator",
+    "Consumer": "txnsegment.consumer",
+    "CursorDescription": "txnsegment.subscriptions",
+    "Lag": "metadata.backlog",
+    "Message": "txnsegment.consumer",
+    "Producer": "txnsegment.producer",
     "SegmentDescription": "txnsegment.topics",
+    "SubscriptionDescription": "txnsegment.subscriptions",
     "SweepReport": "metadata.sweeper",
     "TopicDescription": "txnsegment.topics",
     "Transaction": "txnsegment.transaction",

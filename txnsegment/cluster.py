@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from metadata.client import Client, client
 from metadata.cluster import open_cluster
 from metadata.orphans import sweep_orphans
 from metadata.records import Settings
 from metadata.sweeper import SweepReport
+from txnsegment.subscriptions import ClusterSubscriptions, Where
 from txnsegment.topics import ClusterTopics
 from txnsegment.transaction import Transaction, identity, timeout_ms
 from txnsegment.transactions import ClusterTransactions
+
+if TYPE_CHECKING:
+    from txnsegment.consumer import Consumer
+    from txnsegment.producer import Producer
 
 
 def connect(service_url: str | None = None, *, ledgers: str | None = None) -> Cluster:
@@ -35,6 +41,7 @@ class Cluster:
         """The parts that the cluster is made of, for programs that go deeper (not part of the stable interface)."""
         self.topics = ClusterTopics(client)
         self.transactions = ClusterTransactions(client)
+        self.subscriptions = ClusterSubscriptions(client)
 
     @property
     def url(self) -> str:
@@ -64,6 +71,32 @@ class Cluster:
             version=version,
             timeout_ms=timeout_ms(timeout, settings.txn_timeout_ms, settings.max_txn_timeout_ms),
         )
+
+    def consumer(
+        self,
+        topics: str | Sequence[str],
+        subscription: str,
+        *,
+        start: Where | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Consumer:
+        """Follow one or several topics (or segments) from where a subscription stands.
+
+        `start`: makes the subscription there on topics that do not have it (`earliest`, `latest`, a number, a moment); without it
+        that is an error. Raises TopicNotFound, SubscriptionNotFound, OptionError.
+        """
+        from txnsegment.consumer import Consumer
+
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if start is not None:
+            self.subscriptions.join(names, subscription, start)
+        return Consumer(self.client, names, subscription, columns=columns)
+
+    def producer(self, topic: str) -> Producer:
+        """Write to one topic, transaction by transaction. Raises TopicNotFound."""
+        from txnsegment.producer import Producer
+
+        return Producer(self.begin, self.topics.describe(topic).name)
 
     def sweep(self) -> SweepReport:
         """Sweep once, all of it: time out, settle, fold, forget, and delete files that nothing protects. Anyone may, any time."""

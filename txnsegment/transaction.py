@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from types import TracebackType
@@ -19,6 +19,7 @@ from ledgers.model import Part
 from ledgers.parts import PartWriter
 from ledgers.schema import evolve
 from ledgers.storage import segment_folder
+from metadata.acks import Ack, merged
 from metadata.client import Client
 from metadata.coordinator import Committed, WriteSet
 from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
@@ -63,6 +64,8 @@ class Transaction:
         self._id = client.coordinator.ids.next()
         self._attempt = client.cluster.unique()
         self._staged: list[_Staged] = []
+        self._acks: list[Ack] = []
+        self._dropped: list[Callable[[], None]] = []
         self._staged_ms: int | None = None
         self._tried = False
         self._unknown = False  # whether a commit was tried whose outcome nobody could tell
@@ -113,6 +116,17 @@ class Transaction:
             raise
         self._staged.append(_Staged(name, types, now.layout.key, tuple((s, part) for s, part in closed if part is not None)))
 
+    def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[], None] | None = None) -> None:
+        """Acknowledge with the commit, all of it or nothing (`Consumer.ack` and what reads a subscription call this).
+
+        `dropped` is called when the transaction ends without a commit: then what was acknowledged is to be delivered again.
+        Raises TxnConflict (ended), AckConflict (rows that this transaction acknowledges already).
+        """
+        self._check_open("acknowledge in")
+        self._acks = merged([*self._acks, *acks])
+        if dropped is not None and dropped not in self._dropped:
+            self._dropped.append(dropped)
+
     def _schema_with_staged(self, name: TopicName, known: StructType | None) -> StructType | None:
         """The topic's schema as it will be after what this transaction has staged already, so that two appends that do not fit
         each other are found at the second one and not at the commit."""
@@ -140,13 +154,13 @@ class Transaction:
         Committing again returns the same. After an error nothing counts, or (OutcomeUnknown) it is not known. Calling `commit`
         again is safe either way: it never doubles rows. But without an application what became of the first try is remembered for
         the header retention only (15 min by default); after that it raises OutcomeUnknown for ever. Raises SchemaError,
-        SegmentSealed, VersionConflict, Fenced, TxnConflict (a topic got its key since the rows were appended), and what store and
-        storage raise.
+        SegmentSealed, VersionConflict, Fenced, AckConflict (somebody else has, or claims, what it acknowledges),
+        SubscriptionNotFound, TxnConflict (a topic got its key since the rows were appended), and what store and storage raise.
         """
         if self._committed is not None:
             return self._committed
         self._check_open("commit")
-        if self._app is None and not any(staged.parts for staged in self._staged):
+        if self._app is None and not self._acks and not any(staged.parts for staged in self._staged):
             self._committed = Committed(None, None, 0, 0)  # no rows, and no version to remember: nothing for anybody to see
             return self._committed
         parts = self._parts()
@@ -163,6 +177,7 @@ class Transaction:
             txn_id=None if again else self._id,
             keys=self._keys(),
             retried=self._unknown,
+            acks=tuple(self._acks),
         )
         try:
             committed = self._client.coordinator.commit(work)
@@ -214,8 +229,12 @@ class Transaction:
             raise TxnConflict(f"Transaction {self._id} has committed.", advice="A commit is final; write what corrects it.")
         if self._tried and not self._aborted:
             self._client.coordinator.abort_attempt(self._application, "", self._claim)
-        self._aborted = True
+        if not self._aborted:
+            self._aborted = True
+            for dropped in self._dropped:
+                dropped()
         self._staged.clear()
+        self._acks.clear()
 
     def _check_open(self, verb: str) -> None:
         if self._committed is not None or self._aborted:

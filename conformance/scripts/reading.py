@@ -74,7 +74,7 @@ def read(world: World, cmd: Command) -> list[str]:
     options = ReadOptions.parse(given | _selected(world, cmd), streaming=False)
 
     def run() -> tuple[Reading, int, int, list[ReadTask]]:
-        reading, start, end = planning.read_batch(process.client, options)
+        reading, start, end, _ = planning.read_batch(process.client, options)
         return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _TYPES), start, end)
 
     def answer(found: tuple[Reading, int, int, list[ReadTask]]) -> list[str]:

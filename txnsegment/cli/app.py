@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from metadata.errors import TxnSegmentError
-from txnsegment.cli import operations, segments, topics, txns
+from txnsegment.cli import operations, segments, subscriptions, topics, txns
 from txnsegment.cli.shown import ServiceUrl, show_error
 
 ENTRY_POINTS = "txnsegment.commands"
@@ -46,6 +46,7 @@ def build() -> typer.Typer:
     app.callback()(_root)
     app.command()(operations.init)
     app.add_typer(topics.app, name="topics")
+    app.add_typer(subscriptions.app, name="subscriptions")
     app.add_typer(txns.app, name="txns")
     app.add_typer(segments.app, name="segments")
     app.command()(operations.sweep)

@@ -1,0 +1,261 @@
+"""Consumers and producers of plain Python programs: order, acks, transactions, splits, waking (issue 4, section 2)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from metadata.acks import done
+from metadata.errors import AckConflict, SubscriptionNotFound, TxnConflict
+from metadata.names import topic_name
+from metadata.row_ranges import texts
+from txnsegment import Cluster, Consumer, connect
+
+NAME = topic_name("t")
+NOW = 0.0
+"""A timeout: what is there, and no waiting."""
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> Cluster:
+    cluster.topics.create("t", segments=2, key="k", schema="k string, n bigint")
+    return cluster
+
+
+def rows(first: int, count: int = 4) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table({"k": [f"k{n % 4}" for n in numbers], "n": pa.array(numbers, pa.int64())})
+
+
+def write(cluster: Cluster, first: int, count: int = 4) -> int:
+    with cluster.begin() as txn:
+        txn.append("t", rows(first, count))
+        number = txn.commit().number
+    assert number is not None
+    return number
+
+
+def numbers(consumer: Consumer) -> list[int]:
+    return [message.value["n"] for message in consumer.messages(timeout=NOW)]
+
+
+def marks(cluster: Cluster, name: str = "s") -> list[list[str]]:
+    cursors = cluster.client.subscriptions.cursors(cluster.client.topics.get(NAME), name)
+    return [texts(done(cursor)) for cursor in cursors.values()]
+
+
+@pytest.fixture
+def consumer(topic: Cluster) -> Iterator[Consumer]:
+    with topic.consumer("t", "s", start="earliest") as made:
+        yield made
+
+
+def test_rows_come_in_the_order_of_their_transactions(topic: Cluster, consumer: Consumer) -> None:
+    for first in range(0, 40, 4):
+        write(topic, first)
+    found = list(consumer.messages(timeout=NOW))
+    assert sorted(m.value["n"] for m in found) == list(range(40))
+    assert [m.value["n"] // 4 for m in found] == [i // 4 for i in range(40)]
+    assert all(m.id == f"{m.id.split(':')[0]}:0:{m.id.split(':')[2]}" for m in found)
+    assert numbers(consumer) == []
+    write(topic, 40)
+    assert sorted(numbers(consumer)) == [40, 41, 42, 43]
+
+
+def test_batches_are_arrow(topic: Cluster, consumer: Consumer) -> None:
+    number = write(topic, 0)
+    found = list(consumer.batches(timeout=NOW))
+    assert [b.ledger for b in found] == [number, number]
+    table = pa.Table.from_batches([b.rows for b in found])
+    assert table.schema.names == ["k", "n"]
+    assert sorted(table.column("n").to_pylist()) == [0, 1, 2, 3]
+    assert found[0].ids == [f"{number}:0:{i}" for i in range(found[0].rows.num_rows)]
+
+
+def test_what_is_not_acknowledged_comes_again(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0)
+    write(topic, 4)
+    for message in consumer.messages(timeout=NOW):
+        if message.value["n"] % 2:
+            consumer.ack(message)
+    with topic.consumer("t", "s") as other:
+        assert sorted(numbers(other)) == [0, 2, 4, 6]
+        assert consumer.lag().rows == 4
+        other.rewind()
+        other.ack(list(other.messages(timeout=NOW)))
+    assert consumer.lag().rows == 0
+    assert all(len(mark) == 1 for mark in marks(topic)), "row by row, in any order, the cursor closes up"
+    consumer.rewind()
+    assert numbers(consumer) == []
+
+
+def test_acks_of_every_row_close_up_over_the_gaps_of_other_segments(topic: Cluster, consumer: Consumer) -> None:
+    topic.topics.create("other", schema="n bigint")
+    for first in range(0, 12, 4):
+        write(topic, first)
+        with topic.begin() as txn:
+            txn.append("other", pa.table({"n": [1]}))
+            txn.commit()
+    for message in consumer.messages(timeout=NOW):
+        consumer.ack(message)
+    assert all(len(mark) == 1 and mark[0].startswith("0") for mark in marks(topic))
+
+
+def test_a_cumulative_ack_takes_all_that_came_before(topic: Cluster, consumer: Consumer) -> None:
+    for first in range(0, 12, 4):
+        write(topic, first)
+    found = list(consumer.messages(timeout=NOW))
+    consumer.ack_cumulative(found[6])
+    consumer.ack_cumulative(found[3])  # behind it already: nothing to do
+    left = [m.value["n"] for m in found[7:]]
+    with topic.consumer("t", "s") as other:
+        assert numbers(other) == left
+
+
+def test_one_row_is_acknowledged_once(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0)
+    with topic.consumer("t", "s") as other:
+        mine, theirs = list(consumer.messages(timeout=NOW)), list(other.messages(timeout=NOW))
+        consumer.ack(mine[1])
+        with pytest.raises(AckConflict, match="already"):
+            other.ack(theirs[1])
+        other.ack(theirs[0])
+
+
+def test_acks_and_rows_in_one_transaction(topic: Cluster, consumer: Consumer) -> None:
+    topic.topics.create("out", schema="n bigint")
+    write(topic, 0)
+    with topic.begin() as txn:
+        found = list(consumer.messages(timeout=NOW))
+        txn.append("out", pa.table({"n": [m.value["n"] * 10 for m in found]}))
+        consumer.ack_cumulative(found[-1], txn=txn)
+        txn.commit()
+    assert consumer.lag().rows == 0
+    assert sum(1 for _ in topic.consumer("out", "x", start="earliest").messages(timeout=NOW)) == 4
+
+
+def test_a_transaction_that_ends_without_a_commit_gives_back_its_rows(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0)
+    with topic.begin() as txn:
+        for message in consumer.messages(timeout=NOW):
+            consumer.ack(message, txn=txn)
+    assert sorted(numbers(consumer)) == [0, 1, 2, 3]
+    with pytest.raises(TxnConflict):
+        consumer.ack(next(iter([message])), txn=txn)
+
+
+def test_of_two_transactions_one_wins(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0)
+    with topic.consumer("t", "s") as other, topic.begin() as first, topic.begin() as second:
+        consumer.ack(list(consumer.messages(timeout=NOW)), txn=first)
+        other.ack(list(other.messages(timeout=NOW)), txn=second)
+        second.append("t", rows(100))
+        first.commit()
+        with pytest.raises(AckConflict):
+            second.commit()
+    assert numbers(consumer) == []
+    assert consumer.lag().rows == 0
+
+
+def test_a_transaction_of_acks_alone(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0)
+    with topic.begin(app="a", version=1) as txn:
+        consumer.ack(list(consumer.messages(timeout=NOW)), txn=txn)
+        committed = txn.commit()
+    assert (committed.number, committed.skipped) == (None, False)
+    assert committed.txn_id is not None
+    with topic.begin(app="a", version=1) as again:
+        assert again.commit().skipped
+
+
+def test_parents_come_before_children(topic: Cluster, consumer: Consumer) -> None:
+    expected: dict[str, list[int]] = {f"k{i}": [] for i in range(4)}
+    at = 0
+    for step in range(6):
+        write(topic, at, 8)
+        for n in range(at, at + 8):
+            expected[f"k{n % 4}"].append(n)
+        at += 8
+        active = [s.id for s in topic.topics.describe("t").segments if s.sealed_ms is None]
+        if step == 3:
+            topic.topics.merge("t", active[0], active[1])
+        else:
+            topic.topics.split("t", active[-1])
+    found: dict[str, list[int]] = {f"k{i}": [] for i in range(4)}
+    for message in consumer.messages(timeout=NOW):
+        found[message.value["k"]].append(message.value["n"])
+        consumer.ack(message)
+    assert found == expected
+    assert consumer.lag().rows == 0
+    consumer.rewind()
+    assert numbers(consumer) == []
+
+
+def test_a_new_column_is_there_from_the_next_batch_on(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0)
+    assert len(numbers(consumer)) == 4
+    with topic.begin() as txn:
+        txn.append("t", pa.table({"k": ["a"], "n": [9], "more": ["x"]}))
+        txn.commit()
+    assert [m.value for m in consumer.messages(timeout=NOW)] == [{"k": "a", "n": 9, "more": "x"}]
+    with topic.consumer("t", "s", columns=["n"]) as narrow:
+        assert next(narrow.messages(timeout=NOW)).value.keys() == {"n"}
+
+
+def test_a_commit_wakes_a_waiting_consumer(topic: Cluster, url: str) -> None:
+    """It waits for as long as it takes; nobody polls it."""
+    waiting = threading.Event()
+    got: list[int] = []
+
+    def follow() -> None:
+        with connect(url) as mine, mine.consumer("t", "s", start="earliest") as consumer:
+            waiting.set()
+            for message in consumer.messages():
+                got.append(message.value["n"])
+                if len(got) == 4:
+                    return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    assert waiting.wait(60)
+    write(topic, 0)
+    thread.join(60)
+    assert not thread.is_alive()
+    assert sorted(got) == [0, 1, 2, 3]
+
+
+def test_a_subscription_must_be_there(topic: Cluster) -> None:
+    with pytest.raises(SubscriptionNotFound, match=r"subscriptions create topic://public/default/t nope"):
+        topic.consumer("t", "nope")
+
+
+def test_a_producer_commits_what_was_sent(topic: Cluster, consumer: Consumer) -> None:
+    with topic.producer("t") as producer:
+        producer.send({"k": "a", "n": 1})
+        producer.send({"k": "b", "n": 2})
+        assert numbers(consumer) == []
+        committed = producer.flush()
+        assert committed is not None
+        assert committed.rows == 2
+        assert producer.flush() is None
+        assert sorted(numbers(consumer)) == [1, 2]
+        producer.write(rows(10))
+        assert sorted(numbers(consumer)) == [10, 11, 12, 13]
+        with topic.begin() as txn:
+            producer.write(rows(20), txn=txn)
+        producer.send({"k": "c", "n": 3})
+    assert numbers(consumer) == [3]
+
+
+def test_a_producer_that_raises_forgets(topic: Cluster, consumer: Consumer) -> None:
+    def fail() -> None:
+        with topic.producer("t") as producer:
+            producer.send({"k": "a", "n": 1})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert numbers(consumer) == []

@@ -1,0 +1,111 @@
+"""`cluster.subscriptions` and `txnsegment subscriptions`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+from metadata.errors import OptionError, SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from txnsegment import Cluster
+from txnsegment.cli.app import build
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(url: str) -> Run:
+    def call(*arguments: str, code: int = 0) -> Result:
+        done = CliRunner().invoke(build(), ["--service-url", url, *arguments])
+        assert done.exit_code == code, f"{done.output}\n{done.stderr}\n{done.exception!r}"
+        return done
+
+    return call
+
+
+def write(cluster: Cluster, count: int) -> int:
+    with cluster.begin() as txn:
+        txn.append("t", pa.table({"n": list(range(count))}))
+        number = txn.commit().number
+    assert number is not None
+    return number
+
+
+def test_starts_and_seeks(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="n bigint", segments=3)
+    first = write(cluster, 10)
+    second = write(cluster, 5)
+    here = cluster.subscriptions
+    assert here.create("t", "early").lag.rows == 15
+    assert here.create("t", "late", start="latest").lag.rows == 0
+    assert here.create("t", "mid", start=first).lag.rows == 5
+    future = datetime.now(UTC) + timedelta(days=1)
+    assert here.seek("t", "mid", future).lag.rows == 0
+    assert here.seek("t", "mid", datetime(2020, 1, 1, tzinfo=UTC)).lag.rows == 15
+    assert here.seek("t", "mid", second).lag.rows == 0
+    assert [(s.name, s.lag.rows) for s in here.list()] == [("early", 15), ("late", 0), ("mid", 0)]
+    early = here.describe("t", "early").lag
+    assert early.bytes > 0
+    assert early.seconds > 0
+    with pytest.raises(SubscriptionExists):
+        here.create("t", "mid")
+    here.delete("t", "mid")
+    with pytest.raises(SubscriptionNotFound):
+        here.describe("t", "mid")
+    with pytest.raises(SubscriptionNotFound):
+        here.delete("t", "mid")
+    with pytest.raises(SubscriptionNotFound):
+        here.seek("t", "mid", "latest")
+    with pytest.raises(TopicNotFound):
+        here.create("nowhere", "s")
+
+
+@pytest.mark.parametrize("bad", ["", "  ", "a\nb", "x" * 257])
+def test_bad_names(cluster: Cluster, bad: str) -> None:
+    cluster.topics.create("t", schema="n bigint")
+    with pytest.raises(OptionError, match="printable"):
+        cluster.subscriptions.create("t", bad)
+
+
+@pytest.mark.parametrize("bad", ["later", -1, True, 1.5, datetime(2025, 1, 1)])
+def test_bad_places(cluster: Cluster, bad: object) -> None:
+    cluster.topics.create("t", schema="n bigint")
+    with pytest.raises(OptionError, match="no place in the log"):
+        cluster.subscriptions.create("t", "s", start=bad)  # type: ignore[arg-type]
+
+
+def test_names_with_every_character(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="n bigint")
+    names = sorted(["a:b", "a b", "a/b", "a%3Ab", "ünï", "~"])
+    for name in names:
+        cluster.subscriptions.create("t", name)
+    assert [s.name for s in cluster.subscriptions.list("t")] == names
+
+
+def test_the_commands(cluster: Cluster, run: Run) -> None:
+    cluster.topics.create("t", schema="n bigint")
+    number = write(cluster, 10)
+    assert run("subscriptions", "create", "t", "s").stdout.startswith(
+        "Created the subscription s of topic://public/default/t; 10 rows ("
+    )
+    assert "10" in run("subscriptions", "list").stdout
+    (found,) = json.loads(run("subscriptions", "list", "t", "--json").stdout)
+    assert (found["topic"], found["name"], found["lag"]["rows"]) == ("topic://public/default/t", "s", 10)
+    consumer = cluster.consumer("t", "s")
+    consumer.ack(list(consumer.messages(timeout=0))[3])
+    shown = run("subscriptions", "describe", "t", "s").stdout
+    assert f"{number}:0:3" in shown
+    assert "9 rows" in shown
+    assert run("subscriptions", "seek", "t", "s", "--to", "latest").stdout == (
+        "Moved the subscription s of topic://public/default/t to latest; nothing to get.\n"
+    )
+    assert json.loads(run("subscriptions", "describe", "t", "s", "--json").stdout)["cursors"][0]["markDelete"] == str(number)
+    run("subscriptions", "seek", "t", "s", "--to", "2020-01-01T00:00:00Z")
+    assert "no place in the log" in run("subscriptions", "seek", "t", "s", "--to", "soon", code=1).stderr
+    assert run("subscriptions", "delete", "t", "s").stdout == "Deleted the subscription s of t.\n"
+    assert "There are no subscriptions." in run("subscriptions", "list").stdout
+    assert "no subscription 's'" in run("subscriptions", "describe", "t", "s", code=1).stderr

@@ -1,0 +1,104 @@
+"""`txnsegment subscriptions create|list|describe|seek|delete`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from metadata.backlog import Lag
+from metadata.errors import OptionError
+from metadata.options import timestamp_ms
+from txnsegment.cli.shown import AsJson, ServiceUrl, opened, show_facts, show_json, show_table
+from txnsegment.subscriptions import Where
+
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, seek and delete subscriptions.")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The subscription.")]
+Place = Annotated[
+    str,
+    typer.Option(metavar="PLACE", help="earliest, latest, a number of the log, or a time such as 2025-01-01T00:00:00Z."),
+]
+
+
+@app.command()
+def create(context: typer.Context, topic: Topic, name: Name, start: Place = "earliest", service_url: ServiceUrl = None) -> None:
+    """Make a subscription: a cursor for each segment of the topic."""
+    with opened(context, service_url) as cluster:
+        made = cluster.subscriptions.create(topic, name, start=_place("--start", start))
+    typer.echo(f"Created the subscription {made.name} of {made.topic}; {_shown(made.lag)}.")
+
+
+@app.command("list")
+def list_subscriptions(
+    context: typer.Context,
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Of this topic only.")] = None,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """List subscriptions with their lag."""
+    with opened(context, service_url) as cluster:
+        found = cluster.subscriptions.list(topic)
+    if json:
+        show_json(found)
+        return
+    rows = [(s.topic, s.name, s.lag.rows, s.lag.bytes, f"{s.lag.seconds:.1f}") for s in found]
+    show_table(("TOPIC", "SUBSCRIPTION", "LAG ROWS", "LAG BYTES", "LAG SECONDS"), rows, empty="There are no subscriptions.")
+
+
+@app.command()
+def describe(context: typer.Context, topic: Topic, name: Name, json: AsJson = False, service_url: ServiceUrl = None) -> None:
+    """Show a subscription: its cursors, what transactions claim, its lag."""
+    with opened(context, service_url) as cluster:
+        found = cluster.subscriptions.describe(topic, name)
+    if json:
+        show_json(found)
+        return
+    show_facts([("topic", found.topic), ("subscription", found.name), ("lag", _shown(found.lag))])
+    typer.echo()
+    rows = [
+        (c.segment, c.mark_delete or "none", _few(c.acked), _few(tuple(c.claims)), c.lag.rows, c.lag.bytes, f"{c.lag.seconds:.1f}")
+        for c in found.cursors
+    ]
+    headings = ("SEGMENT", "MARK DELETE", "ACKED BEYOND", "CLAIMED BY", "LAG ROWS", "LAG BYTES", "LAG SECONDS")
+    show_table(headings, rows, empty="The topic has no segments.")
+
+
+@app.command()
+def seek(context: typer.Context, topic: Topic, name: Name, to: Place, service_url: ServiceUrl = None) -> None:
+    """Move the cursors: everything before counts as acknowledged, nothing after."""
+    with opened(context, service_url) as cluster:
+        moved = cluster.subscriptions.seek(topic, name, _place("--to", to))
+    typer.echo(f"Moved the subscription {moved.name} of {moved.topic} to {to}; {_shown(moved.lag)}.")
+
+
+@app.command()
+def delete(context: typer.Context, topic: Topic, name: Name, service_url: ServiceUrl = None) -> None:
+    """Delete a subscription."""
+    with opened(context, service_url) as cluster:
+        cluster.subscriptions.delete(topic, name)
+    typer.echo(f"Deleted the subscription {name} of {topic}.")
+
+
+def _place(option: str, text: str) -> Where:
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return word
+    if word.isdecimal() and len(word) < 19:
+        return int(word)
+    if "-" not in word[1:]:
+        raise OptionError(
+            f"{option} {text!r} is no place in the log.",
+            advice="Give earliest, latest, a number or a time: 2025-01-01T00:00:00Z.",
+        )
+    return datetime.fromtimestamp(timestamp_ms(up=True)(option, text) / 1000, UTC)
+
+
+def _few(texts: tuple[str, ...]) -> str:
+    return "none" if not texts else ", ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
+
+
+def _shown(lag: Lag) -> str:
+    return f"{lag.rows} rows ({lag.bytes} bytes) to get, the first waits {lag.seconds:.1f} s" if lag.rows else "nothing to get"

@@ -1,0 +1,141 @@
+"""The subscriptions of a cluster, as a program sees them: `cluster.subscriptions`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeAlias
+
+from metadata import backlog
+from metadata.acks import boundary, done
+from metadata.backlog import Lag
+from metadata.client import Client
+from metadata.errors import OptionError, SubscriptionExists
+from metadata.names import TopicName, segment_name, topic_name
+from metadata.row_ranges import before, texts
+from metadata.subscriptions import checked
+from metadata.transaction_buffer import Reading, Selection
+from spark_txn_source.plan import start_number, within_log
+from spark_txn_source.selection import AtLog, AtTime, Earliest, Latest, Start
+
+Where: TypeAlias = "str | int | datetime"
+"""`earliest`, `latest`, a number of the log (everything up to it is behind the cursor), or a moment with a time zone (everything
+published before it is)."""
+
+
+@dataclass(frozen=True)
+class CursorDescription:
+    """Where a subscription stands in one segment.
+
+    `mark_delete`: everything up to and with it is acknowledged, `ledger[:entry[:index]]`; None: nothing yet.
+    `acked`: what is acknowledged beyond; `claims`: by OPEN transaction what it is about to acknowledge.
+    """
+
+    segment: str
+    mark_delete: str | None
+    acked: tuple[str, ...]
+    claims: dict[str, tuple[str, ...]]
+    lag: Lag
+
+
+@dataclass(frozen=True)
+class SubscriptionDescription:
+    """A subscription of a topic: its cursors in the order of the segments' ids, and how far it lags behind what is committed."""
+
+    topic: str
+    name: str
+    lag: Lag
+    cursors: tuple[CursorDescription, ...]
+
+
+class ClusterSubscriptions:
+    """Made by `connect`. Each subscription belongs to one topic; the same name on another topic is another one."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def create(self, topic: str, name: str, *, start: Where = "earliest") -> SubscriptionDescription:
+        """Make a subscription. Raises TopicNotFound, SubscriptionExists, OptionError."""
+        parsed, name = topic_name(topic), checked(name)
+        self._client.subscriptions.create(parsed, name, at=self._number(parsed, start))
+        return self.describe(topic, name)
+
+    def join(self, topics: Sequence[str], name: str, start: Where) -> None:
+        """Make it on those of the topics that do not have it. Raises TopicNotFound, OptionError."""
+        for topic in dict.fromkeys(segment_name(t).topic if t.startswith("segment:") else topic_name(t) for t in topics):
+            if (topic, checked(name)) not in self._client.subscriptions.list(topic):
+                with suppress(SubscriptionExists):  # somebody beside us has just made it
+                    self._client.subscriptions.create(topic, checked(name), at=self._number(topic, start))
+
+    def list(self, topic: str | None = None) -> list[SubscriptionDescription]:
+        """All, or those of a topic, by topic and name. Raises TopicNotFound."""
+        parsed = None if topic is None else topic_name(topic)
+        if parsed is not None:
+            self._client.topics.get(parsed)
+        return [self._described(found, name) for found, name in self._client.subscriptions.list(parsed)]
+
+    def describe(self, topic: str, name: str) -> SubscriptionDescription:
+        """Raises TopicNotFound, SubscriptionNotFound."""
+        return self._described(topic_name(topic), name)
+
+    def seek(self, topic: str, name: str, to: Where) -> SubscriptionDescription:
+        """Move the cursors: everything before counts as acknowledged, nothing after. What OPEN transactions claim stays claimed. A
+        running consumer notices when it next begins; a streaming query goes on by its checkpoint.
+
+        Raises TopicNotFound, SubscriptionNotFound, OptionError.
+        """
+        parsed = topic_name(topic)
+        self._client.subscriptions.seek(parsed, name, to=self._number(parsed, to))
+        return self.describe(topic, name)
+
+    def delete(self, topic: str, name: str) -> None:
+        """Raises TopicNotFound, SubscriptionNotFound."""
+        self._client.subscriptions.delete(topic_name(topic), name)
+
+    def _number(self, topic: TopicName, where: Where) -> int:
+        start = _start(where)
+        if isinstance(start, Earliest):
+            return 0
+        reading = self._read(topic)
+        number = start_number(reading, start)
+        within_log(number, reading)
+        if number > reading.cut:
+            raise OptionError(f"The log is decided up to {reading.cut}, not to {number} yet.", advice="Try again, or latest.")
+        return number
+
+    def _read(self, topic: TopicName) -> Reading:
+        return self._client.buffer.read(Selection((str(topic),)))
+
+    def _described(self, topic: TopicName, name: str) -> SubscriptionDescription:
+        reading = self._read(topic)
+        found = self._client.coordinator.acks.read((segment.name, name) for segment in reading.segments)
+        lags, described = {}, []
+        for segment in reading.segments:
+            cursor = found[segment.name, name]
+            lags[segment.name] = backlog.lag(reading, segment, done(cursor), reading.cut)
+            mark = None if cursor.mark_delete is None else texts(before(boundary(cursor.mark_delete)))[0].rpartition("..")[2]
+            claims = {txn: tuple(texts(rows)) for txn, rows in cursor.claims.items()}
+            described.append(CursorDescription(segment.name, mark, tuple(texts(cursor.acked)), claims, lags[segment.name]))
+        whole = backlog.total(lags)
+        backlog.measure(str(topic), name, whole)
+        return SubscriptionDescription(str(topic), name, whole, tuple(described))
+
+
+def _start(where: Where) -> Start:
+    match where:
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+        case bool():
+            pass
+        case int() if where >= 0:
+            return AtLog(where)
+        case datetime() if where.tzinfo is not None:
+            return AtTime(round(where.timestamp() * 1000))
+    raise OptionError(
+        f"{where!r} is no place in the log.",
+        advice="Give earliest, latest, a number of the log, or a datetime with a time zone.",
+    )
