@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.mutants import of_files, of_reading, of_stores, of_sweeping, of_writing
+from conformance.mutants import of_acks, of_files, of_reading, of_stores, of_sweeping, of_writing
 from conformance.mutants.planting import Mutant
 from metadata.errors import OptionError
 
@@ -10,18 +10,15 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_writing.MUTANTS,
     *of_reading.MUTANTS,
     *of_sweeping.MUTANTS,
+    *of_acks.MUTANTS,
     *of_stores.MUTANTS,
     *of_files.MUTANTS,
 )
 
 LATER = {
     "A15": "sharded stores come later",
-    "A22": "acks come later",
-    "A23": "acks come later",
     "A24": "splits come later",
-    "A33": "acks come later",
     "A35": "splits come later",
-    "8.11": "acks come later",
 }
 """What the code of today cannot break: no mutant, and why."""
 

@@ -146,6 +146,22 @@ def test_two_transactions_one_message_one_wins() -> None:
     bench.finish()
 
 
+def test_a_claim_made_in_between_is_seen() -> None:
+    """A33: both read the cursor before either has written it; who comes second must see what the first one claimed."""
+    bench, first, _, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.acks.acknowledge([one(first, number)])
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises(AckConflict, match="already"):
+        bench.party(gate).coordinator.commit(acking(bench, one(first, number)))
+    assert gate.hit
+    assert done(bench, first) == [f"{number}:0"]
+    assert not bench.committed(1)
+    bench.finish()
+
+
 def test_names_that_begin_alike_are_strangers() -> None:
     bench, first, _, number = subscribed("s", "s1", "s10")
     party = bench.party()

@@ -1,0 +1,71 @@
+"""Faults of acknowledgements: claims, conflicts, settling, cursors (protocol.md section 7, Acks)."""
+
+from __future__ import annotations
+
+from conformance.mutants.planting import mutant
+
+_TESTS = "tests/protocol/test_pending_ack.py"
+_ACKNOWLEDGED = "metadata.acks:acknowledged"
+_CONFLICTS = (f"{_TESTS}::test_two_transactions_one_message_one_wins",)
+_STEPS = (f"{_TESTS}::test_all_or_nothing_at_every_step[acks-Fate.CRASH_AFTER]",)
+_SWEEPER = (f"{_TESTS}::test_a_sweeper_that_stops_anywhere_applies_each_ack_once[Fate.CRASH_BEFORE]",)
+
+MUTANTS = (
+    mutant(
+        "claims-hold-nobody-off",
+        "8.11",
+        "What an OPEN transaction claims is a conflict for everybody else.",
+        (_ACKNOWLEDGED, "other != txn and", "False and"),
+        tests=_CONFLICTS,
+    ),
+    mutant(
+        "ack-again",
+        "8.11",
+        "What is acknowledged is refused, and leaves nothing behind.",
+        (_ACKNOWLEDGED, "if twice := common(wanted, behind):", "if twice := ():"),
+        tests=(f"{_TESTS}::test_what_was_acked_is_refused_and_leaves_nothing_behind",),
+    ),
+    mutant(
+        "acks-forgotten-at-recovery",
+        "A22, 8.11",
+        "Whoever settles a committed transaction moves its claims into the cursor, also after its owner died.",
+        ("metadata.acks:settled", "if committed else after", ""),
+        ("metadata.acks:settled", "with_done(after, union(done(after), claimed))", "after"),
+        tests=_STEPS,
+    ),
+    mutant(
+        "ops-thrown-away",
+        "A23, 8.11",
+        "An unsettled ack op of a committed transaction is settled, then deleted.",
+        ("metadata.sweeper:Sweeper._delete_ops", "committed=state is State.COMMITTED", "committed=False"),
+        tests=_SWEEPER,
+    ),
+    mutant(
+        "cursor-without-cas",
+        "A33, 8.11",
+        "Cursor and claims are one record, changed by CAS: of two who saw the same one wins.",
+        ("metadata.pending_ack:PendingAcks._change", "expect=ABSENT if record is None else record", "expect=None"),
+        tests=(f"{_TESTS}::test_a_claim_made_in_between_is_seen",),
+    ),
+    mutant(
+        "aborted-acks-applied",
+        "8.11",
+        "Acks of an aborted transaction are dropped, and their rows come again.",
+        ("metadata.acks:resolved", "committed=states[txn] is State.COMMITTED", "committed=True"),
+        tests=(f"{_TESTS}::test_whoever_meets_a_claim_past_its_deadline_ends_it",),
+    ),
+    mutant(
+        "children-without-cursors",
+        "8.11",
+        "A child's cursors are made with the layout that shows it.",
+        ("metadata.cursors:make_children", "make_missing(store, [(name, subscription) for subscription in made])", "made = []"),
+        tests=(f"{_TESTS}::test_children_have_their_cursors_when_the_layout_shows_them[split-Fate.CRASH_BEFORE]",),
+    ),
+    mutant(
+        "subscriptions-by-prefix",
+        "A14, 8.11",
+        "A subscription whose name begins as another's is another one.",
+        ("metadata.pending_ack:_by_cursor", "(ack.segment, ack.subscription)", "(ack.segment, ack.subscription[:1])"),
+        tests=(f"{_TESTS}::test_names_that_begin_alike_are_strangers",),
+    ),
+)
