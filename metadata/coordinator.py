@@ -395,7 +395,7 @@ class Coordinator:
                 return opened.header.model_copy(update={"state": State.COMMITTED})
             raise TxnConflict(f"Transaction {opened.txn_id} was aborted and forgotten.", advice="Run the write again.")
         raise OutcomeUnknown(
-            f"The reply to the commit of transaction {opened.txn_id} was lost and its header is forgotten.",
+            f"Transaction {opened.txn_id} was decided, but how can no longer be told: its header is forgotten.",
             advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
         )
 
