@@ -228,10 +228,16 @@ def refused(deployment: Deployment, fault: Fault, rng: random.Random) -> str:
 
 def lost_reply(deployment: Deployment, fault: Fault, rng: random.Random) -> str:
     party = deployment.parties[fault.party]
-    _some("a connection to ZooKeeper", deployment, party.ports)
-    with party.each_proxy("drop_replies"):
-        deployment.wait("a reply to lose", lambda: any(p.wait_dropped(0) for p in party.proxies), TARGET_SECONDS)
-    return f"{sum(proxy.wait_dropped(0) for proxy in party.proxies)} connections lost one"
+
+    def lost() -> int:
+        return sum(proxy.wait_dropped(0) for proxy in party.proxies)
+
+    while True:
+        _some("a connection to ZooKeeper", deployment, party.ports)
+        with party.each_proxy("drop_replies"):  # which lets nobody in: a driver that ends now has to be waited for outside
+            deployment.wait("a reply to lose", lambda: bool(lost() or not party.ports()), TARGET_SECONDS)
+        if lost():
+            return f"{lost()} connections lost one"
 
 
 def delay(deployment: Deployment, fault: Fault, rng: random.Random) -> str:

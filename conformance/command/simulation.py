@@ -81,7 +81,10 @@ def _parts(cores: int, wanted: int, seed: int) -> Iterator[Summary]:
     if cores == 1:
         yield from map(_chunk, counts, starts)
         return
-    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+    from conformance.simulator.quiet import quiet_forever
+
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores, mp_context=spawn, initializer=quiet_forever) as pool:
         try:
             yield from pool.map(_chunk, counts, starts)
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import multiprocessing
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from conformance.history.format import Event, Row
 from conformance.simulator import checks
 from conformance.simulator.plan import Plan
-from conformance.simulator.quiet import quiet
+from conformance.simulator.quiet import quiet, quiet_forever, tidy
 from conformance.simulator.readers import Stream, collect, saw, start_batch_reader, start_stream
 from conformance.simulator.scheduler import SETTINGS, Process, World
 from conformance.simulator.stage import D, T, U, staged
@@ -328,7 +327,7 @@ def simulate(count: int, seed: int = 0, *, stop_after: int = 10) -> Summary:
                 if len(summary.violations) >= stop_after:
                     break
             if each % 200 == 0:
-                gc.collect()
+                tidy()
     summary.seconds = time.perf_counter() - started
     return summary
 
@@ -339,7 +338,7 @@ def simulate_on(cores: int, count: int, seed: int = 0) -> Summary:
     starts = range(seed, seed + count, chunk)
     total = Summary()
     started = time.perf_counter()
-    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn"), initializer=quiet_forever) as pool:
         for part in pool.map(simulate, (min(chunk, seed + count - s) for s in starts), starts):
             total.schedules += part.schedules
             total.commits += part.commits
