@@ -118,8 +118,9 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
         elif kind is Poll:
             assert isinstance(event, Poll)
             reads += 1
-            streams.poll(event)
-            if acks:
+            if event.subscription is None or not acks:
+                streams.poll(event)
+            else:  # a consumer gets what is not acknowledged, and as much of it as it asks for: no range says what that must be
                 cursors.poll(event)
         elif kind is Plan:
             assert isinstance(event, Plan)

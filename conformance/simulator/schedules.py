@@ -55,7 +55,7 @@ def schedule(seed: int, *, trace: bool = False, digest: bool = False) -> Outcome
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
         cast = _drawn(rng, trace)
-        return _play(seed, cast, digest=digest or trace, trace=trace)
+        return play(seed, cast, digest=digest or trace, trace=trace)
 
 
 def cast_of(seed: int) -> Cast:
@@ -184,7 +184,7 @@ def _small(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
 
 
-def _play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
+def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
     world = cast.world
     history = world.history
     if world.run(STEPS):

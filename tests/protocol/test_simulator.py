@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 
+from conformance.simulator.acking import acking
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import cast_of, schedule, simulate_on
 
@@ -53,3 +54,10 @@ def test_watches_wake_late_and_get_lost_and_streams_see_everything_all_the_same(
     assert sum(world.watches.lost for world in worlds) > 5
     assert any(world.plan.lag for world in worlds)
     assert any(world.plan.zombie for world in worlds)
+
+
+def test_consumers_that_acknowledge_break_no_rule() -> None:
+    """Invariant 11, with transactions and without, through crashes and lost replies."""
+    found = [acking(seed) for seed in range(40)]
+    assert not [outcome.violations for outcome in found if outcome.violations]
+    assert sum(outcome.commits for outcome in found) > 100
