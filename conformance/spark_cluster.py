@@ -60,6 +60,7 @@ class SparkCluster:
         import pyspark
 
         self.folder = Path(folder)
+        self._temporary = self.folder / "tmp"
         self.home = Path(pyspark.__file__).parent
         self.port, self._ui_port = free_ports(2)
         self.python = python
@@ -74,7 +75,7 @@ class SparkCluster:
         return f"spark://{LOCAL}:{self.port}"
 
     def start(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._temporary.mkdir(parents=True, exist_ok=True)
         try:
             self._launch("master", "master.Master", "--host", LOCAL, "--port", str(self.port), "--webui-port", str(self._ui_port))
             for number in range(1, self._workers + 1):
@@ -103,7 +104,8 @@ class SparkCluster:
             "SPARK_SCALA_VERSION": scala,
             "SPARK_LOCAL_IP": LOCAL,
             "SPARK_CONF_DIR": str(self.folder),
-            "JDK_JAVA_OPTIONS": SMALL_JVM,
+            "JDK_JAVA_OPTIONS": f"{SMALL_JVM} -XX:-UsePerfData -Djava.io.tmpdir={self._temporary}",
+            "TMPDIR": str(self._temporary),  # what is killed cleans up nothing
             **self._more,
         }
         if self.python is not None:

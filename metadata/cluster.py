@@ -18,7 +18,7 @@ from metadata.records import FORMAT_VERSION, ClusterRecord, Founding, Settings
 from metadata.service import ServiceUrl, embedded_ledgers, parse_service_url
 from metadata.service import service_url as given_or_environment
 from metadata.store import open_store
-from metadata.store.contract import ABSENT, MetadataStore, Record
+from metadata.store.contract import ABSENT, MetadataStore, Record, look, time_ms
 
 MARK = "cluster.json"
 """In the ledger root: whose it is."""
@@ -59,7 +59,7 @@ def open_cluster(
     clock = clock or SystemClock()
     store = open_store(service.text, clock=clock, create=create)
     try:
-        record = store.view().get(paths.CLUSTER)
+        record = look(store, paths.CLUSTER)
         if record is None:
             if ledgers is None:
                 ledgers = _embedded(service)
@@ -120,18 +120,18 @@ def _found(store: MetadataStore, url: str, ledgers: str, settings: Settings, clo
     if storage.info(MARK) is None:
         # (What a founder that died, or one beside us, left of its mark is nobody's data.)
         if any(file.path not in (MARK, _UNFINISHED) for file in storage.list("")):
-            made = store.view().get(paths.CLUSTER)
+            made = look(store, paths.CLUSTER)
             if made is None:
                 raise in_use
             return made  # founded and written to meanwhile
         _mark(storage, identity, clock)
     if _marked(storage) != identity:  # also where files can be overwritten, as on object stores: whose mark stayed?
         raise in_use
-    record = ClusterRecord(id=identity, ledgers=storage.uri, created_at_ms=store.view().now_ms(), settings=settings)
+    record = ClusterRecord(id=identity, ledgers=storage.uri, created_at_ms=time_ms(store), settings=settings)
     try:
         return store.put(paths.CLUSTER, record.to_bytes(), expect=ABSENT)
     except (BadVersion, UnknownOutcome):
-        made = store.view().get(paths.CLUSTER)
+        made = look(store, paths.CLUSTER)
         if made is None:
             raise
         return made
@@ -143,7 +143,7 @@ def _identity(store: MetadataStore) -> str:
     try:
         return Founding.of(store.put(paths.FOUNDING, new.to_bytes(), expect=ABSENT)).id
     except (BadVersion, UnknownOutcome):
-        found = store.view().get(paths.FOUNDING)
+        found = look(store, paths.FOUNDING)
         if found is None:
             raise
         return Founding.of(found).id

@@ -47,7 +47,7 @@ from metadata.records import (
 )
 from metadata.rerouting import Rewriting, Written, rerouted
 from metadata.routing import targets
-from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups
+from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups, time_ms
 from metadata.topics import Topics, until
 from metadata.transitions import Claim, Gone, Opening
 from metadata.txn_ids import TxnIds
@@ -209,7 +209,7 @@ class Coordinator:
             )
 
     def _now(self) -> int:
-        return self.cluster.store.view().now_ms()
+        return time_ms(self.cluster.store)
 
     # --- open: who am I allowed to be? ---------------------------------------------------------------------------
 
@@ -257,8 +257,11 @@ class Coordinator:
         return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
 
     def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
-        """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34)."""
-        after = app.model_copy(update={"last_committed": work.claim.version, "by": work.claim.by})
+        """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34).
+
+        `current` goes: left there, an aborted predecessor whose header is forgotten would take this version for its own.
+        """
+        after = app.model_copy(update={"last_committed": work.claim.version, "by": work.claim.by, "current": None})
         key = paths.application(work.app, work.app_topic)
         if work.random and record is None:
             return Committed(None, None, 0, 0)  # nobody to fence, and nothing that would ever delete the record (A13)
@@ -408,8 +411,11 @@ class Coordinator:
                 advice="A newer attempt, an operator or its timeout (txnTimeoutMs) ended it; nothing of it counts.",
             ) from error
         except TxnSegmentError as error:
-            if not sent or isinstance(error, OutcomeUnknown):
-                raise  # a put that was never sent is known to be not done
+            if isinstance(error, OutcomeUnknown):
+                raise
+            if not sent:  # known to be not done: end it now, or readers wait for its deadline (A4)
+                self._abort_after(error, opened.txn_id)
+                raise
             raise OutcomeUnknown(
                 f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) may have committed: the reply to its "
                 f"deciding write was lost, and then the metadata store could not be asked: {error}",
@@ -426,7 +432,7 @@ class Coordinator:
                 return opened.header.model_copy(update={"state": State.COMMITTED})
             raise TxnConflict(f"Transaction {opened.txn_id} was aborted and forgotten.", advice="Run the write again.")
         raise OutcomeUnknown(
-            f"The reply to the commit of transaction {opened.txn_id} was lost and its header is forgotten.",
+            f"Transaction {opened.txn_id} was decided, but how can no longer be told: its header is forgotten.",
             advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -53,6 +54,7 @@ class SegmentName(NamedTuple):
         return self.topic.segment(self.hash_range, self.segment_id)
 
 
+@lru_cache(maxsize=4096)
 def topic_name(text: str) -> TopicName:
     """Parse a topic name; a bare `name` means `topic://public/default/name`.
 
@@ -69,6 +71,7 @@ def topic_name(text: str) -> TopicName:
     )
 
 
+@lru_cache(maxsize=4096)
 def segment_name(text: str) -> SegmentName:
     """Parse `segment://tenant/namespace/name/<start>-<end>-<id>`. Raises OptionError."""
     found = _SEGMENT.fullmatch(text)

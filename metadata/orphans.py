@@ -19,7 +19,7 @@ from metadata import paths
 from metadata.cluster import Cluster
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
-from metadata.store.contract import View, decide
+from metadata.store.contract import View, decide, time_ms
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics, every
 from metadata.transaction_buffer import TransactionBuffer
@@ -51,7 +51,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     """
     storage, settings = cluster.storage, cluster.settings
     files = {f.path: f for f in storage.list("")}
-    now_ms = cluster.store.view().now_ms()
+    now_ms = time_ms(cluster.store)
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
     Topics(cluster).forget_deleted()
     protected = decide(cluster.store, lambda view: set(_protected(cluster, view)))

@@ -62,20 +62,19 @@ def _camel(name: str) -> str:
 
 def _emit(value: Any) -> str:
     """JSON with Decimals written digit by digit (the json module would need a float)."""
-    if isinstance(value, str):
-        return encode_basestring(value)
-    if type(value) is int:
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(map(_emit, value)) + "]"
     if isinstance(value, Decimal):
         return format(value, "f") if value.is_finite() else "null"
-    return _ENCODER.encode(value)
+    try:
+        return _ENCODER.encode(value)  # by far most values: nothing in them is a Decimal
+    except TypeError:
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in value.items()) + "}"
+        if isinstance(value, list | tuple):
+            return "[" + ",".join(map(_emit, value)) + "]"
+        raise
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _DECODER = json.JSONDecoder(parse_float=Decimal)
 
 
@@ -92,7 +91,8 @@ class JsonRecord(BaseModel):
     )
 
     def to_bytes(self) -> bytes:
-        return _emit(self.model_dump(by_alias=True, exclude_none=True)).encode()
+        fields = self.model_dump(by_alias=True, exclude_none=True)
+        return ("{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in fields.items()) + "}").encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

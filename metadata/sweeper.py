@@ -22,7 +22,7 @@ from metadata.names import TopicName, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
 from metadata.remains import collect_remains
-from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups
+from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look
 from metadata.topics import Topics, until
 from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Verdict
@@ -197,7 +197,7 @@ class Sweeper:
         after = registration.model_copy(update={"state": state})
         writes.append(Put(entry.record.key, after.to_bytes(), expect=entry.record))
         if not self._done(*writes):
-            now = self.cluster.store.view().get(entry.record.key)
+            now = look(self.cluster.store, entry.record.key)
             return now is None or Registration.of(now).state is not None  # gone: folded, so it was settled
         report.settled += state is Settled.COMMITTED
         report.voided += state is Settled.VOID

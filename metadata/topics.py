@@ -20,7 +20,7 @@ from metadata.log import LiveLog
 from metadata.names import TopicName, even_ranges, topic_name
 from metadata.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
 from metadata.routing import check_key
-from metadata.store.contract import ABSENT, Record, View, decide
+from metadata.store.contract import ABSENT, Record, View, decide, look, time_ms
 
 T = TypeVar("T")
 
@@ -71,13 +71,13 @@ class Topics:
 
     def get(self, name: TopicName) -> Topic:
         """Raises TopicNotFound."""
-        topic = of_record(name, self._cluster.store.view().get(paths.topic(name)))
+        topic = of_record(name, look(self._cluster.store, paths.topic(name)))
         if topic is None:
             raise not_found(name)
         return topic
 
     def find(self, name: TopicName) -> Topic | None:
-        return of_record(name, self._cluster.store.view().get(paths.topic(name)))
+        return of_record(name, look(self._cluster.store, paths.topic(name)))
 
     def list(self, pattern: str | None = None) -> list[Topic]:
         """All topics whose full name matches the whole regular expression, in the order of their names."""
@@ -121,7 +121,7 @@ class Topics:
             try:
                 made = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT if record is None else record)
             except (BadVersion, UnknownOutcome) as error:
-                now = of_record(name, self._cluster.store.view().get(paths.topic(name)))
+                now = of_record(name, look(self._cluster.store, paths.topic(name)))
                 if now is None:
                     raise
                 if now.layout == layout:
@@ -152,7 +152,7 @@ class Topics:
     def schema_version(self, name: TopicName, schema_id: int) -> StructType:
         """Raises SchemaError if the version does not exist."""
         if (name, schema_id) not in self._schemas:
-            record = self._cluster.store.view().get(paths.schema(str(name), schema_id))
+            record = look(self._cluster.store, paths.schema(str(name), schema_id))
             if record is None:
                 raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
             self._schemas[name, schema_id] = spark_schema(record)
@@ -242,7 +242,7 @@ class Topics:
             children = len(transitions.child_ranges([info.hash_range for info in parents]))
         except ValueError as error:
             raise OptionError(
-                f"The segments {', '.join(topic.segment(info) for info in parents)} cannot be {why}: {error}.",
+                f"A {why} of {', '.join(topic.segment(info) for info in parents)} cannot be: {error}.",
                 advice="Split a segment with at least two places; merge two active neighbours (txnsegment topics describe).",
             ) from error
         if len(topic.layout.segments) + children > MAX_LAYOUT_SEGMENTS:
@@ -281,8 +281,9 @@ class Topics:
         """Append the seal, then show it. A lost reply costs nothing: a seal that did arrive is finished as any other is, now or
         when it turns up; one that did not is appended again by the caller, who looks at the layout.
         """
+        self._refuse_unfinishable(topic.name)
         seal = Registration(
-            publish_ms=self._cluster.store.view().now_ms(),
+            publish_ms=time_ms(self._cluster.store),
             seal=tuple(topic.segment(info) for info in infos),
             topic=str(topic.name),
             why=why,
@@ -292,6 +293,26 @@ class Topics:
         with suppress(UnknownOutcome):
             self._cluster.store.append(paths.LOG, seal.to_bytes())
         self.finish_seals()
+
+    def _refuse_unfinishable(self, name: TopicName) -> None:
+        """A seal from the same layout would be void as long as a lower one is unfinished: its owner would never end."""
+
+        def body(view: View) -> list[int]:
+            seals = self._log.list(view).seals()
+            record = view.get(paths.topic(name))
+            layout = None if record is None else Layout.of(record)
+            return [
+                n
+                for n, s in seals.items()
+                if s.topic == str(name) and transitions.unfinished(n, s, layout, seals) and not transitions.finishable(s)
+            ]
+
+        found = decide(self._cluster.store, body)
+        if found:
+            raise SegmentSealed(
+                f"Segments of {name} were sealed in a way that this version does not know (seal {found[0]}).",
+                advice="Finish it with the version of txnsegment that began it.",
+            )
 
     def _still(self, topic: Topic) -> bool:
         """Whether the topic is there, and not another one that was made again under its name: that one has other segment ids."""

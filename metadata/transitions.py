@@ -126,10 +126,14 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
     if claim.version == app.last_committed and (not claim.replays or claim.by == app.by):
         return Opening.SKIP, app
     raise VersionConflict(
-        f"Version {claim.version} of query {claim.by} is not above {app.last_committed}, which query {app.by} has committed.",
+        f"Version {claim.version}{_of(claim.by)} is not above {app.last_committed}{_of(app.by)}, which is committed.",
         advice="A new checkpoint under an old txnAppId, or a txnVersion that is too low: its rows would be lost without a word. "
         "Use a new txnAppId, or a version above the last one.",
     )
+
+
+def _of(query: str | None) -> str:
+    return "" if query is None else f" of query {query}"
 
 
 def opened(app: Application, claim: Claim, txn_id: str) -> Application:

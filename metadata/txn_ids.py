@@ -9,7 +9,7 @@ from metadata import paths
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.records import TcSequence
-from metadata.store.contract import ABSENT
+from metadata.store.contract import ABSENT, look
 from metadata.topics import until
 
 
@@ -53,7 +53,7 @@ class TxnIds:
         key, size = paths.tc_sequence(self._coordinator), self._cluster.settings.txn_id_block
 
         def step() -> int | None:
-            record = self._cluster.store.view().get(key)
+            record = look(self._cluster.store, key)
             first = 0 if record is None else TcSequence.of(record).next
             try:
                 self._cluster.store.put(key, TcSequence(next=first + size).to_bytes(), expect=ABSENT if record is None else record)

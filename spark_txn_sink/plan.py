@@ -12,6 +12,7 @@ from metadata.client import Client, shared_client
 from metadata.errors import OptionError
 from metadata.names import TopicName
 from metadata.routing import Target, check_key, targets
+from metadata.store.contract import time_ms
 from metadata.topics import Topic
 from spark_txn_sink.options import TaskOptions, WriteOptions
 
@@ -66,7 +67,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
         key=key,
         types=types,
         schema_id=topic.layout.schema_id if grown is known and key == topic.layout.key else None,
-        staged_ms=client.cluster.store.view().now_ms(),
+        staged_ms=time_ms(client.cluster.store),
         storage_uri=client.cluster.storage.uri,
         options=options.for_tasks(),
     )

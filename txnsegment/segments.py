@@ -9,6 +9,7 @@ from metadata import paths
 from metadata.client import Client
 from metadata.names import topic_name
 from metadata.records import Registration, SegmentState
+from metadata.store.contract import decide
 from metadata.transaction_buffer import Reading, SegmentView, Selection
 
 
@@ -50,7 +51,7 @@ def report(client: Client, topic: str) -> TopicReport:
 def _undecided(client: Client, reading: Reading) -> list[tuple[int, Registration]]:
     """The registrations that were undecided; one that has left the log since is decided and folded."""
     numbers = [number for number, _ in reading.undecided]
-    records = client.cluster.store.view().get_many([paths.LOG.key(n) for n in numbers]) if numbers else []
+    records = decide(client.cluster.store, lambda view: view.get_many([paths.LOG.key(n) for n in numbers])) if numbers else []
     return [(n, Registration.of(r)) for n, r in zip(numbers, records, strict=True) if r is not None]
 
 

@@ -24,6 +24,7 @@ from metadata.coordinator import Committed, WriteSet
 from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.routing import Router, targets
+from metadata.store.contract import time_ms
 from metadata.transitions import Claim
 from txnsegment.schemas import from_arrow
 
@@ -97,7 +98,7 @@ class Transaction:
         start = int(self._id.partition("_")[2]) + len(self._staged)
         router = Router(targets(now), now.layout.key, schema, start=start)
         if self._staged_ms is None:
-            self._staged_ms = self._client.cluster.store.view().now_ms()
+            self._staged_ms = time_ms(self._client.cluster.store)
         writers: dict[str, PartWriter] = {}
         try:
             for batch in _then(first, found):
@@ -149,7 +150,7 @@ class Transaction:
             self._committed = Committed(None, None, 0, 0)  # no rows, and no version to remember: nothing for anybody to see
             return self._committed
         parts = self._parts()
-        staged_ms = self._client.cluster.store.view().now_ms() if self._staged_ms is None else self._staged_ms
+        staged_ms = time_ms(self._client.cluster.store) if self._staged_ms is None else self._staged_ms
         again, self._tried = self._tried, True
         work = WriteSet(
             app=self._application,

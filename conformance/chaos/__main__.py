@@ -1,6 +1,7 @@
-"""`make chaos`: all of it, on SQLite and on a real ZooKeeper. Exits with 1 if anything at all was wrong.
+"""`make chaos`: all of it, on SQLite and on a real ZooKeeper, and on a real cluster. Exits with 1 if anything at all was wrong.
 
-python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|job|load] [--load-seconds 20]
+python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|job|load|cluster]
+    [--load-seconds 20] [--faults 100] [--kinds ...] [--logs FOLDER]
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from conformance.chaos.crash_points import FATES, series
 from conformance.chaos.driver import Place
 from conformance.chaos.forks import Forks
 from conformance.chaos.streaming import Report, StreamingJob, random_kills, two_drivers, zombie_driver
+from conformance.cluster.command import add_options, as_text, cluster
 from conformance.servers import ZooKeeperServer
 
 STORES = ("sqlite", "zookeeper")
 PARTS = ("points", "job", "load")
+"""On each store."""
+CLUSTER = "cluster"
+"""The cluster suite, which has servers of its own."""
 
 
 def say(text: str) -> None:
@@ -85,34 +90,46 @@ class Run:
         found = load(
             self._forks, self._place("load-cluster"), folder, seconds=self._given.load_seconds, readers=readers, spark=True
         )
-        late = [
-            f"{name} fell {lag.behind:.0f} ms behind" for name, lag in found.lag.items() if lag.behind >= 1000 and name != "spark"
-        ]
+        late = [f"{name} fell {lag.behind:.0f} ms behind" for name, lag in found.lag.items() if lag.behind >= 1000]
         self._note(f"load: {found}", found.wrong + late, began)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.chaos", description=__doc__)
     parser.add_argument("--store", choices=STORES, action="append", help="only this one (default: both)")
-    parser.add_argument("--only", choices=PARTS, action="append", help="only this part (default: all)")
+    parser.add_argument("--only", choices=(*PARTS, CLUSTER), action="append", help="only this part (default: all)")
     parser.add_argument("--kills", type=int, default=30, help="random kills of the streaming job on each store")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--load-seconds", type=float, default=20.0)
+    add_options(parser.add_argument_group("cluster suite"), faults=100)
     given = parser.parse_args()
     say(f"seed {given.seed}")
-    forks = Forks()
+    parts = given.only or (*PARTS, CLUSTER)
+    wrong = _on_stores(given, [part for part in parts if part != CLUSTER])
+    if CLUSTER in parts:
+        found = cluster(given, given.seed)
+        say(as_text(found))
+        wrong += [f"cluster: {one.name}: {one.detail}" for one in found if not one.ok]
+    say("Nothing was lost, doubled or split." if not wrong else f"{len(wrong)} things were wrong.")
+    return 1 if wrong else 0
+
+
+def _on_stores(given: argparse.Namespace, parts: list[str]) -> list[str]:
+    """What was wrong with these parts on each store."""
     wrong: list[str] = []
+    if not parts:
+        return wrong
+    forks = Forks()
     with tempfile.TemporaryDirectory(prefix="txnsegment-chaos-") as temporary, ExitStack() as servers:
         for store in given.store or STORES:
             folder = Path(temporary) / store
             folder.mkdir()
             hosts = servers.enter_context(ZooKeeperServer(folder / "server")).hosts if store == "zookeeper" else ""
             run = Run(forks, store, folder, hosts, given)
-            for part in given.only or PARTS:
+            for part in parts:
                 getattr(run, part)()
             wrong += run.wrong
-    say("Nothing was lost, doubled or split." if not wrong else f"{len(wrong)} things were wrong.")
-    return 1 if wrong else 0
+    return wrong
 
 
 if __name__ == "__main__":

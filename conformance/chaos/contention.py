@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,9 +15,12 @@ from pathlib import Path
 
 from conformance.chaos.driver import Place, batch_of, make, planned, unfinished
 from conformance.chaos.forks import Died, Forks
-from conformance.chaos.history import Row, disordered, split
+from conformance.chaos.giving_way import give_way
+from conformance.chaos.history import Observation, Row, judged, now
+from conformance.chaos.history import seen as rows_seen
 from conformance.chaos.reading import Following, position_of, read_all
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
+from conformance.history import format as history
 from metadata.client import Client, client
 from metadata.cluster import open_cluster
 from metadata.coordinator import WriteSet
@@ -33,8 +35,10 @@ WRITERS = 8
 ROWS = 16
 POLL_SECONDS = 0.01
 """How often Spark asks a stream for news while there are none (spark.sql.streaming.pollingDelay)."""
-PAUSE_SECONDS = 0.001
+PAUSE_SECONDS = 0.01
 """Between two plans of the batch reader, so that it does not take a whole core for itself."""
+WARM = 20
+"""Commits ahead of the load that a Spark query sees one by one, until its code is compiled."""
 PER_WRITER = 1_000_000
 """Numbers of batches that one writer has for itself."""
 
@@ -46,6 +50,16 @@ class Commit:
     number: int
     began_ms: float
     returned_ms: float
+    writer: int = 0
+    version: int = 0
+
+    def events(self, topic: str) -> list[history.Event]:
+        """What the history says of it."""
+        rows = tuple(history.Written(str(seq), key) for key, seq, _, _ in _rows(self.writer, self.version))
+        name = f"writer-{self.writer}"
+        call = f"{name}-{self.version}"
+        asked = history.Commit(self.began_ms, call, name, name, topic, self.version, rows)
+        return [asked, history.Told(self.returned_ms, call, "committed", None, self.number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,7 @@ class Watched:
 
     answers: list[Answer] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
+    events: list[history.Event] = field(default_factory=list)
 
 
 def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Commit]:
@@ -69,7 +84,7 @@ def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Co
 
     The writers give way to the readers: eight of them on two cores would measure who gets a core, not who waits for a decision.
     """
-    os.nice(10)
+    give_way()
     plan = planned(place)
     mine = client(open_cluster(place.url))
     done: list[Commit] = []
@@ -82,11 +97,23 @@ def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Co
     return done
 
 
-def warm_up(place: Place, writer: int) -> None:
-    """One commit ahead of the load, so that a Spark query has run its first micro-batch, which costs it seconds."""
-    mine = client(open_cluster(place.url))
-    _commit(mine, planned(place), writer, 0)
+def warm_up(place: Place, writer: int, versions: range, seen: Path | None = None) -> list[Commit]:
+    """Commits ahead of the load, so that a Spark query has run its first micro-batches, the first of which costs it seconds. Each
+    waits until the last one stands in the file `seen`.
+    """
+    plan, mine = planned(place), client(open_cluster(place.url))
+    done = []
+    for version in versions:
+        before = 0 if seen is None else _lines(seen)
+        done.append(_commit(mine, plan, writer, version))
+        while seen is not None and _lines(seen) == before:
+            time.sleep(POLL_SECONDS)
     mine.close()
+    return done
+
+
+def _lines(file: Path) -> int:
+    return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
@@ -94,7 +121,7 @@ def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
     assert plan.schema_id is not None
     parts = {segment: [dataclasses.replace(part, schema=plan.schema_id)] for segment, part in staged.parts}
     claim = Claim(version, None, staged.staging_id, replays=False)
-    began = _now()
+    began = now()
     committed = mine.coordinator.commit(
         WriteSet(
             f"writer-{writer}",
@@ -107,7 +134,7 @@ def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
         )
     )
     assert committed.number is not None
-    return Commit(committed.number, began, _now())
+    return Commit(committed.number, began, now(), writer, version)
 
 
 def _rows(writer: int, version: int) -> list[tuple[str, int, int, int]]:
@@ -122,11 +149,14 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
     name = str(topic_name(place.topic))
     seen = Watched()
     while not stop.exists():
+        began = now()
         reading = mine.buffer.read(Selection(names=(name,)))
+        at = now()
         seen.wrong += [f"cut {reading.cut}: {what}" for what in torn(reading)]
-        if seen.answers and reading.cut < seen.answers[-1].through:
-            seen.wrong.append(f"the cut went back from {seen.answers[-1].through} to {reading.cut}")
-        seen.answers.append(Answer(_now(), reading.cut))
+        tops = ((s.name, reading.max_read_position(s)) for s in reading.segments)
+        positions = tuple((segment, top) for segment, top in tops if top is not None)
+        seen.events.append(history.Horizon(at, began, "buffer", (name,), reading.cut, positions))
+        seen.answers.append(Answer(at, reading.cut))
         time.sleep(PAUSE_SECONDS)
     mine.close()
     return seen
@@ -149,34 +179,30 @@ def torn(reading: Reading) -> list[str]:
 
 def watch_batches(place: Place, stop: Path) -> Watched:
     """Batch reads with all their rows, one after the other."""
-    seen = Watched()
-    before = 0
+    seen, noted = Watched(), Observation(str(topic_name(place.topic)))
     while not stop.exists():
+        began = now()
         rows = read_all(place.url, place.topic)
-        seen.wrong += [*split(rows), *disordered(rows)]
-        through = max((r.position[0] for r in rows), default=0)
-        if len(rows) < before:
-            seen.wrong.append(f"{before} rows were visible, now {len(rows)}")
-        before = len(rows)
-        seen.answers.append(Answer(_now(), through))
+        noted.read(began, rows)
+        seen.answers.append(Answer(now(), max((r.position[0] for r in rows), default=0)))
+    seen.events = noted.events
     return seen
 
 
 def watch_stream(place: Place, stop: Path) -> Watched:
     """One streaming read, as fast as it can, through to the end."""
     following = Following(place.url, place.topic)
-    seen = Watched()
-    everything: list[Row] = []
+    seen, noted = Watched(), Observation(str(topic_name(place.topic)))
     last = False
     while not last:
         last = stop.exists()
+        began, start = now(), following.log
         rows = following.next()
-        seen.wrong += split(rows)
-        seen.answers.append(Answer(_now(), following.offset["log"]))
-        everything += rows
+        noted.poll(began, start, following.log, rows)
+        seen.answers.append(Answer(now(), following.log))
         if not rows:
             time.sleep(POLL_SECONDS)
-    seen.wrong += [*split(everything), *disordered(everything)]
+    seen.events = noted.events
     return seen
 
 
@@ -245,21 +271,21 @@ def follow(place: Place, folder: Path, stop: Path) -> Launched:
     return query
 
 
-def followed(query: Launched, folder: Path) -> Watched:
+def followed(query: Launched, folder: Path, topic: str) -> Watched:
     """What a Spark streaming query has seen, once it has ended."""
     seen = Watched()
     code = query.wait(300)
     query.kill()
     if code != 0:
         seen.wrong.append(f"the streaming query ended with {code}: {query.tail()}")
-    everything: list[Row] = []
+    through = 0
     for line in (folder / "spark" / "seen").read_text().splitlines():
         noted = json.loads(line)
         rows = [Row(key, seq, batch, of, segment, position_of(at), txn) for key, seq, batch, of, segment, at, txn in noted["rows"]]
-        seen.wrong += split(rows)
-        everything += rows
-        seen.answers.append(Answer(noted["at_ms"], max((r.position[0] for r in everything), default=0)))
-    seen.wrong += [*split(everything), *disordered(everything)]
+        at_ms, topics = noted["at_ms"], (str(topic_name(topic)),)
+        seen.events.append(history.Poll(at_ms, at_ms, "spark", noted["batch"], topics, rows_seen(rows), ordered=False))
+        through = max([through, *(r.position[0] for r in rows)])
+        seen.answers.append(Answer(at_ms, through))
     return seen
 
 
@@ -280,8 +306,11 @@ def load(
     start, stop = folder / "start", folder / "stop"
     forks.call(make, place, Settings())
     forks.call(planned, place)
-    forks.call(warm_up, place, writers)
-    query = follow(place, folder, stop) if spark else None
+    first: list[Commit] = forks.call(warm_up, place, writers, range(1))
+    query = None
+    if spark:
+        query = follow(place, folder, stop)
+        first += forks.call(warm_up, place, writers, range(1, WARM), folder / "spark" / "seen")
     watching = {name: forks.start(READERS[name], place, stop) for name in readers}
     writing = [forks.start(write_for, place, w, start, seconds) for w in range(writers)]
     time.sleep(1.0)  # let all of them open their stores; nothing depends on it but the evenness of the load
@@ -291,7 +320,7 @@ def load(
         stop.touch()
         watched: dict[str, Watched] = {name: child.result() for name, child in watching.items()}
         if query is not None:
-            watched["spark"] = followed(query, folder)
+            watched["spark"] = followed(query, folder, place.topic)
     finally:
         for child in (*writing, *watching.values()):
             child.stop()
@@ -299,7 +328,10 @@ def load(
             query.kill()
     commits = [c for found in done for c in found]
     wrong = [f"{name}: {what}" for name, seen in watched.items() for what in seen.wrong]
-    wrong += forks.call(end_of_load, place, [*(len(found) for found in done), 1])
+    left, last = forks.call(end_of_load, place)
+    topic = str(topic_name(place.topic))
+    asked = [event for commit in (*first, *commits) for event in commit.events(topic)]
+    wrong += left + judged([asked, *(seen.events for seen in watched.values()), last], folder / "history.jsonl")
     took = sorted(c.returned_ms - c.began_ms for c in commits)
     span = (max(c.returned_ms for c in commits) - min(c.began_ms for c in commits)) / 1000
     return Load(
@@ -314,14 +346,9 @@ def load(
     )
 
 
-def end_of_load(place: Place, versions: Sequence[int]) -> list[str]:
-    """Everything that was committed is there once, and nothing is left undecided."""
-    rows = read_all(place.url, place.topic)
-    expected = {seq for w, count in enumerate(versions) for v in range(count) for _, seq, _, _ in _rows(w, v)}
-    seen = {r.seq for r in rows}
-    found = [f"{len(expected - seen)} rows lost, {len(seen - expected)} that nobody wrote"] if seen != expected else []
-    return [*found, *split(rows), *disordered(rows), *unfinished(place)]
-
-
-def _now() -> float:
-    return time.time() * 1000
+def end_of_load(place: Place) -> tuple[list[str], list[history.Event]]:
+    """What is left undecided, and a read of everything."""
+    left, noted = unfinished(place), Observation(str(topic_name(place.topic)))
+    began = now()
+    noted.read(began, read_all(place.url, place.topic), final=True)
+    return left, noted.events

@@ -31,13 +31,14 @@ def main() -> None:
 
         def note(rows: DataFrame, batch: int) -> None:
             found = [[row[name] for name in COLUMNS] for row in rows.select(*(f"`{c}`" for c in COLUMNS)).collect()]
-            seen.write(json.dumps({"at_ms": time.time() * 1000, "rows": found}) + "\n")
+            seen.write(json.dumps({"at_ms": time.monotonic() * 1000, "batch": batch, "rows": found}) + "\n")
             seen.flush()
 
         query = (
             spark.readStream.format("txnsegment")
             .option("serviceUrl", given.url)
             .option("includeMetadata", True)
+            .option("maxPartitionBytes", "128m")  # one task: four would take twice as long for a few rows each
             .option("startingOffsets", "earliest")
             .load(given.topic)
             .writeStream.foreachBatch(note)

@@ -1,18 +1,24 @@
-"""What must hold of the rows that a reader saw: nothing lost, doubled, split or out of order. Pure.
+"""The chaos runs' histories: what their writers write, and how what their readers got is put to the history checker.
 
 The input is made so that every row says where it belongs: `batch` (the transaction that wrote it), `of` (rows of that batch),
-`seq` (its place among all rows), `key` (rows of one key are written in the order of `seq`).
+`seq` (its place among all rows, and its name), `key` (rows of one key are written in the order of `seq`). Times are
+`time.monotonic()` in milliseconds, which all processes of a machine share.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.history import format as events
+from conformance.history.checker import check
+from conformance.history.format import Commit, Event, Plan, Poll, Read, Start, Told, Written, merge, shortened, write
 
 ROWS = 39
 KEYS = 13
+APPLICATION = "job"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,93 +34,116 @@ class Row:
     txn: str | None
 
 
+def now() -> float:
+    """The time of an event."""
+    return time.monotonic() * 1000
+
+
 def written(batch: int) -> list[tuple[str, int, int, int]]:
     """The (key, seq, batch, of) of one batch, in written order; several rows for each key."""
     first = batch * ROWS
     return [(f"key-{seq % KEYS}", seq, batch, ROWS) for seq in range(first, first + ROWS)]
 
 
-def split(rows: Iterable[Row]) -> Iterator[str]:
-    """Batches of which only a part was seen, that were doubled, or that came from more than one transaction."""
-    by_batch: dict[int, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_batch[row.batch].append(row)
-    for batch, found in sorted(by_batch.items()):
-        doubled = [seq for seq, times in Counter(r.seq for r in found).items() if times > 1]
-        if doubled:
-            yield f"batch {batch}: {len(doubled)} rows doubled, e.g. seq {doubled[0]}"
-        seen = len({r.seq for r in found})
-        if seen != found[0].of:
-            yield f"batch {batch}: only {seen} of {found[0].of} rows seen"
-        if len({r.txn for r in found}) != 1 or len({r.position[0] for r in found}) != 1:
-            yield f"batch {batch}: rows of several transactions {sorted({str(r.txn) for r in found})}"
+# --- events -------------------------------------------------------------------------------------------------------
 
 
-def disordered(rows: Iterable[Row]) -> Iterator[str]:
-    """Keys whose rows do not lie in written order within their segment, by position, or that lie in two segments."""
-    by_key: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_key[row.key].append(row)
-    for key, found in sorted(by_key.items()):
-        segments = {r.segment for r in found}
-        if len(segments) > 1:
-            yield f"key {key}: in several segments {sorted(segments)}"
-        yield from _falling(f"key {key}", [r.seq for r in sorted(found, key=lambda r: r.position)])
+def commit(at: float, batch: int, topic: str) -> Commit:
+    """From now on the job may commit this batch, as the version of the same number."""
+    rows = tuple(Written(str(seq), key) for key, seq, _, _ in written(batch))
+    return Commit(at, f"batch-{batch}", "job", APPLICATION, topic, batch, rows, "query", None, True)
 
 
-def gaps(rows: Iterable[Row]) -> Iterator[str]:
-    """Batches missing below one that was seen: one writer commits its batches in order."""
-    seen = {r.batch for r in rows}
-    missing = sorted(set(range(max(seen, default=-1) + 1)) - seen)
-    if missing:
-        yield f"batches {missing[:5]} are missing although batch {max(seen)} was seen"
+def committed(at: float, batch: int) -> Told:
+    """Somebody was told by now that the batch counts."""
+    return Told(at, f"batch-{batch}", "committed")
 
 
-def lost(rows: Iterable[Row], batches: int) -> Iterator[str]:
-    """What is missing of batches 0 to `batches` - 1, and what was never written."""
-    seen = {r.seq: r for r in rows}
-    for batch in range(batches):
-        for key, seq, _, of in written(batch):
-            row = seen.pop(seq, None)
-            if row is None:
-                yield f"batch {batch}: row seq {seq} of key {key} is lost"
-            elif (row.key, row.batch, row.of) != (key, batch, of):
-                yield f"row seq {seq} is {row}, written was {(key, seq, batch, of)}"
-    if seen:
-        yield f"{len(seen)} rows that nobody wrote, e.g. {next(iter(seen.values()))}"
+def seen(rows: Iterable[Row]) -> tuple[events.Row, ...]:
+    return tuple(events.Row(str(r.seq), r.segment, r.position, r.key, r.txn) for r in rows)
+
+
+class Observation:
+    """What readers beside a job noted, in order: whole reads of a topic (only what is new), and one stream's micro-batches."""
+
+    def __init__(self, topic: str) -> None:
+        self.events: list[Event] = []
+        self._topics = (topic,)
+        self._before: Read | None = None
+        self._batch = 0
+
+    def read(self, began: float, rows: Iterable[Row], *, final: bool = False, who: str = "batch reader") -> None:
+        whole = Read(now(), began, who, self._topics, seen(rows), final=final, ordered=False)
+        self.events.append(shortened(self._before, whole))
+        self._before = whole
+
+    def poll(self, began: float, start: int, end: int, rows: Sequence[Row], *, stream: str = "stream") -> None:
+        """One round of a stream without limits: where its next micro-batch ends, and that micro-batch if it has one."""
+        at = now()
+        self.events.append(Plan(at, began, stream, self._topics, start, end, end))
+        if end > start or rows:
+            self.events.append(Poll(at, began, stream, self._batch, self._topics, seen(rows), start, end, ordered=False))
+            self._batch += 1
+
+
+def judged(histories: Iterable[Iterable[Event]], file: Path | None = None) -> list[str]:
+    """Everything that the checker finds in one history of several recorders; written to `file` first."""
+    history = merge([[Start(0, "conformance.chaos")], *histories])
+    if file is not None:
+        write(file, history)
+    return [str(finding) for finding in check(history)]
+
+
+# --- histories of one look ----------------------------------------------------------------------------------------
+
+TOPIC = "topic://public/default/chaos"
+
+
+def _rows_in(topic: str, rows: Iterable[Row]) -> tuple[events.Row, ...]:
+    """The rows as of one topic, whatever its name: what is looked at here is one topic alone."""
+    prefix = "segment://" + topic.removeprefix("topic://") + "/"
+    return tuple(r._replace(segment=prefix + r.segment.rpartition("/")[2]) for r in seen(rows))
+
+
+def _job(told: int, begun: int) -> list[Event]:
+    """A job that has told `told` batches, one after the other, and has begun `begun`."""
+    history: list[Event] = []
+    for batch in range(begun):
+        history.append(commit(2 * batch, batch, TOPIC))
+        if batch < told:
+            history.append(committed(2 * batch + 1, batch))
+    return history
 
 
 def complete(rows: Sequence[Row], batches: int) -> list[str]:
-    """Everything that is wrong with a read after the end."""
-    return [*split(rows), *disordered(rows), *lost(rows, batches)]
+    """Everything that is wrong with a read after the end of a job of so many batches."""
+    end = 2 * batches
+    return judged(
+        [_job(batches, batches), [Read(end + 2, end + 1, "reader", (TOPIC,), _rows_in(TOPIC, rows), final=True, ordered=False)]]
+    )
 
 
 def partial(rows: Sequence[Row]) -> list[str]:
-    """Everything that is wrong with one read in between, by a reader of everything so far."""
-    return [*split(rows), *disordered(rows), *gaps(rows)]
+    """Everything that is wrong with one read in between, of a job that commits one batch after the other."""
+    return vanished(rows, rows)
+
+
+def vanished(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
+    """Everything that is wrong with two reads, one after the other."""
+    begun = max((r.batch for r in (*before, *after)), default=-1) + 1
+    told = max((r.batch for r in before), default=0)
+    reads = [
+        Read(2 * begun + 2 * i + 2, 2 * begun + 2 * i + 1, "reader", (TOPIC,), _rows_in(TOPIC, rows), ordered=False)
+        for i, rows in enumerate((before, after))
+    ]
+    return judged([_job(told, begun), reads])
 
 
 def streamed(micro_batches: Sequence[Sequence[Row]]) -> list[str]:
     """Everything that is wrong with the micro-batches of one streaming reader, in the order in which it got them."""
-    found = [f"micro-batch {i}: {what}" for i, rows in enumerate(micro_batches) for what in split(rows)]
-    everything = [row for rows in micro_batches for row in rows]
-    found += [*split(everything), *gaps(everything), *disordered(everything)]
-    by_segment: dict[str, list[Row]] = defaultdict(list)
-    for row in everything:
-        by_segment[row.segment].append(row)
-    for segment, rows in sorted(by_segment.items()):
-        if any(a.position >= b.position for a, b in itertools.pairwise(rows)):
-            found.append(f"{segment}: positions out of order over the micro-batches")
-    return found
-
-
-def vanished(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
-    """Rows that an earlier read saw and a later one did not, or saw elsewhere: what was visible once stays as it was."""
-    gone = set(before) - set(after)
-    return [f"{len(gone)} rows were visible and are not any more, e.g. {min(gone, key=lambda r: r.position)}"] if gone else []
-
-
-def _falling(what: str, numbers: Sequence[int]) -> Iterator[str]:
-    for before, after in itertools.pairwise(numbers):
-        if after <= before:
-            yield f"{what}: seq {after} comes after {before}"
+    begun = max((r.batch for rows in micro_batches for r in rows), default=-1) + 1
+    polls = [
+        Poll(2 * begun + 2 * i + 2, 2 * begun + 2 * i + 1, "stream", i, (TOPIC,), _rows_in(TOPIC, rows), ordered=False)
+        for i, rows in enumerate(micro_batches)
+    ]
+    return judged([_job(begun - 1, begun), polls])

@@ -47,6 +47,11 @@ class Following:
         self._reader = StreamReader(options, DefaultSource(options).schema())
         self.offset: dict[str, Any] = self._reader.initialOffset()
 
+    @property
+    def log(self) -> int:
+        """The number up to which it has read."""
+        return int(self.offset["log"])
+
     def next(self) -> list[Row]:
         """The next micro-batch; empty if there is nothing new."""
         end = self._reader.latestOffset(self.offset, ReadAllAvailable())

@@ -12,9 +12,11 @@ from pathlib import Path
 from conformance.chaos.driver import Place, end, make, planned
 from conformance.chaos.files import add_batches
 from conformance.chaos.forks import Child, Forks
-from conformance.chaos.history import Row, partial, streamed, vanished
+from conformance.chaos.history import Observation, commit, committed, judged, now
 from conformance.chaos.reading import Following, read_all
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
+from conformance.history.format import Event
+from metadata.names import topic_name
 from metadata.records import Settings
 
 START_SECONDS = 180.0
@@ -27,29 +29,25 @@ class Observed:
 
     reads: int = 0
     micro_batches: int = 0
-    wrong: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
 
 
 def observe(place: Place, stop: Path) -> Observed:
     """Batch reads and one streaming read, one after the other for as long as `stop` does not exist, and once more after that."""
-    seen = Observed()
+    seen, noted = Observed(), Observation(str(topic_name(place.topic)))
     following = Following(place.url, place.topic)
-    micro_batches: list[list[Row]] = []
-    before: list[Row] = []
     last = False
     while not last:
         last = stop.exists()
-        rows = read_all(place.url, place.topic)
+        began = now()
+        noted.read(began, read_all(place.url, place.topic), final=last)
         seen.reads += 1
-        seen.wrong += [f"batch read {seen.reads}: {what}" for what in (*partial(rows), *vanished(before, rows))]
-        before = rows
-        if new := following.next():
-            micro_batches.append(new)
+        began, start = now(), following.log
+        rows = following.next()
+        noted.poll(began, start, following.log, rows)
+        seen.micro_batches += bool(rows)
         time.sleep(0.0 if last else 0.1)  # leave the cores to the job
-    seen.micro_batches = len(micro_batches)
-    seen.wrong += streamed(micro_batches)
-    followed = {r.batch for rows in micro_batches for r in rows}
-    seen.wrong += [f"the streaming reader never got batch {b}" for b in sorted({r.batch for r in before} - followed)]
+    seen.events = noted.events
     return seen
 
 
@@ -71,6 +69,7 @@ class StreamingJob:
         self._input, self._checkpoint, self._marks = folder / "input", folder / "checkpoint", folder / "marks"
         self._marks.mkdir(parents=True)
         self._launched: list[Launched] = []
+        self._events: list[Event] = []
         self.batches = 0
         self.report = Report()
         forks.call(make, place, Settings())
@@ -79,7 +78,9 @@ class StreamingJob:
         self._observer: Child = forks.start(observe, place, self._stop)
 
     def feed(self, count: int) -> None:
-        """More input."""
+        """More input, which somebody may commit from now on."""
+        topic = str(topic_name(self._place.topic))
+        self._events += [commit(now(), batch, topic) for batch in range(self.batches, self.batches + count)]
         add_batches(self._input, self.batches, count)
         self.batches += count
 
@@ -111,15 +112,18 @@ class StreamingJob:
         driver = self.start()
         code = driver.wait(RUN_SECONDS)
         driver.kill()
-        if code != 0:
+        if code == 0:
+            self._events += [committed(now(), batch) for batch in range(self.batches)]
+        else:
             self.report.wrong.append(f"the last driver ended with {code}: {driver.tail()}")
 
     def check(self) -> Report:
-        """End the readers and count."""
+        """End the readers; the history checker judges what they saw (the history is left in the job's folder)."""
         self._stop.touch()
         self.report.observed = self._observer.result(RUN_SECONDS)
         self.report.batches = self.batches
-        self.report.wrong += self.report.observed.wrong + self._forks.call(end, self._place, self.batches)
+        self.report.wrong += judged([self._events, self.report.observed.events], self._folder / "history.jsonl")
+        self.report.wrong += self._forks.call(end, self._place, self.batches)
         return self.report
 
     def close(self) -> None:

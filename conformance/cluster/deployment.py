@@ -27,8 +27,8 @@ from metadata.records import Settings
 CHROOT = "/suite"
 STREAMED, LOADED = "streamed", "loaded"
 WRITERS = ("writer", "loader")
-TOPICS = {STREAMED: 4, LOADED: 3}
-"""Their segments."""
+TOPICS = {STREAMED: 2, LOADED: 2}
+"""Their segments. Few, because each batch leaves a file for each task and segment, and batch reads read all of them."""
 BACKLOG = 12
 """Batches of input that lie ready beyond what both writers have written."""
 SESSION_MS = 4_000
@@ -58,8 +58,10 @@ class Late(Exception):
 class Deployment:
     """A context manager. `folder` must be empty. Raises what its servers raise, and what went wrong with the supervisor."""
 
-    def __init__(self, folder: Path, wheel: Path | None = None) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None) -> None:
+        """`say`: is told what the supervisor does. `wheel`: what to install (default: one built from the source tree)."""
         self.folder = folder
+        self._say = say
         self.chroot = CHROOT
         self._wheel = wheel
         self._stack = ExitStack()
@@ -99,7 +101,7 @@ class Deployment:
         self._readers_stop = folder / "stop-readers"
         self.reader = self._party(
             "reader",
-            1,
+            2,
             topics=json.dumps([STREAMED, LOADED]),
             checkpoint=folder / "reader-checkpoint",
             seen=self.seen,
@@ -135,6 +137,7 @@ class Deployment:
             script=self.script,
             arguments=arguments,
             cores=cores,
+            say=self._say,
         )
         self._stack.callback(made.close)
         return made

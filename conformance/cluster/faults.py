@@ -21,7 +21,7 @@ from conformance.processes import send
 from conformance.servers import ZooKeeperServer
 
 T = TypeVar("T")
-TARGET_SECONDS = 90.0
+TARGET_SECONDS = 240.0
 """How long a strike waits for what it wants to hit: an executor, say, just after the driver was replaced."""
 SUCCESSOR_SECONDS = 180.0
 ZOMBIE_SECONDS = 20.0
@@ -50,7 +50,7 @@ def _some(what: str, deployment: Deployment, look: Callable[[], Sequence[T]]) ->
     try:
         deployment.wait(what, any_there, TARGET_SECONDS)
     except Late as late:
-        raise Missed(str(late)) from late
+        raise Missed(f"{what}: there was none for {TARGET_SECONDS:g} s") from late
     return found
 
 

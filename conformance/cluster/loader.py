@@ -30,10 +30,8 @@ def main() -> None:
         if file.exists():
             (
                 spark.read.parquet(str(file))
-                .repartition(2, "key")
                 .write.format("txnsegment")
                 .option("serviceUrl", words.url)
-                .option("segments", 3)
                 .option("keyColumn", "key")
                 .option("txnAppId", APP)
                 .option("txnVersion", version)

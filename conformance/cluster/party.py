@@ -5,9 +5,10 @@ Each has its own way to ZooKeeper (a proxy for each server) and its own clock fi
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -25,6 +26,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.port.maxRetries": "64",
+    "spark.scheduler.mode": "FAIR",
 }
 """An executor that does not answer for 20 s is given up: then its tasks run elsewhere, and it may come back as a zombie."""
 
@@ -43,8 +45,10 @@ class Party:
         script: Path,
         arguments: Mapping[str, object],
         cores: int,
+        say: Callable[[str], None],
     ) -> None:
-        """`arguments`: those of the module, but for `url` and `marks`."""
+        """`arguments`: those of the module, but for `url` and `marks`. `say`: is told why drivers were replaced."""
+        self._say = say
         self.name = name
         self.restarts = 0
         self.done = False
@@ -99,6 +103,8 @@ class Party:
                 self.done = True
             else:
                 self.restarts += 1
+                how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}: {_cause(self.driver)}"
+                self._say(f"{self.name}: its driver {how}; started again")
                 self.start(self._chroot)
 
     @contextmanager
@@ -165,3 +171,12 @@ class Party:
             driver.kill()
         for proxy in self.proxies:
             proxy.close()
+
+
+_RAISED = re.compile(r"^(?:[\w.]+: )?[\w.]*(?:Error|Exception|Lost|Unavailable|Outcome|Fenced|Conflict)\b.*$", re.MULTILINE)
+
+
+def _cause(driver: Session) -> str:
+    """What its log says that it died of: the last thing raised."""
+    found = _RAISED.findall(driver.tail(200_000))
+    return str(found[-1])[:300] if found else "its log names nothing that was raised"

@@ -46,7 +46,7 @@ KINDS = (
     Kind("session-expiry", "a party's ZooKeeper sessions expire on the servers, in silence", ANYBODY),
     Kind("cut", "a party's connections to ZooKeeper are cut, several times", ANYBODY, (1, 4)),
     Kind("refused", "a party cannot connect to ZooKeeper", ANYBODY, (1, 8)),
-    Kind("lost-reply", "a party's request to ZooKeeper is done and the reply is lost", ANYBODY, (6, 10)),
+    Kind("lost-reply", "a party's request to ZooKeeper is done and the reply is lost", ANYBODY),
     Kind("delay", "what a party and ZooKeeper say to each other arrives late", ANYBODY, (2, 8)),
     Kind("disk-full", "nothing more fits on the disk of the ledgers", seconds=(1, 8)),
     Kind("clock", "a party's clock jumps, by seconds, minutes or hours, and stays so", ANYBODY),

@@ -24,7 +24,7 @@ from conformance.cluster.jobs import announce, given, run_until
 
 GROWTH = 4 / 3
 PAUSE_SECONDS = 0.5
-"""Between two batch reads, so that they leave the cores to others."""
+"""Between two batch reads at least; else as long as the last one took, so that they leave the cores to others."""
 
 
 def main() -> None:
@@ -71,8 +71,9 @@ class Reads(threading.Thread):
         before: pa.Table | None = None
         kept = 0
         last = False
+        pause = PAUSE_SECONDS
         while not last:
-            last = self._ending.wait(PAUSE_SECONDS)
+            last = self._ending.wait(pause)
             began = now()
             rows = taken(self._spark.read.format("txnsegment").options(**self._options).load())
             wrong = [*partial(rows), *(vanished(before, rows) if before is not None else [])]
@@ -81,8 +82,10 @@ class Reads(threading.Thread):
             if wrong or last or rows.num_rows > kept * GROWTH:
                 keep(self._seen, "read", rows, began)
                 kept = rows.num_rows
-            (self._seen / "reads").open("a").write(f"{began} {now()} {rows.num_rows}\n")
+            with (self._seen / "reads").open("a") as log:
+                log.write(f"{began} {now()} {rows.num_rows}\n")
             before = rows
+            pause = max(PAUSE_SECONDS, (now() - began) / 1000)
 
     def finish(self) -> None:
         self._ending.set()

@@ -31,7 +31,6 @@ def start(spark: SparkSession, words: argparse.Namespace) -> StreamingQuery:
     return (
         rows.writeStream.format("txnsegment")
         .option("serviceUrl", words.url)
-        .option("segments", 4)
         .option("keyColumn", "key")
         .option("checkpointLocation", words.checkpoint)
         .outputMode("append")

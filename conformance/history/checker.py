@@ -124,7 +124,8 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
         elif kind is Plan:
             assert isinstance(event, Plan)
             streams.plan(event)
-            horizons.cut(event)
+            if event.cut is not None:
+                horizons.cut(event)
         elif kind is Horizon:
             assert isinstance(event, Horizon)
             horizons.horizon(event)

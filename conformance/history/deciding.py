@@ -84,10 +84,23 @@ class Deciding:
         elif registered.first.txn != event.txn or registered.state is not None:
             text = f"{event.txn} committed registration {event.commit} of {registered.first.txn}, settled {registered.state}"
             found.note("ended another's transaction", text, registered.first, event)
+        self._as_asked(event, batch)
         for segment in {row.segment for row in batch.rows if row.segment is not None} if truth.seals else ():
             if truth.seals.get(segment, event.commit) < event.commit:
                 text = f"{event.txn} committed {event.commit} into {segment}, sealed at {truth.seals[segment]}"
                 found.note("written after the seal", text, event)
+
+    def _as_asked(self, event: Header, batch: Batch) -> None:
+        """What is committed are the rows of the attempt that opened, no more and no less: not those of one that failed before."""
+        asked = self.truth.attempts.get(event.attempt or "")
+        if asked is None or not asked.rows or not batch.rows:
+            return
+        wanted, got = {row.id for row in asked.rows}, {row.id for row in batch.rows}
+        if wanted != got:
+            odd = min(wanted ^ got)
+            said = f"{odd} is {'not of this attempt' if odd in got else 'missing'}"
+            text = f"{batch.label} committed {len(got)} rows for {len(wanted)} of {asked.who}; {said}"
+            self.found.note("other rows committed", text, asked, event)
 
     def _decide(self, version: tuple[str, str, int], batch: Batch, by: str | None, event: Event) -> None:
         truth, found = self.truth, self.found
@@ -130,6 +143,9 @@ class Deciding:
                 rows = tuple(r for r in event.rows if r.segment is None or truth.seals.get(r.segment, number) >= number)
                 truth.committed[number] = Batch(f"plain write {number}", rows, number, None, None, event.at)
             return
+        if known.gone:
+            found.note("late registration", f"number {number} came back after it had been dropped", known.first, event)
+        known.gone = event.state == "gone"
         if event.state is None and event.rows != known.first.rows:
             found.note("late registration", f"number {number} was given out twice", known.first, event)
         if event.state in (None, "gone"):

@@ -283,7 +283,10 @@ class Read(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A stream was told where its next micro-batch ends: `latestOffset` from `start`, decided by `cut`."""
+    """A stream was told where its next micro-batch ends: `latestOffset` from `start`, decided by `cut`.
+
+    `cut` None: not known, a limit of rows or bytes may have lowered `end`.
+    """
 
     at: Time
     began: Time
@@ -291,7 +294,7 @@ class Plan(NamedTuple):
     topics: tuple[str, ...]
     start: int
     end: int
-    cut: int
+    cut: int | None = None
 
 
 class Poll(NamedTuple):

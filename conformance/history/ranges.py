@@ -44,6 +44,7 @@ class Ranges:
         self._known: dict[object, Expected] = {}
         self._touching: dict[tuple[str, ...], list[Touching]] = {}
         self._floors: dict[tuple[str, ...], _Floors] = {}
+        self._nowhere = [] if truth.store else [b for b in truth.decided.values() if b.number is None and b.rows]
         self._doubts: list[tuple[Time, Time]] | None = None
 
     def expected(self, topics: tuple[str, ...], start: float, end: float, at: Time, segments: Iterable[str] | None) -> Expected:
@@ -108,6 +109,14 @@ class Ranges:
                 best = number
         return best
 
+    def unseen(self, topics: tuple[str, ...], began: Time, final: bool) -> list[Batch]:
+        """Without the store: batches that a read which began then could not miss, and that nobody ever saw at any number."""
+        if not self._nowhere:
+            return []
+        self.floor(topics, began)
+        limit = began if final else self._floors[topics].limit(began)
+        return [b for b in self._nowhere if b.told_at < limit and any(topic_of(b.place(row)) in topics for row in b.rows)]
+
     def _claimed(self, topics: tuple[str, ...]) -> _Floors:
         """Without the store: what was told before began, unless a call of before that answer was still in doubt at `began`."""
         if self._doubts is None:
@@ -141,10 +150,13 @@ class _Floors:
             self._first.append(open_[0][0] if open_ else NEVER)
 
     def at(self, began: Time) -> int:
-        change = bisect_left(self._changes, began) - 1
-        limit = min(began, self._first[change]) if change >= 0 else began
-        told = bisect_left(self._told, limit)
+        told = bisect_left(self._told, self.limit(began))
         return self._numbers[told - 1] if told else -1
+
+    def limit(self, began: Time) -> Time:
+        """What was told before this moment, a read that began at `began` could not miss."""
+        change = bisect_left(self._changes, began) - 1
+        return min(began, self._first[change]) if change >= 0 else began
 
 
 def _doubts(truth: Truth) -> list[tuple[Time, Time]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from itertools import pairwise
 
 from conformance.history.findings import Findings
-from conformance.history.format import Poll, Read, Row
+from conformance.history.format import Poll, Read, Row, Time
 from conformance.history.keys import Keys
 from conformance.history.ranges import Cell, Ranges
 from conformance.history.truth import NEVER, Batch, Truth
@@ -19,6 +20,8 @@ class Reading:
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found
         self._placed: dict[tuple[int, str], Row] = {}
+        self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
+        """For each selection of topics: when reads returned, and the highest number that any had shown by then."""
 
     def read(self, event: Read) -> None:
         top = max((row[2][0] for row in event.rows), default=-1)
@@ -27,14 +30,32 @@ class Reading:
         if event.final:
             end = NEVER
         elif event.end is None:
-            end = max(end, self._ranges.floor(event.topics, event.began))
+            end = max(end, self._ranges.floor(event.topics, event.began), self._shown_before(event))
         self.compare(event, start, end)
+        for batch in self._ranges.unseen(event.topics, event.began, event.final) if event.end is None or event.final else ():
+            self._found.note(
+                "lost write", f"{event.who} got nothing of {batch.label}, nor did anybody else", *batch.calls[-1:], event
+            )
         if any(row.key is not None for row in event.rows):
             Keys(self._truth, self._found).more(event, event.who)
+
+    def _shown_before(self, event: Read) -> int:
+        """The highest number that a read of these topics had shown before this one began: all below it was decided then."""
+        best = -1
+        for topics, (ats, tops) in self._shown.items():
+            if topics == event.topics or set(topics) >= set(event.topics):
+                passed = bisect_left(ats, event.began)
+                best = max(best, tops[passed - 1] if passed else -1)
+        return best
 
     def compare(self, event: Read | Poll, start: float, end: float) -> None:
         """The rows are exactly those of the range, each at its place, in order."""
         rows = event.rows
+        if event.end is None and rows:
+            ats, tops_shown = self._shown.setdefault(event.topics, ([], []))
+            ats.append(event.at)
+            top = max(row[2][0] for row in rows)
+            tops_shown.append(max(top, tops_shown[-1]) if tops_shown else top)
         expected = self._ranges.expected(event.topics, start, end, event.at, event.segments)
         if self._truth.store:
             got: list[Cell] = [(position[0], segment, name) for name, segment, position, _, _ in rows]
@@ -105,21 +126,22 @@ class Reading:
 
 def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
     """Without the store: which number each version has, from the rows that readers saw. What was seen once is committed."""
+    twice: set[tuple[str, int]] = set()
     for event in reads:
         for row in event.rows:
             batch, number = truth.writer_of.get(row.id), row.position[0]
-            if batch is None or batch.number == number or _doomed(batch, truth):
+            if batch is None or _doomed(batch, truth) or min(call.at for call in batch.calls) > event.at:
                 continue
-            if min(call.at for call in batch.calls) > event.at:
+            if batch.number == number:
+                batch.committed_at = min(batch.committed_at, event.at)
                 continue
             seen = truth.decided.get(batch.version) if batch.version is not None else None
             if batch.number is not None or (seen is not None and seen is not batch and seen.number is not None):
                 other = batch if batch.number is not None or seen is None else seen
-                if truth.committed.setdefault(number, batch) is not batch or other.number == number:
-                    continue  # noted before, or rows of two versions under one number: the comparison says so
-                found.note(
-                    "version committed twice", f"{batch.label} lies at {other.number} and at {number}", *batch.calls[:1], event
-                )
+                if other.number != number and (batch.label, number) not in twice:
+                    twice.add((batch.label, number))
+                    text = f"{batch.label} lies at {other.number} and at {number}"
+                    found.note("version committed twice", text, *batch.calls[:1], event)
                 continue
             batch.number = number
             batch.txn = batch.txn or row.txn

@@ -17,7 +17,8 @@ class Followed:
     """One stream so far."""
 
     keys: Keys
-    batches: dict[int, Poll] = field(default_factory=dict)
+    batches: dict[int, tuple[Poll, int, int]] = field(default_factory=dict)
+    """Each micro-batch as it came first, and its range."""
     batch: int = -1
     end: int | None = None
     """Where its last micro-batch ended, or what it showed at the highest."""
@@ -32,11 +33,12 @@ class Streams:
         self._streams: dict[str, Followed] = {}
 
     def plan(self, event: Plan) -> None:
-        if event.end > event.cut and event.end > event.start:
+        if event.cut is not None and event.end > event.cut and event.end > event.start:
             text = f"{event.stream}: planned up to {event.end}, beyond the cut {event.cut}"
             self._found.note("beyond its cut", text, event)
         if event.end <= event.start:
-            waiting = self._ranges.any_visible(event.topics, event.start, event.cut, event.at)
+            cut = event.start if event.cut is None else event.cut
+            waiting = self._ranges.any_visible(event.topics, event.start, cut, event.at)
             floor = self._ranges.floor(event.topics, event.began)
             if waiting is not None or floor > event.start:
                 text = f"{event.stream} stands still at {event.start} although {waiting or floor} is visible (cut {event.cut})"
@@ -48,14 +50,15 @@ class Streams:
             stream = self._streams[event.stream] = Followed(Keys(self._truth, self._found), end=event.start)
         before = stream.batches.get(event.batch)
         if before is not None:
-            self._again(before, event)
+            self._again(before[0], event)
+            self._reading.compare(event, *before[1:])
             return
-        stream.batches[event.batch] = event
         name, found = f"{event.stream}, micro-batch {event.batch}", self._found
         numbers = [row.position[0] for row in event.rows]
         last = -1 if stream.end is None else stream.end
         start = last if event.start is None else event.start
         end = max([start, *numbers]) if event.end is None else event.end
+        stream.batches[event.batch] = (event, start, end)
         if event.batch < stream.batch:
             found.note("nonmonotonic poll", f"{name} comes after {stream.batch}", event)
         if end < start or start < last:

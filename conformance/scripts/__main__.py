@@ -6,15 +6,22 @@ import argparse
 import sys
 from pathlib import Path
 
+from conformance.scripts import calls, happening, parsing, reading, showing, sweeping, writing
 from conformance.scripts.parsing import ScriptError
 from conformance.scripts.running import check, rewrite, scripts
+
+PAGES = (parsing, writing, reading, sweeping, happening, showing, calls)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.scripts", description=__doc__)
     parser.add_argument("--rewrite", action="store_true", help="write the answers of today into the scripts, for review")
+    parser.add_argument("--commands", action="store_true", help="print the commands that scripts may use")
     parser.add_argument("script", nargs="*", type=Path, help="default: all of tests/scripts")
     given = parser.parse_args()
+    if given.commands:
+        sys.stdout.write("\n\n".join((module.__doc__ or "").strip() for module in PAGES) + "\n")
+        return 0
     found = given.script or scripts()
     if given.rewrite:
         changed = bad = 0

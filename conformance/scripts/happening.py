@@ -11,6 +11,8 @@
     lag r1                               its reads are as old as the contract allows: as the sync that its decision began with
     clock +30s
     lose a/index                         files whose name begins so are gone
+    damage manifests/0_3                 a digit in each of them becomes another
+    erase /txn/op/0_10                   records under a path are gone, by another hand than ours
     put cluster.json                     somebody writes a file
     inline 100                           registrations above so many bytes keep their parts in a manifest file
     settings txn_timeout_ms=1000 ..      before everything else
@@ -27,6 +29,8 @@ from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, Fault, World
 from conformance.simulator.faults import Fate
 from metadata import coordinator
+from metadata.paths import KeyRange
+from metadata.store.contract import Delete
 
 _FATES = {
     "lose-reply": Fate.LOSE_REPLY,
@@ -64,11 +68,9 @@ def sleep(world: World, cmd: Command) -> list[str]:
 
 def wake(world: World, cmd: Command) -> list[str]:
     process = world.process(cmd.one())
-    work = process.asleep
-    if work is None:
+    if not process.asleep:
         raise ScriptError(f"{cmd.line!r}: {process.name} does not sleep")
-    process.asleep = None
-    return world.drive(work)
+    return world.drive(process.asleep.pop(0))
 
 
 def fault(world: World, cmd: Command) -> list[str]:
@@ -107,6 +109,13 @@ def lose(world: World, cmd: Command) -> list[str]:
     return [f"lost {answers.file_name(path)}" for path in gone] or ["nothing is lost"]
 
 
+def erase(world: World, cmd: Command) -> list[str]:
+    start, before = cmd.one(), answers.picture(world)
+    doomed = [record.key for record in world.state.scan(KeyRange(start, start + "~", ""))]
+    world.state.apply([Delete(key) for key in doomed], 0)
+    return answers.changes(before, answers.picture(world))
+
+
 def put(world: World, cmd: Command) -> list[str]:
     world.disk.files[cmd.one()] = (b"somebody's", world.clock.now)
     return []
@@ -116,6 +125,15 @@ def inline(world: World, cmd: Command) -> list[str]:
     world.limits.append((coordinator, "MAX_INLINE", coordinator.MAX_INLINE))
     coordinator.MAX_INLINE = int(cmd.one())
     return []
+
+
+def damage(world: World, cmd: Command) -> list[str]:
+    start = cmd.one()
+    found = [path for path in world.disk.files if answers.file_name(path).startswith(start)]
+    for path in found:
+        data, since = world.disk.files[path]
+        world.disk.files[path] = (data.replace(b"1", b"2"), since)
+    return [f"damaged {answers.file_name(path)}" for path in found] or ["nothing is damaged"]
 
 
 def settings(world: World, cmd: Command) -> list[str]:
@@ -136,7 +154,9 @@ COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
     "inline": inline,
     "lag": lag,
     "lose": lose,
+    "damage": damage,
     "put": put,
+    "erase": erase,
     "settings": settings,
     **dict.fromkeys(_FATES, fault),
 }

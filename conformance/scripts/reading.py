@@ -26,8 +26,8 @@ from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
 from metadata.client import Client
 from metadata.transaction_buffer import Reading
+from spark_txn_source import plan as planning
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import ReadTask
 from spark_txn_source.topics import Columns
@@ -74,8 +74,8 @@ def read(world: World, cmd: Command) -> list[str]:
     options = ReadOptions.parse(given | _selected(world, cmd), streaming=False)
 
     def run() -> tuple[Reading, int, int, list[ReadTask]]:
-        reading, start, end = read_batch(process.client, options)
-        return reading, start, end, tasks(reading, options, Columns(_TYPES, _TYPES, _TYPES), start, end)
+        reading, start, end = planning.read_batch(process.client, options)
+        return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _TYPES), start, end)
 
     def answer(found: tuple[Reading, int, int, list[ReadTask]]) -> list[str]:
         reading, start, end, planned = found

@@ -11,20 +11,26 @@ from collections.abc import Callable
 from conformance.scripts import answers
 from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.world import Process, World
-from metadata.orphans import sweep_orphans
-from metadata.remains import collect_remains
-from metadata.sweeper import FORGET_LIMIT, SweepReport, _complain
+from metadata import orphans, remains
+from metadata.sweeper import FORGET_LIMIT, SweepReport
+
+
+def _fold(process: Process) -> None:
+    """Raises what kept the first segment from being folded."""
+    for error in process.client.sweeper.fold(SweepReport()).values():
+        raise error
+
 
 _PARTS: dict[str, Callable[[Process], object]] = {
     "timeouts": lambda p: p.client.sweeper.timeouts(),
     "seals": lambda p: p.client.topics.finish_seals(),
     "settle": lambda p: p.client.sweeper.settle(SweepReport()),
-    "fold": lambda p: _complain(p.client.sweeper.fold(SweepReport())),
+    "fold": _fold,
     "ops": lambda p: p.client.sweeper.collect_ops(),
     "aborted": lambda p: p.client.sweeper.collect_aborted(),
-    "remains": lambda p: collect_remains(p.cluster.store, p.cluster.settings.grace_period_ms),
+    "remains": lambda p: remains.collect_remains(p.cluster.store, p.cluster.settings.grace_period_ms),
     "forget": lambda p: p.client.sweeper.forget(SweepReport(), limit=FORGET_LIMIT),
-    "orphans": lambda p: sweep_orphans(p.cluster),
+    "orphans": lambda p: orphans.sweep_orphans(p.cluster),
     "all": lambda p: p.client.sweeper.sweep(),
 }
 

@@ -86,7 +86,7 @@ class Process:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.alive = world, name, True
         self.faults: list[Fault] = []
-        self.asleep: Work | None = None
+        self.asleep: list[Work] = []
         self.calls: list[str] = []
         self.behind: list[Callable[[], None]] = []
         """What its commits do not wait for (`metadata.aftermath`), until the script says `tell`."""
@@ -118,7 +118,7 @@ class Process:
             if fault.fate is not None:
                 self.alive = fault.fate not in _DEADLY  # whatever it does on its way out happens no more
                 return fault.fate
-            self.asleep = work
+            self.asleep.append(work)
             self.world.hub.switch(called)
         if not self.alive:
             raise Crashed
@@ -164,6 +164,8 @@ class World:
         self.disk = Disk(self.clock)
         self.hub = greenlet.getcurrent()
         self._names = self.written = self.attempts = 0
+        self.works: list[Work] = []
+        """All that ever began: one that nobody held any more would be ended by Python, and clean up after itself in the store."""
         self.limits: list[tuple[Any, str, int]] = []
         """Limits of modules that the script has lowered: module, name, what it was."""
         self.opened: dict[str, Work] = {}
@@ -193,6 +195,7 @@ class World:
         if work.greenlet is None:
             process.calls.clear()
             work.greenlet = greenlet.greenlet(work.run, self.hub)
+            self.works.append(work)
         work.begin()
         self.running = work
         stopped: Any = None
@@ -209,7 +212,7 @@ class World:
         finally:
             self.running = None
         if stopped is not None:
-            return [f"{process.name} sleeps before {stopped}"] if process.asleep is work else work.reached()
+            return [f"{process.name} sleeps before {stopped}"] if work in process.asleep else work.reached()
         work.done = True
         return work.answer(answer)
 
@@ -217,16 +220,19 @@ class World:
         """SIGKILL: its session ends, nothing of it runs on."""
         process.alive = False
         process.behind.clear()
-        for work in {id(w): w for w in (process.asleep, self.opened.pop(process.name, None)) if w is not None}.values():
+        process.asleep.clear()
+        doomed = [work for work in self.works if work.process is process]
+        self.works = [work for work in self.works if work.process is not process]
+        for work in doomed:
             if work.greenlet and not work.greenlet.dead:
                 self.running = work
                 try:
                     work.greenlet.throw(Crashed)
                 except Crashed:
-                    work.done = True
+                    continue
                 finally:
+                    work.done = True
                     self.running = None
-        process.asleep = None
         self.state.end_session(process.store.session)
 
     def end(self) -> None:

@@ -50,7 +50,8 @@ def _heads(read_head: Callable[[LedgerStorage, str], SnapshotHead]) -> Callable[
     known: dict[tuple[str, bytes], SnapshotHead] = {}
 
     def read(storage: LedgerStorage, path: str) -> SnapshotHead:
-        assert isinstance(storage, GatedStorage)
+        if not isinstance(storage, GatedStorage):
+            return read_head(storage, path)
         data = storage.disk.files.get(path, (b"", 0))[0]
         if (path, data) not in known or not data:
             if len(known) > KEPT:

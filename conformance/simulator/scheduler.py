@@ -86,7 +86,7 @@ class Process:
             owner=name,
         )
         self.buffer = TransactionBuffer(self.cluster)
-        self.sweeper = Sweeper(self.cluster, self.buffer)
+        self.sweeper = Sweeper(self.cluster, self.buffer, world.clock.monotonic() if world.rested else float("-inf"))
 
 
 class Actor:
@@ -115,6 +115,8 @@ class World:
     trace: list[str] | None = None
     files_go: bool = True
     """Whether anybody deletes files. If not, reading one (they never change) is no step of its own."""
+    rested: bool = False
+    """Whether a new process counts as one that has just swept: it does its share later."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0

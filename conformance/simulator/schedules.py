@@ -29,7 +29,7 @@ from metadata.topics import Topics
 from metadata.transaction_buffer import Selection
 
 STEPS = 20_000
-BIG = 0.03
+BIG = 0.02
 """The share of schedules with everything in them; the others have two writers, a reader or two, a sweeper or two."""
 
 
@@ -55,8 +55,18 @@ def schedule(seed: int, *, trace: bool = False, digest: bool = False) -> Outcome
     """
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
-        cast = _big(rng, trace) if rng.random() < BIG else _small(rng, trace)
+        cast = _drawn(rng, trace)
         return _play(seed, cast, digest=digest or trace, trace=trace)
+
+
+def cast_of(seed: int) -> Cast:
+    """The world of a seed with everybody in it, before its first step (its snapshots are as big as in production)."""
+    rng = random.Random(seed)
+    return _drawn(rng, False)
+
+
+def _drawn(rng: random.Random, trace: bool) -> Cast:
+    return _big(rng, trace) if rng.random() < BIG else _small(rng, trace)
 
 
 @contextmanager
@@ -72,12 +82,15 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
 
 @dataclass
 class Cast:
-    """A world with everybody in it. `kept`: topics that nobody deletes. `orphans`: whether the end sweeps the files, too."""
+    """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
+    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too.
+    """
 
     world: World
     jobs: list[Job]
     streams: list[Stream]
     kept: frozenset[str]
+    forgets: bool
     orphans: bool
     topics: int
 
@@ -113,13 +126,13 @@ def _big(rng: random.Random, trace: bool) -> Cast:
         start_driver(world, jobs[-1])
         start_deleter(world, "x0", D, recreate=rng.random() < 0.5)
         start_batch_reader(world, "b1", Selection((D,)), 2)
-    return Cast(world, jobs, streams, frozenset({T, U} if deleted else {T, U, D}), orphans=True, topics=3)
+    return Cast(world, jobs, streams, frozenset({T, U} if deleted else {T, U, D}), forgets=True, orphans=True, topics=3)
 
 
 def _small(rng: random.Random, trace: bool) -> Cast:
     """Two writers of one or two versions, a stream or a batch reader or both, a sweeper or two; now and then a deletion."""
-    deleted, sweeps_files = rng.random() < 0.08, rng.random() < 0.05
-    update = {"header_retention_ms": rng.choice((0, 0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 2, 3))}
+    deleted, sweeps_files = rng.random() < 0.16, rng.random() < 0.03
+    update = {"header_retention_ms": rng.choice((0, 0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
     world = World(
         rng,
         Plan.draw(rng, small=True),
@@ -127,9 +140,10 @@ def _small(rng: random.Random, trace: bool) -> Cast:
         state=staged((T, 2), (D, 1)) if deleted else staged((T, 2), (U, 1)),
         trace=[] if trace else None,
         files_go=deleted or sweeps_files,
+        rested=rng.random() < 0.6,
     )
     empty = frozenset(v for v in (0, 1) if rng.random() < 0.15)
-    versions = rng.choice(((0,), (0, 1), (0, 1)))
+    versions = rng.choice(((0,), (0,), (0,), (0, 1)))
     jobs = [Job("q", "q", T, (T,), versions, replays=True, by="query-q", empty=empty)]
     names = (T,) if deleted else (T, U)
     if deleted:
@@ -142,8 +156,8 @@ def _small(rng: random.Random, trace: bool) -> Cast:
                     Job("q2", "q", T, (T,), versions, replays=True, by="query-q", empty=empty),
                     Job("q2", "q", T, (T,), versions, replays=True, by="query-q", empty=empty),
                     Job("o", "q", T, (T,), (0,), replays=True, by="query-o"),
-                    Job("m", "m", "", (T, U), rng.choice(((1,), (1, 2)))),
-                    Job("m", "m", "", (T, U), rng.choice(((1,), (1, 2)))),
+                    Job("m", "m", "", (T, U), (1,)),
+                    Job("m", "m", "", (T, U), (1,)),
                     Job("r", "r-random", U, (U,), (1,), random=True, empty=frozenset({1} if rng.random() < 0.2 else ())),
                 )
             )
@@ -153,16 +167,22 @@ def _small(rng: random.Random, trace: bool) -> Cast:
         if rng.random() < 0.1:
             for i in range(2):
                 start_batch_reader(world, f"{job.name}.reader{i}", Selection(names), 2, process, within=30)
+    crowded = rng.random() < 0.2  # many who read while others settle and fold
     reads = rng.random()
-    streams = [Stream("s0", Selection(names), rng.choice((None, 1)), left=3)] if reads < 0.7 else []
-    for stream in streams:
-        start_stream(world, stream, within=20)
-    if reads > 0.6:
-        start_batch_reader(world, "b0", Selection((D,) if deleted and reads > 0.8 else names), 2, within=40)
-    start_sweeper(world, "w0", 1, orphans=sweeps_files, within=60)
-    if rng.random() < 0.25:
-        start_sweeper(world, "w1", 1, within=60)
-    return Cast(world, jobs, streams, frozenset({T, U}), orphans=sweeps_files or rng.random() < 0.05, topics=2)
+    if crowded or reads < 0.6:
+        streams = [Stream("s0", Selection(names), rng.choice((None, 1)), left=4 if crowded else 2)]
+        start_stream(world, streams[0], within=60)
+    else:
+        streams = []
+    if crowded or reads > 0.5:
+        batch = Selection((D,) if deleted and reads > 0.8 else names)
+        start_batch_reader(world, "b0", batch, 4 if crowded else 2, within=60)
+    if crowded or deleted or sweeps_files or rng.random() < 0.75:
+        start_sweeper(world, "w0", 1 + crowded, orphans=sweeps_files, share=False, after=12, within=40)
+    if crowded or rng.random() < 0.1:
+        start_sweeper(world, "w1", 1 + crowded, share=rng.random() < 0.3, after=12, within=40)
+    orphans = sweeps_files or rng.random() < 0.04
+    return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
 
 
 def _play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
@@ -228,11 +248,13 @@ def _finish(cast: Cast) -> None:
     began, now_ms = history.now(), world.clock.now
     process.sweeper.sweep()
     history.swept("end", began, now_ms)
-    _read_all(world, process, "after settling")
+    if cast.orphans or not cast.forgets:
+        _read_all(world, Process(world, "end0"), "after settling")
+    if not cast.forgets:
+        return
     world.clock.now += world.settings.header_retention_ms + 1
     process.sweeper.sweep()
-    process.sweeper.sweep()
-    _read_all(world, process, "after forgetting")
+    _read_all(world, Process(world, "end1"), "after forgetting")
     if cast.orphans:
         _sweep_files(world, process)
     apps = len({(j.app, j.app_topic) for j in jobs if not j.random})

@@ -27,7 +27,7 @@ class GatedStorage(LedgerStorage):
     """`gate_reads`: whether reading a file is a step, too. Files never change: it is one only where somebody deletes files."""
 
     def __init__(self, disk: Disk, gate: Gate = always, *, gate_reads: bool = True) -> None:
-        super().__init__("/simulated")
+        self.uri, self._path = "file:///simulated", "/simulated"
         self.disk, self.gate, self._gate_reads = disk, gate, gate_reads
 
     def create(self) -> None:

@@ -83,14 +83,15 @@ class Area:
         stop = threading.Event()
         looked = [threading.Event() for _ in range(readers)]
 
+        stores = [self.open() for _ in range(readers)]
+
         def run(n: int) -> None:
-            store = self.open()
             try:
                 while True:
-                    look(store)
+                    look(stores[n])
                     looked[n].set()
                     if stop.is_set():
-                        look(store)
+                        look(stores[n])
                         return
             finally:
                 looked[n].set()

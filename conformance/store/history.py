@@ -66,6 +66,7 @@ def random_operations(
     """
     versions: dict[Key, int] = {}
     for n in range(count):
+        clock.sleep(random.uniform(0, 0.0005))  # a store that answers in microseconds would serve one actor after the other
         key = random.choice(KEYS)
         kind: Kind = random.choice(["get", "get", "put", "put", "delete"])
         seen = versions.get(key, ABSENT)

@@ -191,3 +191,13 @@ def decide(store: MetadataStore, body: Callable[[View], T], *, attempts: int = 1
             if not left:
                 raise
     raise AssertionError("attempts must be positive")
+
+
+def look(store: MetadataStore, key: Key) -> Record | None:
+    """The record as it is now: `decide` with one read. Raises SessionLost as `decide` does."""
+    return decide(store, lambda view: view.get(key))
+
+
+def time_ms(store: MetadataStore) -> int:
+    """The store's time as it is now (`View.now_ms`): `decide` with one look at the clock. Raises SessionLost as `decide` does."""
+    return decide(store, lambda view: view.now_ms())

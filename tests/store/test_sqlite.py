@@ -49,36 +49,6 @@ def python(code: str, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-APPENDER = """
-import sys
-from metadata.paths import LOG
-from metadata.store import open_store
-store = open_store(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-for n in range(50):
-    print(store.append(LOG, b"x").number)
-"""
-
-
-def test_processes_share_a_sequence(tmp_path: Path) -> None:
-    processes = [python(APPENDER, f"file://{tmp_path}/new") for _ in range(3)]  # all make the database at once
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    answers = []
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        out, _ = process.communicate(timeout=30)
-        assert process.returncode == 0
-        answers.append([int(line) for line in out.split()])
-    assert all(numbers == sorted(numbers) for numbers in answers)
-    assert sorted(n for numbers in answers for n in numbers) == list(range(1, 151))
-
-
 KILLED = """
 import os, signal, sys
 from metadata.paths import LOG, Key

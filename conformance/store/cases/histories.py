@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.store.area import Area
 from conformance.store.case import Cases, ContractBroken, holds
-from conformance.store.history import KEYS, Operation, random_operations, recorded
+from conformance.store.history import KEYS, Operation, Step, random_operations, recorded
 from conformance.store.linearizability import check
 from metadata.store.contract import MetadataStore
 
@@ -38,38 +38,54 @@ def processes_that_are_killed(area: Area) -> None:
 def lost_replies(area: Area) -> None:
     """The same when connections are cut and replies are lost: an unknown outcome happened once, at some time, or never."""
     far, proxy = area.far()
-    farther = area.place.open(area.site.opener)
-    done = threading.Event()
+    wanted, ended = threading.Event(), threading.Event()
 
     def act(store: MetadataStore, n: int) -> list[Operation]:
-        if n:
-            return _record(area, farther if n == 1 else store, f"t{n}", area.sizes.operations)
+        return _record(area, store, f"t{n}", area.sizes.operations) if n else until_lost()
+
+    def until_lost() -> list[Operation]:
         try:
-            return _record(area, far, "far", area.sizes.operations)
+            return _until_lost(area, far, wanted)
         finally:
-            done.set()
+            end()
+
+    def end() -> None:
+        ended.set()
+        wanted.set()
 
     def disturb() -> None:
-        random = area.random
-        while not done.is_set():
+        while wanted.wait() and not ended.is_set():
+            wanted.clear()
             with proxy.drop_replies():
-                proxy.wait_dropped(5)
-            done.wait(random.uniform(0.02, 0.1))
-            proxy.cut()
-            done.wait(random.uniform(0.02, 0.1))
+                proxy.wait_dropped(1)
 
-    disturber = threading.Thread(target=disturb, name="conformance-disturb")
+    disturber = threading.Thread(target=disturb, name="conformance-disturb", daemon=True)
     disturber.start()
     try:
-        histories = area.at_once(act, actors=4)
+        histories = area.at_once(act, actors=3)
     finally:
-        done.set()
+        end()
         disturber.join()
-    farther.close()
-    unknown = sum(operation.answer == "unknown" for operation in histories[0])
-    area.figures["unknown outcomes"] = unknown
-    holds(unknown > 0, "at least one reply was lost, so that the case shows something")
+    area.figures["unknown outcomes"] = sum(operation.answer == "unknown" for operation in histories[0])
     _judge(area, histories)
+
+
+def _until_lost(area: Area, far: MetadataStore, wanted: threading.Event, enough: int = 3) -> list[Operation]:
+    """Operations until so many replies of writes were lost. Which reply is hit (those of reads are asked for again) is luck, so
+    a loss is `wanted` again and again, each time after an answer came, so that there is a connection to lose.
+    """
+    began, steps = area.clock.monotonic(), list[tuple[Step, Operation]]()
+    lost = 0
+    for step, operation in random_operations(far, "far", Random(f"{area.seed}:far"), area.clock, count=100_000):
+        if step == "begun" and lost == enough:
+            break
+        steps.append((step, operation))
+        if step == "begun" and operation.kind != "get" and area.random.random() < 0.5:
+            wanted.set()
+        lost += step == "ended" and operation.answer == "unknown"
+        waited = area.clock.monotonic() - began
+        holds(waited < area.sizes.patience, f"replies of {enough} writes were lost within {area.sizes.patience:g} s")
+    return recorded(steps)
 
 
 def _record(area: Area, store: MetadataStore, actor: str, count: int) -> list[Operation]:

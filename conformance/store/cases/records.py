@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.store.area import Area
-from conformance.store.case import Cases, equal, refused
+from conformance.store.case import Cases, equal, holds, refused
 from metadata.errors import BadVersion, ValueTooLarge
 from metadata.paths import LOG, Key, KeyRange
 from metadata.store.contract import ABSENT, MAX_VALUE, IndexEntry, Put, Record
@@ -161,9 +161,12 @@ def many_records_in_one_call_come_in_the_order_asked(area: Area) -> None:
 def the_longest_value_fits_and_a_longer_one_is_refused(area: Area) -> None:
     """Values up to MAX_VALUE (768 KiB) are kept with their index entries; longer ones are ValueTooLarge, and nothing is done."""
     store = area.store
-    made = store.put(A, area.random.randbytes(MAX_VALUE), indexes=(IndexEntry("i", "k" * 1000),))
+    longest = area.random.randbytes(MAX_VALUE)
+    made = store.put(A, longest, indexes=(IndexEntry("i", "k" * 1000),))
+    holds(made.value == longest, "the longest value is kept whole by a put")
     equal(store.view().scan_index("i", "", "z"), [made], "the longest value by its index")
-    appended = store.append(LOG, area.random.randbytes(MAX_VALUE))
+    appended = store.append(LOG, longest)
+    holds(appended.value == longest, "the longest value is kept whole by an append")
     equal(store.view().get(appended.key), appended, "the longest value in a sequence")
     with refused(ValueTooLarge, naming="/things/a", what="a put of one byte too many"):
         store.put(A, b"x" * (MAX_VALUE + 1))

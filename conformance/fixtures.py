@@ -1,0 +1,35 @@
+"""Pytest fixtures of the real servers, for the tests of other projects: `pytest_plugins = ["conformance.fixtures"]`.
+
+Each is started when the first test asks for it, and ends with the session.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.servers import SparkCluster, ZooKeeperEnsemble, ZooKeeperServer
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One server. Give each test a chroot of its own: `zk://{zookeeper_server.hosts}/{name}`."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def zookeeper_ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    """Three servers with a quorum. A test that stops one starts it again."""
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers, whose drivers and executors run the Python that pytest runs in."""
+    with SparkCluster(tmp_path_factory.mktemp("spark-cluster"), python=Path(sys.executable)) as cluster:
+        yield cluster

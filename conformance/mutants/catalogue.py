@@ -1,0 +1,84 @@
+"""All mutants, and the rules that must have one."""
+
+from __future__ import annotations
+
+from conformance.mutants import of_files, of_reading, of_stores, of_sweeping, of_writing
+from conformance.mutants.planting import Mutant
+from metadata.errors import OptionError
+
+MUTANTS: tuple[Mutant, ...] = (
+    *of_writing.MUTANTS,
+    *of_reading.MUTANTS,
+    *of_sweeping.MUTANTS,
+    *of_stores.MUTANTS,
+    *of_files.MUTANTS,
+)
+
+LATER = {
+    "A15": "sharded stores come later",
+    "A22": "acks come later",
+    "A23": "acks come later",
+    "A24": "splits come later",
+    "A33": "acks come later",
+    "A35": "splits come later",
+    "8.11": "acks come later",
+}
+"""What the code of today cannot break: no mutant, and why."""
+
+FAILURES = tuple(name for i in range(1, 37) if (name := f"A{i}") not in LATER)
+"""The named failures of protocol.md section 9."""
+
+INVARIANTS = tuple(name for i in range(1, 17) if (name := f"8.{i}") not in LATER)
+"""The invariants of protocol.md section 8."""
+
+MODEL = tuple(
+    f"model {rule}"
+    for rule in (
+        "abort-predecessor",
+        "raise-before-forget",
+        "named-by-header",
+        "one-registration",
+        "atomic-append",
+        "reread-gone",
+        "log-before-snapshot",
+        "settle-before-forget",
+        "fold-stops",
+        "keep-tail",
+        "seal-check",
+        "end-at-seal",
+    )
+)
+"""The switches of model.py, the executable companion of protocol.md: all that `--break all` knows."""
+
+SUBTLE = (
+    "the sync before acting on absence left out",
+    "the session changed between two reads of one decision",
+    "seals looked up after the layout",
+    "the application record raised after the header is forgotten",
+    "an index range one too wide",
+    "a stale watch trusted",
+    "time in the wrong unit",
+    "a part's checksum not verified",
+    "index entry left after replace",
+    "sequence as counter then record",
+    "version ignored",
+    "limits that split a transaction",
+    "a replay that plans with a newer cut",
+    "staged parts of a failed attempt counted",
+    "routing by the low 16 bits",
+)
+"""The subtle ones of issue 3, section 3, and faults of stores, sources and sinks."""
+
+
+def uncovered() -> list[str]:
+    """Rules that no mutant breaks."""
+    broken = {rule for fault in MUTANTS for rule in fault.rules}
+    return [rule for rule in (*FAILURES, *INVARIANTS, *MODEL, *SUBTLE) if rule not in broken]
+
+
+def by_name(name: str) -> Mutant:
+    """Raises OptionError."""
+    found = next((fault for fault in MUTANTS if fault.name == name), None)
+    if found is None:
+        raise OptionError(f"There is no mutant {name!r}.", advice="python -m conformance --mutants --help lists them.")
+    return found

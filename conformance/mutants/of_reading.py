@@ -1,0 +1,202 @@
+"""Faults of readers: what counts, the cut, plans of batches and streams (protocol.md section 6)."""
+
+from __future__ import annotations
+
+from conformance.mutants.planting import mutant
+
+_RESOLVE = "metadata.transitions:resolve"
+_READ = "metadata.transaction_buffer:TransactionBuffer._read"
+_SEGMENT = "metadata.transaction_buffer:TransactionBuffer._segment"
+_BY_HEADERS = "metadata.transaction_buffer:TransactionBuffer._by_headers"
+_VERDICTS = "metadata.transaction_buffer:TransactionBuffer.verdicts"
+_LEDGERS = "metadata.transaction_buffer:Reading.ledgers"
+_LIMITED = "metadata.transitions:limited"
+_FOLLOWING = "spark_txn_source.following:Following"
+
+_LOG = "    listing = self.log.list(view, again=self.still_open)\n    verdicts = self.verdicts(view, listing)\n"
+
+MUTANTS = (
+    mutant(
+        "aborted-rows-are-read",
+        "A2, 8.4",
+        "A registration of an ABORTED transaction is filtered.",
+        (_RESOLVE, "header.state is State.COMMITTED and header.commit == number", "header.commit in (None, number)"),
+    ),
+    mutant(
+        "gone-means-committed",
+        "A11, 8.4",
+        "A registration whose header is gone, and that nobody settled, is filtered.",
+        (_RESOLVE, "Verdict.FILTERED if reread else", "Verdict.VISIBLE if reread else"),
+    ),
+    mutant(
+        "aborted-tail-holds-readers",
+        "A8, 8.9",
+        "An aborted transaction is decided: it holds nobody up.",
+        (_RESOLVE, "if header.state is State.OPEN:", "if header.state is not State.COMMITTED:"),
+    ),
+    mutant(
+        "reread-gone",
+        "model reread-gone, A27",
+        "A gone header counts only if the registration is still not settled when read again.",
+        (_BY_HEADERS, "gone.append(entry)", "found[entry.number] = Verdict.FILTERED"),
+    ),
+    mutant(
+        "reader-passes-an-expired-header",
+        "8.10, A4",
+        "A reader that meets a transaction past its deadline aborts it.",
+        (_BY_HEADERS, "if transitions.expired(", "if False and transitions.expired("),
+    ),
+    mutant(
+        "undecided-is-remembered",
+        "8.5",
+        "Only decided verdicts are remembered.",
+        (_VERDICTS, " if v is not Verdict.UNDECIDED", ""),
+    ),
+    mutant(
+        "verdicts-are-kept-for-ever",
+        "A13, 8.14",
+        "What a process remembers of the log goes with the log's records.",
+        (_VERDICTS, "del self._final[number]", "continue"),
+    ),
+    mutant(
+        "log-before-snapshot",
+        "model log-before-snapshot, A28",
+        "The live log is read before watermarks and snapshots.",
+        (_READ, _LOG, ""),
+        (_READ, "    seals = listing.seals()", f"{_LOG}    seals = listing.seals()"),
+    ),
+    mutant(
+        "layouts-before-log",
+        "A32",
+        "Topics and layouts are read after the log: rows of a new topic are passed over else.",
+        (_READ, _LOG, ""),
+        (_READ, "    marks = view.get_many(", f"{_LOG}    marks = view.get_many("),
+    ),
+    mutant(
+        "cut-from-the-watermark",
+        "A29, 8.9",
+        "A watermark that is read after the log does not move the cut beyond the listed log.",
+        (
+            _READ,
+            "transitions.cut((n for n, _ in undecided), listing.end)",
+            "transitions.cut((n for n, _ in undecided), "
+            "max([listing.end, *(Watermark.of(m).ledger_id for m in marks if m is not None)]))",
+        ),
+    ),
+    mutant(
+        "cut-at-the-end",
+        "6, 8.6",
+        "Nothing undecided lies at or below the cut.",
+        ("metadata.transitions:cut", "min(first - 1, end_of_log)", "end_of_log"),
+    ),
+    mutant(
+        "open-rows-of-a-new-segment",
+        "A21, 8.4",
+        "Without a watermark, too, only decided registrations are visible.",
+        (_SEGMENT, "and e.number in shown", "and (e.number in shown or watermark is None)"),
+    ),
+    mutant(
+        "unreadable-snapshot-is-empty",
+        "A3, 8.5",
+        "A snapshot that cannot be read is an error, not an empty one.",
+        (
+            _SEGMENT,
+            "head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)",
+            "try:\n        head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)\n"
+            "    except Exception:\n        head = None",
+        ),
+    ),
+    mutant(
+        "missing-offset-is-zero",
+        "A3",
+        "An offset that is not ours is an error, not the beginning.",
+        ("spark_txn_source.offsets:offset_of", 'found.get("log"),', 'found.get("log", 0),'),
+        tests=("tests/spark/test_streams.py::test_offsets_that_are_not_ours",),
+    ),
+    mutant(
+        "plain-writes-move-nothing",
+        "A9",
+        "Plain writes move maxReadPosition as transactions do.",
+        (
+            "metadata.transaction_buffer:Reading.max_read_position",
+            "for n, r in segment.live if n <= self.cut]",
+            "for n, r in segment.live if n <= self.cut and r.txn is not None]",
+        ),
+    ),
+    mutant(
+        "last-ledger-is-left-out",
+        "A19, 8.5",
+        "A read to a number includes that number.",
+        (_LEDGERS, "if after < number <= through:", "if after < number < through:"),
+    ),
+    mutant(
+        "first-ledger-is-read-twice",
+        "A19, 8.5",
+        "A read after a number does not include that number.",
+        (_LEDGERS, "if after < number <= through:", "if after <= number <= through:"),
+    ),
+    mutant(
+        "older-listing-wins",
+        "8.5",
+        "A thread with an older listing takes no entries out of another's.",
+        (
+            "metadata.log:LiveLog.list",
+            "known = {",
+            "self._entries = {n: e for n, e in self._entries.items() if n in numbers}; known = {",
+        ),
+        (
+            "metadata.log:LiveLog.list",
+            "[known[n] for n in numbers if n in known]",
+            "[self._entries[n] for n in numbers if n in self._entries]",
+        ),
+        ("metadata.log:LiveLog.list", "in known.values():", "in [known[n] for n in wanted if n in known]:"),
+        tests=("tests/protocol/test_live_log.py",),
+    ),
+    mutant(
+        "replay-with-fewer-rows",
+        "A31, 8.5",
+        "Planning a given end needs a cut that reaches it: never fewer rows than the first time.",
+        ("metadata.transaction_buffer:TransactionBuffer.read_to", "if reading.cut >= end:", "if True:"),
+    ),
+    mutant(
+        "replay-with-a-newer-cut",
+        "a replay that plans with a newer cut, A31",
+        "A micro-batch that is planned again ends where it ended.",
+        ("spark_txn_source.stream:StreamReader.partitions", "self._columns, begin, last)", "self._columns, begin, reading.cut)"),
+    ),
+    mutant(
+        "limit-splits-a-transaction",
+        "limits that split a transaction, 8.9",
+        "Limits lower the end of a micro-batch to whole transactions.",
+        (
+            "spark_txn_source.plan:tasks",
+            "found := list(pieces(reading, segment, start, end, fail_on_data_loss=options.fail_on_data_loss))",
+            "found := list(pieces(reading, segment, start, end, fail_on_data_loss=options.fail_on_data_loss))"
+            "[: options.max_rows_per_trigger]",
+        ),
+    ),
+    mutant(
+        "limit-stops-the-stream",
+        "8.9",
+        "A micro-batch has at least one transaction, whatever the limits: a stream always moves.",
+        (_LIMITED, "if over and last is not None:\n            return last", "if over:\n            return weight.number - 1"),
+    ),
+    mutant(
+        "end-at-seal",
+        "model end-at-seal, 8.13",
+        "A micro-batch ends at a seal of its segments.",
+        (_LIMITED, "end = min([end, *seals])", "end = min([end])"),
+    ),
+    mutant(
+        "stale-watch-is-trusted",
+        "a stale watch trusted, 8.16",
+        "Watches are wake-ups: without one, too, the log is listed before a reading is called the newest.",
+        (f"{_FOLLOWING}.read", " or not self._is_newest(self._reading)", ""),
+    ),
+    mutant(
+        "undecided-waits-for-a-wake-up",
+        "8.16, a stale watch trusted",
+        "A reading with something undecided is never the newest: nobody has to tell of the decision.",
+        (f"{_FOLLOWING}._is_newest", "    if reading.undecided:\n        return False\n", ""),
+    ),
+)

@@ -1,0 +1,214 @@
+"""Faults of owners: opening, registering, checking, deciding, aborting (protocol.md section 5)."""
+
+from __future__ import annotations
+
+from conformance.mutants.planting import mutant
+
+_OPENING = "metadata.transitions:opening"
+_END = "metadata.transitions:end"
+_REGISTER = "metadata.coordinator:Coordinator._register"
+_BEGIN = "metadata.coordinator:Coordinator._begin"
+_DECIDE = "metadata.coordinator:Coordinator._decide"
+_COMMIT = "spark_txn_sink.commit:commit"
+
+MUTANTS = (
+    mutant(
+        "header-cas-ignores-the-version",
+        "A6, 8.1",
+        "A header is decided by CAS: of a commit and an abort at once exactly one wins.",
+        ("metadata.ending:end", "expect=record, ", ""),
+    ),
+    mutant(
+        "terminal-is-not-terminal",
+        "8.1",
+        "A header that is COMMITTED or ABORTED never changes again.",
+        (_END, "if decision in HEADER_TRANSITIONS[header.state]:", "if decision is not header.state:"),
+    ),
+    mutant(
+        "ending-twice-is-an-error",
+        "8.2",
+        "Ending a transaction again the same way succeeds.",
+        (_END, "if header.state is not decision or", "if header.state is not State.OPEN or"),
+    ),
+    mutant(
+        "late-commit-takes-the-next",
+        "A1, 8.3",
+        "An owner that wakes late decides its own header, never the one that its application has opened since.",
+        (
+            _DECIDE,
+            "found = decide(self.cluster.store, lambda view: view.get(key))",
+            "app = Application.of(self.cluster.store.view().get(paths.application(work.app, work.app_topic)))\n"
+            "            found = self.cluster.store.view().get(paths.header(app.current.txn_id))",
+        ),
+    ),
+    mutant(
+        "txn-ids-used-twice",
+        "A1, 8.3",
+        "Blocks of transaction ids are taken by CAS: no id is used twice.",
+        ("metadata.txn_ids:TxnIds._take", "expect=ABSENT if record is None else record", "expect=None"),
+    ),
+    mutant(
+        "abort-predecessor",
+        "model abort-predecessor, 8.8",
+        "An OPEN predecessor is aborted before a new attempt opens.",
+        (_OPENING, "return Opening.ABORT_PREDECESSOR, app", "return Opening.OPEN, app"),
+    ),
+    mutant(
+        "application-without-cas",
+        "A6, 8.8",
+        "A new attempt takes the application record by CAS: of two drivers one wins.",
+        (_BEGIN, "expect=ABSENT if record is None else record", "expect=None"),
+    ),
+    mutant(
+        "replay-commits-again",
+        "A16, 8.8",
+        "A version that is committed already is skipped.",
+        (
+            _OPENING,
+            "if claim.version > app.last_committed:\n        return Opening.OPEN, app",
+            "if claim.version >= app.last_committed:\n        return Opening.OPEN, app",
+        ),
+    ),
+    mutant(
+        "low-version-is-dropped",
+        "A20",
+        "A version at or below the last one, but of another query, is an error: its rows would be lost without a word.",
+        (_OPENING, "(not claim.replays or claim.by == app.by)", "True"),
+    ),
+    mutant(
+        "failed-batch-is-skipped",
+        "A17, 8.8",
+        "Only a COMMITTED predecessor raises lastCommitted: a version that was aborted is written again.",
+        (_OPENING, "if predecessor.state is State.COMMITTED:", "if predecessor.state is not State.OPEN:"),
+    ),
+    mutant(
+        "empty-batch-fences-nobody",
+        "A34",
+        "An empty batch moves lastCommitted by the same CAS, so that a zombie cannot commit its version.",
+        ("metadata.coordinator:Coordinator._commit_empty", "if work.random and record is None:", "if True:"),
+    ),
+    mutant(
+        "late-abort-ends-the-successor",
+        "A36",
+        "A late abort ends only a header of its own attempt.",
+        ("metadata.transitions:may_abort", " and header.attempt == claim.attempt", ""),
+    ),
+    mutant(
+        "abort-deletes-files",
+        "A18, 8.5",
+        "An abort after an unknown commit deletes no file: they may be live.",
+        (
+            "spark_txn_sink.commit:abort",
+            "client.coordinator.abort_attempt(",
+            "[client.cluster.storage.delete(part.path) for m in staged for _, part in m.parts]\n"
+            "    client.coordinator.abort_attempt(",
+        ),
+    ),
+    mutant(
+        "lost-reply-is-success",
+        "5, 8.5",
+        "A lost reply to the deciding CAS is answered by reading, not taken for a success.",
+        (_DECIDE, "if ended is not None:", "if (ended := ended or opened.header) is not None:"),
+    ),
+    mutant(
+        "one-registration",
+        "model one-registration, A25, 8.9",
+        "One record covers all segments of a transaction: no prefix of the log holds half of one.",
+        (
+            _REGISTER,
+            "body = registration.to_bytes()\n    if",
+            "for name in list(segments)[:-1]:\n"
+            "        only = registration.model_copy(update={'segments': {name: segments.pop(name)}})\n"
+            "        self.cluster.store.append(paths.LOG, only.to_bytes())\n"
+            "    registration = registration.model_copy(update={'segments': segments})\n"
+            "    body = registration.to_bytes()\n    if",
+        ),
+        ("metadata.transitions:resolve", " and header.commit == number", ""),
+    ),
+    mutant(
+        "atomic-append",
+        "model atomic-append, 8.7, sequence as counter then record",
+        "Number and record of a registration come into being in one step: whoever sees n+1 sees n.",
+        (
+            _REGISTER,
+            "record = self.cluster.store.append(paths.LOG, body)",
+            "taken = self.cluster.store.append(paths.Prefix('/taken/number', ''), body).number\n"
+            "        record = self.cluster.store.put(paths.LOG.key(taken), body, expect=ABSENT)",
+        ),
+        (
+            _REGISTER,
+            "            taken = self.cluster.store.append(paths.Prefix('/taken/number', ''), body).number\n        record =",
+            "            taken = self.cluster.store.append(paths.Prefix('/taken/number', ''), body).number\n            record =",
+        ),
+    ),
+    mutant(
+        "named-by-header",
+        "model named-by-header, A26",
+        "Only the registration that the deciding CAS names counts: a second one, after a lost reply, is void.",
+        ("metadata.transitions:resolve", " and header.commit == number", ""),
+    ),
+    mutant(
+        "seal-check",
+        "model seal-check, 8.12",
+        "The owner looks for a seal below its registration before it decides.",
+        ("metadata.coordinator:Coordinator.commit", "if sealed:", "if False:"),
+    ),
+    mutant(
+        "layouts-before-seals",
+        "seals looked up after the layout, 8.12",
+        "Seals are looked up in the log first, then in the layout: a seal leaves the log only after the layout shows it.",
+        (
+            "metadata.coordinator:Coordinator._sealed_below",
+            "listing = self.log.list(view, then=[paths.topic(t) for t in topics])",
+            "also = view.get_many([paths.topic(t) for t in topics])\n        listing = self.log.list(view)",
+        ),
+        (
+            "metadata.coordinator:Coordinator._sealed_below",
+            "zip(topics, listing.also, strict=True)",
+            "zip(topics, also, strict=True)",
+        ),
+    ),
+    mutant(
+        "timeout-in-the-wrong-unit",
+        "A12, time in the wrong unit",
+        "A timeout is given in milliseconds and kept as nanoseconds.",
+        (_BEGIN, "Nanos(work.timeout_ms * 1_000_000)", "Nanos(work.timeout_ms * 1_000)"),
+    ),
+    mutant(
+        "allowance-in-seconds",
+        "A12, time in the wrong unit",
+        "The allowance of deadlines is in milliseconds, as they are.",
+        ("metadata.transitions:expired", "+ allowance_ms", "+ allowance_ms // 1000"),
+    ),
+    mutant(
+        "deadline-index-in-seconds",
+        "A12, 8.15, time in the wrong unit",
+        "Headers are indexed by their deadline in milliseconds.",
+        ("metadata.records:Header.indexes", "pad20(self.deadline_ms)", "pad20(self.deadline_ms // 1000)"),
+    ),
+    mutant(
+        "old-parts-are-committed",
+        "5, 8.5",
+        "Parts older than half the orphan age are refused: the orphan sweep may take them.",
+        (
+            "metadata.coordinator:Coordinator._open",
+            "if work.staged_ms + self.cluster.settings.orphan_age_ms // 2 < view.now_ms():",
+            "if False:",
+        ),
+    ),
+    mutant(
+        "failed-attempts-count",
+        "staged parts of a failed attempt counted, 8.4",
+        "A commit takes the parts that the accepted attempts report, never what lies in a folder.",
+        (
+            _COMMIT,
+            "client.coordinator.commit(",
+            "for segment, part in [(s, p) for s, found in parts.items() for p in found]:\n"
+            "        folder, name = part.path.rsplit('/', 2)[0], part.path.rsplit('/', 1)[1]\n"
+            "        for file in client.cluster.storage.list(folder):\n"
+            "            if file.path.endswith('/' + name) and file.path != part.path:\n"
+            "                parts[segment].append(dataclasses.replace(part, path=file.path))\n"
+            "    client.coordinator.commit(",
+        ),
+    ),
+)

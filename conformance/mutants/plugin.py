@@ -1,0 +1,24 @@
+"""A pytest plugin that switches in the mutant of the environment variable TXNSEGMENT_MUTANT, for the whole run:
+
+TXNSEGMENT_MUTANT=keep-tail python -m pytest -p conformance.mutants.plugin tests/protocol
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+import pytest
+
+from conformance.mutants.catalogue import by_name
+from conformance.mutants.planting import CHOSEN, planted
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    stack = ExitStack()
+    stack.enter_context(planted(by_name(os.environ[CHOSEN])))
+    config.add_cleanup(stack.close)
+
+
+def pytest_report_header() -> str:
+    return f"mutant: {os.environ[CHOSEN]}"

@@ -1,0 +1,209 @@
+"""What may catch a mutant. Each answers with a Catch, or None: the mutant went through it unseen."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+from conformance.mutants.catalogue import by_name
+from conformance.mutants.planting import CHOSEN, Mutant, planted
+from conformance.results import Outcome
+from conformance.scripts.running import check, scripts
+from conformance.simulator.exhaustive import Search
+from conformance.simulator.footprints import OutsideFootprint
+from conformance.simulator.quiet import quiet
+from conformance.simulator.scenarios import SCENARIOS, Scenario
+from conformance.simulator.schedules import schedule
+from conformance.store.area import Sizes
+from conformance.store.run import run
+from conformance.store.suite import CASES
+from metadata.errors import TxnSegmentError
+
+PATIENCE = 60.0
+"""Seconds of this process's work in which one script, case or schedule must end, many times what it takes: a mutant that turns in
+circles is caught. Not of the clock on the wall: a busy machine is no catch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """`suite` caught it: `by` what (a script, a case, a seed, a test) and after how many of them (`tried`, this one included)."""
+
+    suite: str
+    by: str
+    tried: int
+    said: str
+
+
+class Hung(BaseException):
+    """Nothing came of it in time. No Exception, so that nobody swallows it."""
+
+
+@contextmanager
+def patience(seconds: float = PATIENCE) -> Iterator[None]:
+    """Raises Hung in the main thread after `seconds` of work."""
+
+    def wake(number: int, frame: FrameType | None) -> None:
+        raise Hung
+
+    before = signal.signal(signal.SIGPROF, wake)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def _said(look: Callable[[], str | None]) -> str | None:
+    """What was found to be wrong, also by the code itself."""
+    try:
+        with patience():
+            return look()
+    except Hung:
+        return f"no end within {PATIENCE:.0f} s of work"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def by_scripts(fault: Mutant, only: str = "*") -> Catch | None:
+    """The golden scripts of this project, in the order of their names."""
+
+    def look(path: Path) -> str | None:
+        failure = check(path)
+        return None if failure is None else failure.difference
+
+    with planted(fault):
+        for tried, path in enumerate([path for path in scripts() if fnmatch(path.stem, only)], 1):
+            said = _said(partial(look, path))
+            if said is not None:
+                return Catch("scripts", path.stem, tried, said)
+    return None
+
+
+def by_store(fault: Mutant, only: str = "*", seed: int = 1) -> Catch | None:
+    """The store suite on the store that the mutant sits in."""
+    sizes = Sizes(records=1_000, operations=100, patience=3.0)
+
+    def look(url: str, case: str) -> str | None:
+        (found,) = run(url, seed, only=case, sizes=sizes)
+        return found.detail if found.outcome is Outcome.FAILED else None
+
+    with planted(fault), tempfile.TemporaryDirectory() as folder:
+        url = f"memory://{uuid.uuid4().hex}" if fault.store == "memory" else f"file://{folder}/store"
+        for tried, case in enumerate([case.name for case in CASES if fnmatch(case.name, only)], 1):
+            said = _said(partial(look, url, case))
+            if said is not None:
+                return Catch("store", case, tried, said)
+    return None
+
+
+def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
+    """Schedules of the seeds from `seed` on."""
+
+    def look(each: int) -> str | None:
+        return next(iter(schedule(each).violations), None)
+
+    with planted(fault), quiet():  # in this order: what it remembers is remembered of the changed code
+        for each in range(seed, seed + count):
+            said = _said(partial(look, each))
+            if said is not None:
+                return Catch("simulator", f"--seed {each}", each - seed + 1, said)
+    return None
+
+
+def by_search(fault: Mutant) -> Catch | None:
+    """Every schedule of the exhaustive search's scenarios up to 3 preemptions, without crashes: a few seconds each."""
+
+    def look(scenario: Scenario) -> str | None:
+        try:
+            return next(iter(Search(scenario, preemptions=3, crashes=0).run(stop_after=1).violations), None)
+        except OutsideFootprint:
+            return None  # the search does not know what such code may meet, and so says nothing about it
+
+    with planted(fault), quiet():
+        for tried, (name, scenario) in enumerate(SCENARIOS.items(), 1):
+            said = _said(partial(look, scenario))
+            if said is not None:
+                return Catch("search", name, tried, said)
+    return None
+
+
+def by_tests(fault: Mutant) -> Catch | None:
+    """The tests that the mutant names, in a process of their own. Raises AlreadyBroken for tests that fail without it, too."""
+    for tried, test in enumerate(fault.tests, 1):
+        failed = _pytest(test, fault.name)
+        if failed is not None:
+            if _pytest(test) is not None:
+                raise _broken("test", test, failed)
+            return Catch("tests", test, tried, failed)
+    return None
+
+
+def _pytest(test: str, name: str | None = None) -> str | None:
+    """How it failed, with a mutant or without; None: it did not. Raises AlreadyBroken for one that cannot be run at all."""
+    plugin = [] if name is None else ["-p", "conformance.mutants.plugin"]
+    command = [sys.executable, "-m", "pytest", *plugin, "-q", "-x", "--no-header", test]
+    given = os.environ | ({} if name is None else {CHOSEN: name})
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise _broken("test", test, f"{done.stdout[-1000:]}{done.stderr[-1000:]}")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
+    return None if done.returncode == 0 else lines[0] if lines else done.stdout[-300:]
+
+
+# --- without a mutant ---------------------------------------------------------------------------------------------
+
+SOUND = Mutant("sound", (), "The code as it is.", (), store="memory")
+
+
+class AlreadyBroken(TxnSegmentError):
+    """A suite fails without any mutant: what it would catch shows nothing."""
+
+
+def check_sound(schedules: int = 100) -> None:
+    """Raises AlreadyBroken if a script, the store suite or one of the first schedules fails on the code as it is."""
+    for caught in (by_scripts(SOUND), by_store(SOUND), by_simulator(SOUND, schedules)):
+        if caught is not None:
+            raise _broken(caught.suite, caught.by, caught.said)
+
+
+def _broken(suite: str, by: str, said: str) -> AlreadyBroken:
+    return AlreadyBroken(f"{suite}, {by}: it fails without any mutant: {said}", advice="Mend that first; then plant faults.")
+
+
+# --- by name, for other processes ---------------------------------------------------------------------------------
+
+
+def scripts_and_store(name: str) -> tuple[Catch | None, float]:
+    """What costs little, and the seconds it took."""
+    fault, began = by_name(name), time.perf_counter()
+    found = by_scripts(fault)
+    if found is None and fault.store:
+        found = by_store(fault)
+    return found, time.perf_counter() - began
+
+
+def some_schedules(name: str, count: int, seed: int) -> tuple[Catch | None, float]:
+    """The same for schedules."""
+    began = time.perf_counter()
+    found = by_simulator(by_name(name), count, seed)
+    return found, time.perf_counter() - began
+
+
+def searched(name: str) -> tuple[Catch | None, float]:
+    """The same for the exhaustive search."""
+    began = time.perf_counter()
+    found = by_search(by_name(name))
+    return found, time.perf_counter() - began

@@ -1,0 +1,40 @@
+"""The plan is a function of its seed, and gives every kind its turn."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from conformance.cluster.faults import STRIKES
+from conformance.cluster.plan import BY_NAME, KINDS, make_plan
+from metadata.errors import ConfigurationError
+
+
+def test_same_seed_same_plan() -> None:
+    assert make_plan(50, 7) == make_plan(50, 7)
+    assert make_plan(50, 7) != make_plan(50, 8)
+
+
+def test_every_kind_comes_as_often() -> None:
+    counts = Counter(fault.kind.name for fault in make_plan(100, 1))
+    assert set(counts) == set(BY_NAME)
+    assert max(counts.values()) - min(counts.values()) <= 1
+    assert [fault.number for fault in make_plan(100, 1)] == list(range(1, 101))
+
+
+def test_faults_keep_to_their_kind() -> None:
+    for fault in make_plan(200, 3):
+        assert fault.party in fault.kind.parties
+        shortest, longest = fault.kind.seconds
+        assert shortest <= fault.seconds <= longest
+
+
+def test_every_kind_can_be_done() -> None:
+    assert set(STRIKES) == {kind.name for kind in KINDS}
+
+
+def test_only_these() -> None:
+    assert {fault.kind.name for fault in make_plan(5, 1, ("cut", "clock"))} == {"cut", "clock"}
+    with pytest.raises(ConfigurationError, match="no fault earthquake"):
+        make_plan(5, 1, ("cut", "earthquake"))

@@ -1,0 +1,785 @@
+"""The history checker: for each of its words a small history that shows it, and beside it one that differs little and is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.command.main import main
+from conformance.history.checker import check, verdict
+from conformance.history.findings import WORDS
+from conformance.history.format import (
+    Abort,
+    Ack,
+    Application,
+    Commit,
+    Complaint,
+    Counts,
+    End,
+    Event,
+    FormatError,
+    Header,
+    Horizon,
+    Layout,
+    Plan,
+    Poll,
+    Read,
+    ReadFailed,
+    Registration,
+    Row,
+    Seal,
+    Segment,
+    Start,
+    Sweep,
+    Told,
+    Watermark,
+    Writer,
+    Written,
+    line,
+    merge,
+    parse,
+    read,
+    repair,
+    shortened,
+    write,
+)
+
+T, U = "topic://p/d/t", "topic://p/d/u"
+S, V = "segment://p/d/t/0000-7fff-0", "segment://p/d/t/8000-ffff-1"
+LEFT, RIGHT = "segment://p/d/t/0000-3fff-2", "segment://p/d/t/4000-7fff-3"
+SU = "segment://p/d/u/0000-ffff-0"
+
+
+class H:
+    """Builds a history; each call is one event, one step later than the last."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def now(self) -> int:
+        return len(self.events)
+
+    def add(self, kind: Callable[..., Event], *fields: Any, **more: Any) -> H:
+        self.events.append(kind(self.now(), *fields, **more))
+        return self
+
+    # the store's side
+
+    def open(self, txn: str, version: int = 0, *, app: str = "a", attempt: str | None = None, deadline: int = 1000) -> H:
+        return self.add(Header, txn, "OPEN", app, T, version, attempt or f"try-{txn}", None, deadline)
+
+    def register(self, number: int, txn: str | None, *rows: tuple[str, str]) -> H:
+        return self.add(Registration, number, txn, None, tuple(Written(i, None, s) for i, s in rows))
+
+    def decide(self, txn: str, number: int | None, version: int = 0, *, app: str = "a") -> H:
+        return self.add(Header, txn, "COMMITTED", app, T, version, f"try-{txn}", number)
+
+    def drop(self, txn: str, version: int = 0, *, by: str | None = None) -> H:
+        return self.add(Header, txn, "ABORTED", "a", T, version, f"try-{txn}", by=by)
+
+    def settle(self, number: int, state: str) -> H:
+        return self.add(Registration, number, state=state)
+
+    def commits(self, number: int, version: int, *, app: str = "a") -> H:
+        """A whole transaction over both segments."""
+        txn = f"0_{number}"
+        return self.open(txn, version, app=app).register(number, txn, *rows(number)).decide(txn, number, version, app=app)
+
+    # the clients' side
+
+    def asks(self, call: str, version: int = 0, *ids: str, app: str = "a", key: str | None = None, **more: Any) -> H:
+        return self.add(Commit, call, "writer", app, T, version, tuple(Written(i, key) for i in ids), **more)
+
+    def told(self, call: str, said: str = "committed", txn: str | None = None, number: int | None = None, **more: Any) -> H:
+        return self.add(Told, call, said, txn, number, **more)
+
+    def writes(self, call: str, version: int, number: int, *ids: str) -> H:
+        return self.asks(call, version, *ids).told(call, "committed", f"0_{number}", number)
+
+    # readers
+
+    def reads(self, *seen: Row, began: int | None = None, who: str = "r", topics: tuple[str, ...] = (T,), **more: Any) -> H:
+        return self.add(Read, self.now() if began is None else began, who, topics, seen, **more)
+
+    def polls(self, batch: int, start: int, end: int, *seen: Row, began: int | None = None, **more: Any) -> H:
+        return self.add(Poll, self.now() if began is None else began, "s", batch, (T,), seen, start, end, **more)
+
+
+def rows(number: int) -> tuple[tuple[str, str], tuple[str, str]]:
+    return (f"{number}-s", S), (f"{number}-v", V)
+
+
+def at(number: int, name: str = "s", entry: int = 0, *, key: str | None = None, segment: str | None = None) -> Row:
+    """The row of a registration in segment S (`s`) or V (`v`)."""
+    return Row(f"{number}-{name}", segment or {"s": S, "v": V}[name], (number, entry, 0), key)
+
+
+def both(*numbers: int) -> list[Row]:
+    return [at(n) for n in numbers] + [at(n, "v") for n in numbers]
+
+
+def row(name: str, number: int, index: int = 0, *, key: str | None = None, segment: str = S) -> Row:
+    return Row(name, segment, (number, 0, index), key)
+
+
+def layout(epoch: int, *segments: Segment, deleted: bool = False) -> dict[str, Any]:
+    return {"topic": T, "epoch": epoch, "segments": segments, "deleted": deleted}
+
+
+TWO = (Segment(S, 0, 0x7FFF, True), Segment(V, 0x8000, 0xFFFF, True))
+SPLIT = (
+    Segment(S, 0, 0x7FFF, False, sealed_at=5),
+    Segment(LEFT, 0, 0x3FFF, True, (S,)),
+    Segment(RIGHT, 0x4000, 0x7FFF, True, (S,)),
+    TWO[1],
+)
+
+
+def acks(state: str, txn: str | None, first: int, last: int, **more: Any) -> dict[str, Any]:
+    return {"segment": S, "subscription": "x", "state": state, "ranges": (((first, 0), (last, 0)),), "txn": txn, **more}
+
+
+CASES: list[tuple[str, int, H, H]] = [
+    # --- 1 to 3: headers
+    (
+        "ended twice",
+        1,
+        H().commits(1, 0).drop("0_1"),
+        H().commits(1, 0).add(Header, "0_1", "gone"),
+    ),
+    ("ended twice", 1, H().open("0_1").add(Header, "0_1", "gone"), H().open("0_1").drop("0_1").add(Header, "0_1", "gone")),
+    ("ended twice", 1, H().drop("0_1"), H().open("0_1").drop("0_1")),
+    (
+        "ended both ways",
+        2,
+        H().open("0_1").drop("0_1").add(End, "e", "w", "0_1", "commit").told("e", "committed"),
+        H().open("0_1").drop("0_1").add(End, "e", "w", "0_1", "commit").told("e", "failed"),
+    ),
+    (
+        "ended both ways",
+        2,
+        H().add(End, "e", "w", "0_1", "commit").told("e").add(End, "f", "v", "0_1", "abort").told("f", "aborted"),
+        H().add(End, "e", "w", "0_1", "commit").told("e").add(End, "f", "v", "0_1", "abort").told("f", "failed"),
+    ),
+    (
+        "repeat refused",
+        2,
+        H().add(End, "e", "w", "0_1", "commit").told("e").add(End, "f", "w", "0_1", "commit").told("f", "failed"),
+        H().add(End, "e", "w", "0_1", "commit").told("e").add(End, "f", "w", "0_1", "commit").told("f"),
+    ),
+    (
+        "unknown transaction ended",
+        2,
+        H().open("0_1").add(End, "e", "w", "0_9", "abort").told("e", "aborted"),
+        H().open("0_1").add(End, "e", "w", "0_9", "abort").told("e", "failed"),
+    ),
+    (
+        "txn id reused",
+        3,
+        H().open("0_1").drop("0_1").add(Header, "0_1", "gone").open("0_1", 1),
+        H().open("0_1").drop("0_1").add(Header, "0_1", "gone").open("0_2", 1),
+    ),
+    (
+        "ended another's transaction",
+        3,
+        H().open("0_1").drop("0_1", by="try-0_0"),
+        H().open("0_1").drop("0_1", by="try-0_1"),
+    ),
+    (
+        "ended another's transaction",
+        3,
+        H().asks("c", attempt="late").commits(1, 0).told("c", "committed", "0_1"),
+        H().asks("c", attempt="try-0_1").commits(1, 0).told("c", "committed", "0_1"),
+    ),
+    (
+        "ended another's transaction",
+        3,
+        H().open("0_1").register(1, "0_1", *rows(1)).open("0_2", app="b").decide("0_2", 1, app="b"),
+        H().open("0_1").register(1, "0_1", *rows(1)).open("0_2", app="b").decide("0_1", 1),
+    ),
+    # --- 4: what must not be seen
+    (
+        "aborted read",
+        4,
+        H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").reads(*both(1), start=0, end=1),
+        H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").reads(start=0, end=1),
+    ),
+    (
+        "aborted read",  # the header names another registration of the transaction: A26
+        4,
+        H()
+        .open("0_1")
+        .register(1, "0_1", *rows(1))
+        .register(2, "0_1", *rows(1))
+        .decide("0_1", 2)
+        .reads(*both(1), *(Row(r.id, r.segment, (2, 0, 0)) for r in both(1)), start=0, end=2, ordered=False),
+        H()
+        .open("0_1")
+        .register(1, "0_1", *rows(1))
+        .register(2, "0_1", *rows(1))
+        .decide("0_1", 2)
+        .reads(*(Row(r.id, r.segment, (2, 0, 0)) for r in both(1)), start=0, end=2),
+    ),
+    (
+        "aborted read",
+        4,
+        H().asks("c", 0, "x").told("c", "failed").reads(row("x", 1)),
+        H().asks("c", 0, "x").told("c", "unknown").reads(row("x", 1)),
+    ),
+    (
+        "precommitted read",
+        4,
+        H().open("0_1").register(1, "0_1", *rows(1)).reads(*both(1), start=0, end=1).decide("0_1", 1),
+        H().open("0_1").register(1, "0_1", *rows(1)).decide("0_1", 1).reads(*both(1), start=0, end=1),
+    ),
+    ("precommitted read", 4, H().reads(row("x", 1)).writes("c", 0, 1, "x"), H().writes("c", 0, 1, "x").reads(row("x", 1))),
+    (
+        "precommitted read",  # between the question and the answer it may be seen
+        4,
+        H().reads(row("x", 1)).asks("c", 0, "x").told("c", "committed", "0_1", 1),
+        H().asks("c", 0, "x").reads(row("x", 1)).told("c", "committed", "0_1", 1),
+    ),
+    (
+        "unwritten read",
+        4,
+        H().commits(1, 0).reads(*both(1), at(2), start=0, end=2),
+        H().commits(1, 0).reads(*both(1), start=0, end=2),
+    ),
+    (
+        "unwritten read",
+        4,
+        H().writes("c", 0, 1, "x").reads(row("x", 1), row("y", 1, 1)),
+        H().writes("c", 0, 1, "x").reads(row("x", 1)),
+    ),
+    (
+        "other rows committed",  # those of an attempt that failed, too
+        4,
+        H().asks("c", 0, "1-s", attempt="try-0_1").commits(1, 0).told("c", "committed", "0_1"),
+        H().asks("c", 0, "1-s", "1-v", attempt="try-0_1").commits(1, 0).told("c", "committed", "0_1"),
+    ),
+    (
+        "wrongly settled",
+        4,
+        H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").settle(1, "COMMITTED"),
+        H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").settle(1, "VOID"),
+    ),
+    ("wrongly settled", 5, H().commits(1, 0).settle(1, "VOID"), H().commits(1, 0).settle(1, "COMMITTED")),
+    # --- 5: what must be seen, once
+    ("lost write", 5, H().commits(1, 0).reads(start=0, end=1), H().commits(1, 0).reads(*both(1), start=0, end=1)),
+    ("lost write", 5, H().commits(1, 0).reads(final=True), H().commits(1, 0).reads(*both(1), final=True)),
+    (
+        "lost write",
+        5,
+        H().open("0_1").asks("c", attempt="try-0_1").told("c", "committed", "0_1"),
+        H().asks("c", attempt="try-0_1").commits(1, 0).told("c", "committed", "0_1"),
+    ),
+    ("lost write", 5, H().writes("c", 0, 1, "x").reads(), H().asks("c", 0, "x").reads().told("c")),
+    (
+        "lost write",
+        5,
+        H().asks("c", 0, "x").told("c").reads(final=True),
+        H().asks("c", 0, "x").told("c", "unknown").reads(final=True),
+    ),
+    (
+        "duplicate",
+        5,
+        H().commits(1, 0).reads(*both(1), at(1), start=0, end=1, ordered=False),
+        H().commits(1, 0).reads(*both(1), start=0, end=1, ordered=False),
+    ),
+    ("duplicate", 5, H().writes("c", 0, 1, "x").reads(row("x", 1), row("x", 1)), H().writes("c", 0, 1, "x").reads(row("x", 1))),
+    (
+        "duplicate",
+        5,
+        H().commits(1, 0).commits(2, 1).polls(0, 0, 1, *both(1)).polls(1, 1, 2, *both(1, 2)),
+        H().commits(1, 0).commits(2, 1).polls(0, 0, 1, *both(1)).polls(1, 1, 2, *both(2)),
+    ),
+    (
+        "internal skip",
+        5,
+        H().commits(1, 0).commits(2, 1).commits(3, 2).reads(*both(1, 3), start=0, end=3),
+        H().commits(1, 0).commits(2, 1).commits(3, 2).reads(*both(1, 2, 3), start=0, end=3),
+    ),
+    (
+        "internal skip",
+        5,
+        H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("y", 2)),
+        H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("x", 1), row("y", 2)),
+    ),
+    (
+        "poll skip",
+        5,
+        H().commits(1, 0).commits(2, 1).polls(0, 0, 0).polls(1, 1, 2, *both(2)),
+        H().commits(1, 0).commits(2, 1).polls(0, 0, 1, *both(1)).polls(1, 1, 2, *both(2)),
+    ),
+    (
+        "poll skip",
+        5,
+        H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").add(Poll, 4, "s", 0, (T,), (row("y", 2),)),
+        H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").add(Poll, 4, "s", 0, (T,), (row("x", 1), row("y", 2))),
+    ),
+    (
+        "nonmonotonic poll",
+        5,
+        H().commits(1, 0).commits(2, 1).polls(0, 0, 2, *both(1, 2)).polls(1, 1, 2, *both(2)),
+        H().commits(1, 0).commits(2, 1).polls(0, 0, 2, *both(1, 2)).polls(1, 2, 3),
+    ),
+    (
+        "replay differs",
+        5,
+        H().commits(1, 0).polls(0, 0, 1, *both(1)).polls(0, 0, 1, at(1)),
+        H().commits(1, 0).polls(0, 0, 1, *both(1)).polls(0, 0, 1, *reversed(both(1))),
+    ),
+    (
+        "moved row",
+        5,
+        H().commits(1, 0).reads(*both(1), start=0, end=1).reads(at(1, "s", 1), at(1, "v"), start=0, end=1),
+        H().commits(1, 0).reads(*both(1), start=0, end=1).reads(*both(1), start=0, end=1),
+    ),
+    (
+        "outside its range",
+        5,
+        H().commits(1, 0).commits(2, 1).reads(*both(1, 2), start=0, end=1),
+        H().commits(1, 0).commits(2, 1).reads(*both(1), start=0, end=1),
+    ),
+    (
+        "read failed",
+        5,
+        H().add(ReadFailed, "r", "MissingFile", False),
+        H().add(ReadFailed, "r", "Unavailable", True),
+    ),
+    # --- 6: horizons
+    (
+        "beyond an open transaction",
+        6,
+        H().open("0_1").register(1, "0_1", *rows(1)).reads(start=0, end=1, cut=1).drop("0_1"),
+        H().open("0_1").register(1, "0_1", *rows(1)).reads(start=0, end=0, cut=0).drop("0_1"),
+    ),
+    (
+        "beyond an open transaction",
+        6,
+        H().open("0_1").register(1, "0_1", *rows(1)).add(Watermark, S, (1, 0)).drop("0_1"),
+        H().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").add(Watermark, S, (1, 0)),
+    ),
+    (
+        "horizon went back",
+        6,
+        H().commits(1, 0).reads(*both(1), start=0, end=1, cut=4).reads(*both(1), start=0, end=1, cut=3, who="other"),
+        H().commits(1, 0).reads(*both(1), start=0, end=1, cut=4).reads(*both(1), start=0, end=1, cut=3, began=1),
+    ),
+    (
+        "horizon went back",
+        6,
+        H().add(Watermark, S, (3, 0)).add(Watermark, S, (2, 0)),
+        H().add(Watermark, S, (3, 0)).add(Watermark, V, (2, 0)),
+    ),
+    (
+        "horizon went back",
+        6,
+        H().add(Horizon, 0, "r", (T,), 4, ((S, (4, 1)),)).add(Horizon, 1, "r", (T,), 5, ((S, (4, 0)),)),
+        H().add(Horizon, 0, "r", (T,), 4, ((S, (4, 0)),)).add(Horizon, 1, "r", (T,), 5, ((S, (4, 1)),)),
+    ),
+    (
+        "watermark deleted",
+        6,
+        H().add(Layout, **layout(0, *TWO)).add(Watermark, S, (3, 0)).add(Watermark, S),
+        H().add(Layout, **layout(0, *SPLIT[1:])).add(Watermark, S, (3, 0)).add(Watermark, S),
+    ),
+    # --- 7: nothing appears below
+    (
+        "late registration",
+        7,
+        H().commits(1, 0).settle(1, "COMMITTED").settle(1, "gone").settle(1, "COMMITTED"),
+        H().commits(1, 0).settle(1, "COMMITTED").settle(1, "gone"),
+    ),
+    (
+        "late registration",
+        7,
+        H().reads(start=0, end=1, cut=1).commits(1, 0),
+        H().reads(start=0, end=0, cut=0).commits(1, 0),
+    ),
+    ("late registration", 7, H().commits(2, 0).commits(1, 1), H().commits(1, 0).commits(2, 1)),
+    # --- 8: one commit for each version
+    ("version committed twice", 8, H().commits(1, 0).commits(2, 0), H().commits(1, 0).commits(2, 1)),
+    (
+        "version committed twice",
+        8,
+        H().writes("c", 0, 1, "x").writes("d", 0, 2, "y"),
+        H().writes("c", 0, 1, "x").asks("d", 0, "y").told("d", "skipped"),
+    ),
+    (
+        "version committed twice",
+        8,
+        H().asks("c", 0, "x").told("c", "unknown").reads(row("x", 1), row("x", 2)),
+        H().asks("c", 0, "x").told("c", "unknown").reads(row("x", 2)),
+    ),
+    ("versions out of order", 8, H().commits(1, 3).commits(2, 2), H().commits(1, 2).commits(2, 3)),
+    (
+        "versions out of order",
+        8,
+        H().commits(1, 0).add(Application, "a", T, 2).add(Application, "a", T, 1),
+        H().commits(1, 0).add(Application, "a", T, 0).add(Application, "a", T).add(Application, "a", T, 1),
+    ),
+    (
+        "versions out of order",
+        8,
+        H().writes("c", 3, 1, "x").writes("d", 2, 2, "y"),
+        H().writes("c", 2, 1, "x").writes("d", 3, 2, "y"),
+    ),
+    (
+        "wrong answer",
+        8,
+        H().asks("c", query="q", attempt="z").open("0_1").told("c", "conflict"),
+        H().asks("c", query="q", attempt="z").commits(1, 0).told("c", "conflict"),
+    ),
+    (
+        "wrong answer",
+        8,
+        H().asks("b", query="p", attempt="try-0_1").commits(1, 0).asks("c", query="q").told("c", "skipped"),
+        H().asks("b", query="q", attempt="try-0_1").commits(1, 0).asks("c", query="q").told("c", "skipped"),
+    ),
+    (
+        "wrong answer",
+        8,
+        H().asks("b", attempt="try-0_1").commits(1, 0).told("b", "failed"),
+        H().asks("b", attempt="another").commits(1, 0).told("b", "failed"),
+    ),
+    (
+        "wrong answer",
+        8,
+        H().commits(1, 0).add(Abort, "x", "w", txn="0_1").told("x", "aborted"),
+        H().open("0_1").drop("0_1").add(Abort, "x", "w", txn="0_1").told("x", "aborted"),
+    ),
+    # --- 9: whole and in time
+    ("torn read", 9, H().commits(1, 0).reads(at(1), start=0, end=1), H().commits(1, 0).reads(*both(1), start=0, end=1)),
+    ("torn read", 9, H().commits(1, 0).polls(0, 0, 1, at(1, "v")), H().commits(1, 0).polls(0, 0, 1, *both(1))),
+    (
+        "torn read",
+        9,
+        H().writes("c", 0, 1, "x", "y").reads(row("x", 1)),
+        H().writes("c", 0, 1, "x", "y").reads(row("x", 1), row("y", 1, 1)),
+    ),
+    (
+        "stale read",
+        9,
+        H().commits(1, 0).reads(start=0, end=0, cut=0),
+        H().open("0_0", app="b").register(0, "0_0", *rows(0)).commits(1, 0).reads(start=-1, end=-1, cut=-1),
+    ),
+    (
+        "stale read",
+        9,
+        H().writes("c", 0, 1, "x").reads(start=0, end=0, cut=0),
+        H().asks("b", 0, "y", app="b").writes("c", 0, 1, "x").reads(start=0, end=0, cut=0),
+    ),
+    (
+        "beyond its cut",
+        9,
+        H().commits(1, 0).add(Plan, 3, "s", (T,), 0, 2, 1),
+        H().commits(1, 0).add(Plan, 3, "s", (T,), 0, 1, 1),
+    ),
+    (
+        "beyond its cut",
+        6,
+        H().add(Horizon, 0, "r", (T,), 4, ((S, (5, 0)),)),
+        H().add(Horizon, 0, "r", (T,), 5, ((S, (5, 0)),)),
+    ),
+    (
+        "stands still",
+        9,
+        H().commits(1, 0).add(Plan, 3, "s", (T,), 0, 0, 1),
+        H().commits(1, 0).add(Plan, 3, "s", (T,), 1, 1, 1),
+    ),
+    # --- 10: deadlines
+    (
+        "open past its deadline",
+        10,
+        H().open("0_1", deadline=50).add(Sweep, 1, "w", 60),
+        H().open("0_1", deadline=50).add(Sweep, 1, "w", 40),
+    ),
+    (
+        "open past its deadline",
+        10,
+        H().open("0_1", deadline=50).add(Sweep, 1, "w", 60).drop("0_1"),
+        H().open("0_1", deadline=50).drop("0_1").add(Sweep, 1, "w", 60),
+    ),
+    # --- 11: acks
+    (
+        "acked twice",
+        11,
+        H().open("0_1").open("0_2").add(Ack, **acks("pending", "0_1", 1, 3)).add(Ack, **acks("pending", "0_2", 3, 4)),
+        H().open("0_1").open("0_2").add(Ack, **acks("pending", "0_1", 1, 2)).add(Ack, **acks("pending", "0_2", 3, 4)),
+    ),
+    (
+        "acked twice",
+        11,
+        H().open("0_1").add(Ack, **acks("pending", "0_1", 1, 3)).add(Ack, **acks("acked", None, 2, 2)),
+        H().open("0_1").add(Ack, **acks("pending", "0_1", 1, 3)).add(Ack, **{**acks("acked", None, 2, 2), "subscription": "x1"}),
+    ),
+    (
+        "acked twice",
+        11,
+        H().add(Ack, **acks("acked", None, 5, 5, cumulative=True)).add(Ack, **acks("acked", None, 2, 2)),
+        H().add(Ack, **acks("acked", None, 5, 5, cumulative=True)).add(Ack, **acks("acked", None, 6, 6)),
+    ),
+    (
+        "ack of an aborted transaction",
+        11,
+        H().open("0_1").add(Ack, **acks("pending", "0_1", 1, 1)).drop("0_1").add(Ack, **acks("acked", "0_1", 1, 1)),
+        H().open("0_1").add(Ack, **acks("pending", "0_1", 1, 1)).decide("0_1", None).add(Ack, **acks("acked", "0_1", 1, 1)),
+    ),
+    (
+        "committed ack lost",
+        11,
+        H().open("0_1").add(Ack, **acks("pending", "0_1", 1, 1)).decide("0_1", None).add(Ack, **acks("released", "0_1", 1, 1)),
+        H().open("0_1").add(Ack, **acks("pending", "0_1", 1, 1)).drop("0_1").add(Ack, **acks("released", "0_1", 1, 1)),
+    ),
+    (
+        "committed ack lost",
+        11,
+        H().open("0_1").add(Ack, **acks("pending", "0_1", 1, 1)).decide("0_1", None).reads(final=True),
+        H()
+        .open("0_1")
+        .add(Ack, **acks("pending", "0_1", 1, 1))
+        .decide("0_1", None)
+        .add(Ack, **acks("acked", "0_1", 1, 1))
+        .reads(final=True),
+    ),
+    (
+        "redelivered after ack",
+        11,
+        H().commits(1, 0).add(Ack, **acks("acked", None, 1, 1)).polls(0, 0, 1, *both(1), subscription="x"),
+        H().commits(1, 0).add(Ack, **acks("acked", None, 1, 1)).polls(0, 0, 1, *both(1), subscription="x1"),
+    ),
+    (
+        "not redelivered",
+        11,
+        H()
+        .commits(1, 0)
+        .commits(2, 1)
+        .open("0_9", 5)
+        .add(Ack, **acks("pending", "0_9", 1, 1))
+        .drop("0_9", 5)
+        .add(Ack, **acks("released", "0_9", 1, 1))
+        .polls(0, 1, 2, *both(2), subscription="x"),
+        H()
+        .commits(1, 0)
+        .commits(2, 1)
+        .open("0_9", 5)
+        .add(Ack, **acks("pending", "0_9", 1, 1))
+        .drop("0_9", 5)
+        .add(Ack, **acks("released", "0_9", 1, 1))
+        .polls(0, 0, 2, *both(1, 2), subscription="x"),
+    ),
+    # --- 12 and 13: seals and layouts
+    (
+        "written after the seal",
+        12,
+        H().add(Seal, 0, T, (S,), "split", 0).commits(1, 0),
+        H().open("0_0").register(0, "0_0", *rows(0)).add(Seal, 1, T, (S,), "split", 0).decide("0_0", 0),
+    ),
+    (
+        "stalled by a seal",
+        12,
+        H()
+        .add(Commit, "c", "w", "a", T, 0, (Written("x", None, S),), attempt="try-0_1")
+        .open("0_1")
+        .register(1, "0_1", ("x", S))
+        .add(Seal, 2, T, (S,), "split", 0)
+        .told("c", "failed", number=1, error="SegmentSealed"),
+        H()
+        .add(Commit, "c", "w", "a", T, 0, (Written("x", None, S),), attempt="try-0_1")
+        .add(Seal, 1, T, (S,), "split", 0)
+        .open("0_1")
+        .register(2, "0_1", ("x", S))
+        .told("c", "failed", number=2, error="SegmentSealed"),
+    ),
+    ("layout does not tile", 13, H().add(Layout, **layout(0, TWO[0])), H().add(Layout, **layout(0, *TWO))),
+    (
+        "layout does not tile",
+        13,
+        H().add(Layout, **layout(0, TWO[0], Segment(V, 0x7FFF, 0xFFFF, True))),
+        H().add(Layout, **layout(0, deleted=True)),
+    ),
+    (
+        "layout does not tile",
+        13,
+        H().add(Layout, **layout(1, *SPLIT)).add(Layout, **layout(2, *TWO)),
+        H().add(Layout, **layout(1, *TWO)).add(Layout, **layout(2, *SPLIT)),
+    ),
+    (
+        "layout does not tile",
+        13,
+        H().add(Layout, **layout(1, *TWO)).add(Layout, **layout(1, *SPLIT)),
+        H().add(Layout, **layout(1, *TWO)).add(Layout, **layout(1, *TWO)),
+    ),
+    (
+        "internal reorder",
+        13,
+        H().asks("c", 0, "x", "y", key="k").told("c", "committed", "0_1", 1).reads(row("y", 1, key="k"), row("x", 1, 1, key="k")),
+        H().asks("c", 0, "x", "y", key="k").told("c", "committed", "0_1", 1).reads(row("x", 1, key="k"), row("y", 1, 1, key="k")),
+    ),
+    (
+        "internal reorder",
+        5,
+        H().commits(1, 0).commits(2, 1).reads(at(2), at(1), at(1, "v"), at(2, "v"), start=0, end=2),
+        H().commits(1, 0).commits(2, 1).reads(at(2), at(1), at(1, "v"), at(2, "v"), start=0, end=2, ordered=False),
+    ),
+    (
+        "key in several segments",
+        13,
+        H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("x", 1, key="k"), row("y", 2, key="k", segment=V)),
+        H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("x", 1, key="k"), row("y", 2, key="k", segment=LEFT)),
+    ),
+    (
+        "key in several segments",  # back from the child to the parent
+        13,
+        H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("x", 1, key="k", segment=LEFT), row("y", 2, key="k")),
+        H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").reads(row("x", 1, key="k"), row("y", 2, key="k", segment=RIGHT)),
+    ),
+    (
+        "parent with child",
+        13,
+        H()
+        .commits(1, 0)
+        .add(Seal, 2, T, (S,), "split", 0)
+        .open("0_3", 1)
+        .register(3, "0_3", ("3-v", V))
+        .decide("0_3", 3, 1)
+        .polls(0, 0, 3, *both(1), at(3, "v")),
+        H()
+        .commits(1, 0)
+        .add(Seal, 2, T, (S,), "split", 0)
+        .open("0_3", 1)
+        .register(3, "0_3", ("3-v", V))
+        .decide("0_3", 3, 1)
+        .polls(0, 0, 2, *both(1))
+        .polls(1, 2, 3, at(3, "v")),
+    ),
+    # --- 14, and what the recorder saw itself
+    (
+        "unbounded",
+        14,
+        H().add(Counts, "the end", {"/log/": 2}, {"/log/": 1}),
+        H().add(Counts, "the end", {"/log/": 1}, {"/log/": 1}),
+    ),
+    ("complaint", 14, H().add(Complaint, "files are left", 14), H()),
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "invariant", "wrong", "right"), CASES, ids=[f"{i}-{c[0].replace(' ', '-')}" for i, c in enumerate(CASES)]
+)
+def test_what_is_wrong_is_found_and_its_twin_passes(word: str, invariant: int, wrong: H, right: H) -> None:
+    found = check(wrong.events)
+    assert (word, invariant) in {(f.anomaly, f.invariant) for f in found}, list(map(str, found))
+    assert all(f.events for f in found)
+    assert list(map(str, check(right.events))) == []
+
+
+def test_every_word_and_every_invariant_is_shown() -> None:
+    assert {word for word, *_ in CASES} == set(WORDS)
+    assert {invariant for _, invariant, *_ in CASES} == set(range(1, 15))
+    assert {invariant for invariant, _ in WORDS.values()} <= set(range(15))
+
+
+# --- histories of clients without the store --------------------------------------------------------------------------
+
+
+def test_a_call_that_is_never_answered_may_hide_what_came_after_it_and_nothing_else() -> None:
+    dead = H().writes("b", 0, 1, "x").asks("dead", 0, "z", app="dead").writes("c", 1, 3, "y")
+    assert check(dead.events + H().events) == []
+    assert not check([*dead.events, Read(9, 8, "r", (T,), (row("x", 1),))])
+    assert [f.anomaly for f in check([*dead.events, Read(9, 8, "r", (T,), ())])] == ["lost write"]
+    final = [*dead.events, Read(9, 8, "r", (T,), (row("x", 1),), final=True)]
+    assert [f.anomaly for f in check(final)] == ["lost write"]
+    assert not check([*final[:-1], Read(9, 8, "r", (T,), (row("x", 1), row("y", 3)), final=True)])
+    assert not check([*final[:-1], Read(9, 8, "r", (T,), (row("x", 1), row("z", 2), row("y", 3)), final=True)])
+
+
+def test_a_retry_of_a_version_with_the_same_rows_is_the_same_write() -> None:
+    again = H().asks("c", 0, "x", "y").told("c", "unknown").asks("d", 0, "x", "y").told("d", "committed", "0_2", 2)
+    good = [*again.events, Read(9, 8, "r", (T,), (row("x", 2), row("y", 2, 1)), final=True)]
+    assert check(good) == []
+    twice = [*again.events, Read(9, 8, "r", (T,), (row("x", 1), row("y", 1, 1), row("x", 2), row("y", 2, 1)), final=True)]
+    assert "version committed twice" in {f.anomaly for f in check(twice)}
+
+
+def test_reads_that_list_only_what_is_new_are_judged_whole() -> None:
+    events = H().writes("c", 0, 1, "x").writes("d", 1, 2, "y").events
+    first = Read(4, 3, "r", (T,), (row("x", 1),), ordered=False)
+    second = Read(6, 5, "r", (T,), (row("y", 2), row("x", 1)))
+    short = shortened(first, second)
+    assert short.more
+    assert short.rows == (row("y", 2),)
+    base = [*events[:2], first._replace(at=2, began=1.5), *(e._replace(at=e.at + 1) for e in events[2:])]
+    assert check([*base, short]) == []
+    assert [f.anomaly for f in check([*base, short._replace(more=False)])] == ["internal skip"]
+    assert not shortened(first, second._replace(rows=(row("y", 2),))).more
+    assert not shortened(first, second._replace(rows=(row("x", 1), row("x", 1)))).more
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_event_comes_back_from_its_line() -> None:
+    events = [e for case in CASES for history in case[2:] for e in history.events]
+    events.append(Start(0, "tests", seed=7))
+    for event in events:
+        back = parse(line(event))
+        assert back == event
+        assert type(back) is type(event)
+    assert {type(e) for e in events} >= {Ack, Counts, End, Layout, Poll, Read, Seal, Written} - {Written}
+
+
+def test_a_file_is_judged_as_what_was_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    history = [Start(0, "tests"), *H().commits(1, 0).events]
+    write(good, [*history, Read(9, 8, "r", (T,), tuple(both(1)), 0, 1)])
+    write(bad, [*history, Read(9, 8, "r", (T,), (at(1),), 0, 1)])
+    assert main(["--check", str(good)]) == 0
+    assert "events: 5; commits: 1; reads: 1; with the store's records" in capsys.readouterr().out
+    assert main(["--check", str(bad)]) == 1
+    out = capsys.readouterr().out
+    assert "invariant 9, torn read" in out
+    assert '"event":"read"' in out
+    assert main(["--check", str(tmp_path / "absent")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no history"),
+        ('{"event":"read"}\n', "line 1"),
+        ('{"event":"start","at":0,"recorder":"x","format":99}\n', "format 99"),
+        ('{"event":"start","at":0,"recorder":"x"}\n{"event":"guess","at":1}\n', "line 2"),
+        ('{"event":"start","at":0,"recorder":"x"}\n{"event":"told","at":1,"call":"c","said":"committed","more":1}\n', "line 2"),
+        ('{"event":"start","at":0,"recorder":"x"}\n{"event":"told","at":1,"ca', "line 2"),
+    ],
+)
+def test_a_reader_refuses_what_it_does_not_know(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "h").write_text(text)
+    with pytest.raises(FormatError, match=says):
+        read(tmp_path / "h")
+
+
+def test_a_recorder_that_was_killed_leaves_half_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "h"
+    with Writer(path, Start(0, "tests")) as writer:
+        writer.add(Told(1, "c", "committed"))
+    whole = path.read_bytes()
+    assert not repair(path)
+    path.write_bytes(whole + b'{"event":"to')
+    assert repair(path)
+    assert read(path) == [Start(0, "tests"), Told(1, "c", "committed")]
+    with Writer(path, Start(5, "tests")) as writer:  # goes on in the same file
+        writer.add(Told(6, "d", "committed"))
+    assert len(read(path)) == 3
+
+
+def test_histories_of_several_recorders_become_one() -> None:
+    one: list[Event] = [Start(3, "a"), Told(7, "x", "unknown")]
+    two: list[Event] = [Start(1, "b"), Told(5, "y", "unknown")]
+    assert merge([one, two]) == [two[0], two[1], one[1]]
+    assert verdict(merge([one, two])).events == 3

@@ -1,0 +1,32 @@
+"""What the simulator records is what the checker reads from a file, and one row less in it is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.command.main import main
+from conformance.history.checker import check, verdict
+from conformance.history.format import Read, read, write
+from conformance.simulator.quiet import quiet
+from conformance.simulator.schedules import schedule
+
+
+@pytest.mark.parametrize("seed", [3, 8, 1292])
+def test_a_schedule_s_history_goes_through_a_file(seed: int, tmp_path: Path) -> None:
+    assert main(["--simulate", "1", "--seed", str(seed), "--record", str(tmp_path / "history")]) == 0
+    with quiet():
+        outcome = schedule(seed, digest=True)
+    events = read(tmp_path / "history")
+    assert events == outcome.events
+    found = verdict(events)
+    assert not found.findings
+    assert (found.commits, found.store) == (outcome.commits, True)
+    last = max(i for i, e in enumerate(events) if isinstance(e, Read) and e.rows)
+    event = events[last]
+    assert isinstance(event, Read)
+    events[last] = event._replace(rows=event.rows[1:])
+    assert {"torn read", "lost write", "internal skip"} & {f.anomaly for f in check(events)}
+    write(tmp_path / "changed", events)
+    assert list(map(str, check(read(tmp_path / "changed")))) == list(map(str, check(events)))
