@@ -243,7 +243,7 @@ class Topics:
             children = len(transitions.child_ranges([info.hash_range for info in parents]))
         except ValueError as error:
             raise OptionError(
-                f"The segments {', '.join(topic.segment(info) for info in parents)} cannot be {why}: {error}.",
+                f"A {why} of {', '.join(topic.segment(info) for info in parents)} cannot be: {error}.",
                 advice="Split a segment with at least two places; merge two active neighbours (txnsegment topics describe).",
             ) from error
         if len(topic.layout.segments) + children > MAX_LAYOUT_SEGMENTS:
@@ -282,6 +282,7 @@ class Topics:
         """Append the seal, then show it. A lost reply costs nothing: a seal that did arrive is finished as any other is, now or
         when it turns up; one that did not is appended again by the caller, who looks at the layout.
         """
+        self._refuse_unfinishable(topic.name)
         seal = Registration(
             publish_ms=time_ms(self._cluster.store),
             seal=tuple(topic.segment(info) for info in infos),
@@ -293,6 +294,26 @@ class Topics:
         with suppress(UnknownOutcome):
             self._cluster.store.append(paths.LOG, seal.to_bytes())
         self.finish_seals()
+
+    def _refuse_unfinishable(self, name: TopicName) -> None:
+        """A seal from the same layout would be void as long as a lower one is unfinished: its owner would never end."""
+
+        def body(view: View) -> list[int]:
+            seals = self._log.list(view).seals()
+            record = view.get(paths.topic(name))
+            layout = None if record is None else Layout.of(record)
+            return [
+                n
+                for n, s in seals.items()
+                if s.topic == str(name) and transitions.unfinished(n, s, layout, seals) and not transitions.finishable(s)
+            ]
+
+        found = decide(self._cluster.store, body)
+        if found:
+            raise SegmentSealed(
+                f"Segments of {name} were sealed in a way that this version does not know (seal {found[0]}).",
+                advice="Finish it with the version of txnsegment that began it.",
+            )
 
     def _still(self, topic: Topic) -> bool:
         """Whether the topic is there, and not another one that was made again under its name: that one has other segment ids."""

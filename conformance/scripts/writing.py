@@ -8,8 +8,9 @@
     d1: late-abort app=q version=7 attempt=x1        Spark's abort
     d1: abort 0_3                        an operator's
     plain a:2                            a registration without a transaction, as a later version writes it
-    seal t.0 why=split                   a seal of a later version
+    split-segment t.0 | merge-segments t.2 t.3
     delete-topic a
+    seal t.0 why=rebucket                a seal of a later version
 
 Who writes: `app=` and `version=` are a batch write with a token; `query=` and `version=` a stream (with `app=` its txnAppId);
 `random` a batch write without either. `topic=` names the topic of an empty batch.
@@ -50,6 +51,18 @@ def make_topic(world: World, cmd: Command) -> list[str]:
 def delete_topic(world: World, cmd: Command) -> list[str]:
     process, name = world.process(cmd.who("admin")), topic_name(cmd.one())
     return world.drive(answers.changing(world, process, lambda: process.client.topics.delete(name)))
+
+
+def split_segment(world: World, cmd: Command) -> list[str]:
+    process, name = world.process(cmd.who("admin")), segment_name(segment(world.state, cmd.one()))
+    return world.drive(answers.changing(world, process, lambda: process.client.topics.split(name.topic, name.segment_id)))
+
+
+def merge_segments(world: World, cmd: Command) -> list[str]:
+    process = world.process(cmd.who("admin"))
+    first, second = (segment_name(segment(world.state, word)) for word in cmd.words)
+    merged = (first.topic, first.segment_id, second.segment_id)
+    return world.drive(answers.changing(world, process, lambda: process.client.topics.merge(*merged)))
 
 
 def plain(world: World, cmd: Command) -> list[str]:
@@ -247,6 +260,8 @@ def late_abort(world: World, cmd: Command) -> list[str]:
 COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
     "topic": make_topic,
     "delete-topic": delete_topic,
+    "split-segment": split_segment,
+    "merge-segments": merge_segments,
     "plain": plain,
     "seal": seal,
     "stage": stage,
