@@ -18,9 +18,7 @@ LATER = {
     "A15": "sharded stores come later",
     "A22": "acks come later",
     "A23": "acks come later",
-    "A24": "splits come later",
     "A33": "acks come later",
-    "A35": "splits come later",
     "8.11": "acks come later",
 }
 """What the code of today cannot break: no mutant, and why."""
