@@ -17,8 +17,6 @@ MUTANTS: tuple[Mutant, ...] = (
 
 LATER = {
     "A15": "sharded stores come later",
-    "A24": "splits come later",
-    "A35": "splits come later",
 }
 """What the code of today cannot break: no mutant, and why."""
 
