@@ -162,7 +162,7 @@ MUTANTS = (
         "replay-with-a-newer-cut",
         "a replay that plans with a newer cut, A31",
         "A micro-batch that is planned again ends where it ended.",
-        ("spark_txn_source.stream:StreamReader.partitions", "self._columns, begin, last)", "self._columns, begin, reading.cut)"),
+        ("spark_txn_source.stream:StreamReader.partitions", "self._columns, begin, last,", "self._columns, begin, reading.cut,"),
     ),
     mutant(
         "limit-splits-a-transaction",
@@ -170,9 +170,8 @@ MUTANTS = (
         "Limits lower the end of a micro-batch to whole transactions.",
         (
             "spark_txn_source.plan:tasks",
-            "found := list(pieces(reading, segment, start, end, fail_on_data_loss=options.fail_on_data_loss))",
-            "found := list(pieces(reading, segment, start, end, fail_on_data_loss=options.fail_on_data_loss))"
-            "[: options.max_rows_per_trigger]",
+            "                )\n            )\n        )\n    ]",
+            "                )\n            )[: options.max_rows_per_trigger]\n        )\n    ]",
         ),
     ),
     mutant(

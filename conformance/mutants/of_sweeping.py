@@ -99,7 +99,7 @@ MUTANTS = (
         "ops-are-kept",
         "A13, 8.14",
         "Write ops are deleted once their transaction is settled.",
-        ("metadata.sweeper:Sweeper._delete_ops", "in_groups(writes)", "in_groups(writes[:0])"),
+        ("metadata.sweeper:Sweeper._delete_ops", "in_groups(records)", "in_groups(records[:0])"),
     ),
     mutant(
         "settle-before-forget",
