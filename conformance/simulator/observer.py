@@ -52,6 +52,8 @@ class History(Observer):
     """The attempt that the actor of now may abort, if it is a late abort."""
     writes: int = 0
     commits: int = 0
+    before: int = 0
+    """Commits among the events that the world began with."""
     reads: int = 0
 
     def __post_init__(self) -> None:
