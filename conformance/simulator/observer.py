@@ -56,6 +56,8 @@ class History(Observer):
     """Whether the actor of now acknowledges without a transaction: then it may drop a void claim and ack the same rows at once."""
     writes: int = 0
     commits: int = 0
+    before: int = 0
+    """Commits among the events that the world began with."""
     reads: int = 0
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from conformance.history.format import Horizon, Plan, Poll, Read, Row
-from conformance.simulator.scheduler import Process, World
+from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.writers import hands_on
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata import transitions
@@ -16,7 +16,7 @@ from spark_txn_source.following import Following
 
 def start_batch_reader(
     world: World, name: str, selection: Selection, rounds: int, process: Process | None = None, *, within: int = 100
-) -> None:
+) -> Actor:
     process = process or Process(world, name)
 
     def run() -> None:
@@ -32,7 +32,7 @@ def start_batch_reader(
                 continue
             saw(world, name, began, selection.names, reading, rows)
 
-    world.spawn(process, name, run, delay=world.rng.randrange(within))
+    return world.spawn(process, name, run, delay=world.rng.randrange(within))
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Stream:
     restarts: int = 0
 
 
-def start_stream(world: World, stream: Stream, *, within: int = 40) -> None:
+def start_stream(world: World, stream: Stream, *, within: int = 40) -> Actor:
     process = Process(world, f"{stream.name}.{stream.restarts}")
 
     def again() -> None:
@@ -61,7 +61,7 @@ def start_stream(world: World, stream: Stream, *, within: int = 40) -> None:
             start_stream(world, stream, within=within)
 
     delay = world.rng.randrange(within)
-    world.spawn(process, process.name, lambda: _stream(world, process, stream), on_crash=again, delay=delay)
+    return world.spawn(process, process.name, lambda: _stream(world, process, stream), on_crash=again, delay=delay)
 
 
 def _stream(world: World, process: Process, stream: Stream) -> None:

@@ -92,7 +92,7 @@ class Process:
 class Actor:
     """A thread of a process."""
 
-    __slots__ = ("aborts", "asked", "greenlet", "name", "on_crash", "opened", "process", "wakes", "what")
+    __slots__ = ("aborts", "asked", "greenlet", "name", "nap", "on_crash", "opened", "process", "wakes", "what")
 
     def __init__(self, process: Process, name: str, run: Callable[[], None], on_crash: Callable[[], None] | None) -> None:
         self.process, self.name, self.on_crash = process, name, on_crash
@@ -101,6 +101,8 @@ class Actor:
         """The kind of the step that it wants to do next; None: it has not begun."""
         self.what = ""
         self.wakes = 0
+        self.nap: tuple[int, int] | None = None
+        """After so many steps of its own it sleeps for so many of the others: long enough for a whole sweep in between."""
         self.aborts: str | None = None
         self.opened = False
         """Whether its transaction's header exists (so that its deadline protects the world from it)."""
@@ -132,13 +134,13 @@ class World:
         self.hub = greenlet.getcurrent()
         self.history.aborting = lambda: None if self.current is None else self.current.aborts
         self.watches = Watches(self._wake_delays, self.after)
-        self._names = 0
+        self.names = 0
         self._late: list[tuple[int, Callable[[], None]]] = []
         self._random, self._bits = self.rng.random, self.rng.getrandbits
 
     def unique(self) -> str:
-        self._names += 1
-        return f"u{self._names:06d}"
+        self.names += 1
+        return f"u{self.names:06d}"
 
     def torn(self) -> bool:
         return self.current is not None and self._random() < self.plan.torn
@@ -198,7 +200,7 @@ class World:
         while self.actors and self.steps < limit:
             self.steps += 1
             if self._late:
-                self._arrive()
+                self.arrive()
             draw = bits(60)
             actor = last
             if actor is None or (draw & 1023) >= stay or actor.wakes > self.steps or actor not in self.actors:
@@ -213,7 +215,7 @@ class World:
                 if fates and actor.asked is not None:
                     fate = self._fate(actor.asked, draw >> 40)
             self._step(actor, fate)
-        self._arrive(everything=True)
+        self.arrive(everything=True)
         return not self.actors
 
     def _pick(self, draw: int) -> Actor:
@@ -254,8 +256,17 @@ class World:
             self.kill(process)
         elif actor.asked is None:
             self.actors.remove(actor)
-        elif self.plan.doze and not self.calm:
-            self._doze(actor)
+        elif not self.calm:
+            if actor.nap is not None:
+                self._nap(actor, *actor.nap)
+            if self.plan.doze:
+                self._doze(actor)
+
+    def _nap(self, actor: Actor, after: int, steps: int) -> None:
+        if after:
+            actor.nap = (after - 1, steps)
+        else:
+            actor.nap, actor.wakes = None, self.steps + steps
 
     def _doze(self, actor: Actor) -> None:
         """Sometimes a thread pauses for a while; sometimes its whole process, long enough to be a zombie when it wakes."""
@@ -287,7 +298,7 @@ class World:
             if actor.on_crash is not None:
                 actor.on_crash()
 
-    def _arrive(self, *, everything: bool = False) -> None:
+    def arrive(self, *, everything: bool = False) -> None:
         steps = self.steps
         due = [effect for at, effect in self._late if everything or at <= steps]
         if due:

@@ -10,14 +10,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from conformance.history.format import Event, Row
 from conformance.simulator import checks
+from conformance.simulator.pasts import PASTS, past
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet, quiet_forever, tidy
 from conformance.simulator.readers import Stream, collect, saw, start_batch_reader, start_stream
-from conformance.simulator.scheduler import SETTINGS, Process, World
+from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.sweepers import start_deleter, start_sweeper
 from conformance.simulator.writers import Job, start_driver
@@ -29,12 +30,14 @@ from metadata.transaction_buffer import Selection
 
 STEPS = 20_000
 BIG = 0.02
-"""The share of schedules with everything in them; the others have two writers, a reader or two, a sweeper or two."""
+"""The share of schedules with everything in them."""
+MIDDLE = 0.5
+"""The share of those that begin in the middle of things; the others have two writers, a reader or two, a sweeper or two."""
 
 
 @dataclass
 class Outcome:
-    """What one schedule gave. `digest` is the same for the same seed."""
+    """What one schedule gave. `digest` is the same for the same seed. `before`: commits that its world began with."""
 
     seed: int
     violations: list[str]
@@ -46,6 +49,7 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     """The history, for a file; with the digest only."""
+    before: int = 0
 
 
 def schedule(seed: int, *, trace: bool = False, digest: bool = False) -> Outcome:
@@ -65,7 +69,8 @@ def cast_of(seed: int) -> Cast:
 
 
 def _drawn(rng: random.Random, trace: bool) -> Cast:
-    return _big(rng, trace) if rng.random() < BIG else _small(rng, trace)
+    chance = rng.random()
+    return _big(rng, trace) if chance < BIG else _middle(rng, trace) if chance < BIG + MIDDLE else _small(rng, trace)
 
 
 @contextmanager
@@ -184,6 +189,52 @@ def _small(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
 
 
+def _middle(rng: random.Random, trace: bool) -> Cast:
+    """What is committed is there: who sweeps, reads and goes on writing meet over it, and one of them sleeps at a bad moment."""
+    before = past(rng.choice(_PASTS))
+    sweeps_files = rng.random() < 0.05
+    world = before.world(
+        rng,
+        Plan.draw(rng, small=True),
+        SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 0, 0, 5, 4_000))}),
+        trace=trace,
+        files_go=sweeps_files,
+        rested=rng.random() < 0.8,
+    )
+    selection = Selection((T, U))
+    sweepers = [start_sweeper(world, "w0", 1, orphans=sweeps_files, share=False, within=16)]
+    if rng.random() < 0.4:
+        sweepers.append(start_sweeper(world, "w1", 1, share=False, within=50))
+    readers, streams = list[Actor](), list[Stream]()
+    kind = rng.random()
+    if kind < 0.5:
+        readers.append(start_batch_reader(world, "b0", selection, rng.choice((1, 2)), within=16))
+    elif kind < 0.75:
+        streams.append(Stream("s0", selection, rng.choice((None, 1)), left=2))
+        readers.append(start_stream(world, streams[0], within=16))
+    else:
+        process = Process(world, "b")
+        readers += [start_batch_reader(world, f"b{i}", selection, 2, process, within=16) for i in (0, 1)]
+    jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
+    if rng.random() < 0.5:  # the next version, or the last one once more: Spark's commit log was lost
+        at = before.jobs[0].at
+        jobs[0] = replace(before.jobs[0], at=at - 1, versions=(0, 1, 2)[: at + rng.choice((0, 1))])
+        if rng.random() < 0.5 and len(jobs[0].versions) > at:
+            jobs[0].at = at
+        start_driver(world, jobs[0], tries=4, within=40)
+    for sleeper in readers:
+        if rng.random() < 0.45:
+            sleeper.nap = rng.choice((0, 1, 1, 2, 2, 3, 4, 6, 9, 14)), rng.choice((10, 30, 1_000))
+    for sleeper in sweepers:
+        if rng.random() < 0.45:
+            sleeper.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))
+    orphans = sweeps_files or rng.random() < 0.02
+    return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
+
+
+_PASTS = tuple(PASTS)
+
+
 def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
     world = cast.world
     history = world.history
@@ -201,6 +252,7 @@ def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         _digest(world) if digest else "",
         world.trace or [],
         history.recorded(seed) if digest else [],
+        history.before,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from conformance.simulator.scheduler import Process, World
+from conformance.simulator.scheduler import Actor, Process, World
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata.errors import StorageError, TxnSegmentError
 from metadata.names import topic_name
@@ -14,7 +14,7 @@ from metadata.topics import Topics
 
 def start_sweeper(
     world: World, name: str, rounds: int, *, orphans: bool = False, share: bool = True, after: int = 0, within: int = 120
-) -> None:
+) -> Actor:
     process = Process(world, name)
 
     def run() -> None:
@@ -42,7 +42,7 @@ def start_sweeper(
                 except TxnSegmentError:
                     continue
 
-    world.spawn(process, name, run, delay=after + world.rng.randrange(within))
+    return world.spawn(process, name, run, delay=after + world.rng.randrange(within))
 
 
 def start_deleter(world: World, name: str, topic: str, *, recreate: bool, within: int = 250) -> None:

@@ -95,7 +95,7 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
     assert actor is not None
     client = hands_on(world, process)
     while not job.done:
-        write = _Write(client, job, job.versions[job.at], world.unique(), world.rng.choice((200, 1_000)))
+        write = Write(client, job, job.versions[job.at], world.unique(), world.rng.choice((200, 1_000)))
         actor.opened = False
         txn = ""
         try:
@@ -130,7 +130,7 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
             return
 
 
-class _Write:
+class Write:
     """One attempt at one version. A job of one topic is a Spark write, one over several a program's transaction."""
 
     def __init__(self, client: Client, job: Job, version: int, staging_id: str, timeout_ms: int) -> None:
@@ -214,7 +214,7 @@ class _Write:
         return WritePlan(name, (), None, StructType(), 0, self._staged_ms, self._client.cluster.storage.uri, options)
 
 
-def _start_late_abort(world: World, job: Job, write: _Write) -> None:
+def _start_late_abort(world: World, job: Job, write: Write) -> None:
     """Spark's abort of this attempt: in a new process, perhaps long after a successor took over."""
     process = Process(world, f"{job.name}.abort")
     client = hands_on(world, process)

@@ -22,7 +22,7 @@ def test_a_schedule_s_history_goes_through_a_file(seed: int, tmp_path: Path) -> 
     assert events == outcome.events
     found = verdict(events)
     assert not found.findings
-    assert (found.commits, found.store) == (outcome.commits, True)
+    assert (found.commits, found.store) == (outcome.before + outcome.commits, True)
     last = max(i for i, e in enumerate(events) if isinstance(e, Read) and e.rows)
     event = events[last]
     assert isinstance(event, Read)

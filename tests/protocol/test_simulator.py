@@ -18,7 +18,7 @@ def test_20000_schedules_break_no_rule() -> None:
     found = simulate_on(2, 20_000)
     assert not found.violations
     assert found.schedules == 20_000
-    assert found.commits > 25_000
+    assert found.commits > 15_000
     assert found.crashes > 15_000
 
 
@@ -46,7 +46,7 @@ def _elsewhere(hash_seed: str) -> list[str]:
 
 def test_watches_wake_late_and_get_lost_and_streams_see_everything_all_the_same() -> None:
     """Of many worlds: in some a wake-up came, in some one was lost, and replicas lagged in some."""
-    worlds = [cast_of(seed).world for seed in range(60)]
+    worlds = [cast_of(seed).world for seed in range(200)]
     with quiet():
         for world in worlds:
             assert world.run(20_000)
