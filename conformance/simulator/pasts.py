@@ -16,6 +16,8 @@ from conformance.simulator.plan import Plan
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.writers import Heard, Job, Write
+from ledgers import snapshots
+from metadata import coordinator
 from metadata.client import Client
 from metadata.errors import TxnSegmentError
 from metadata.records import Settings
@@ -51,9 +53,14 @@ class Past:
         return world
 
 
-@lru_cache
 def past(name: str) -> Past:
-    """One of PASTS."""
+    """One of PASTS, written with the sizes of snapshots and registrations that are set now: they are the schedule's, too."""
+    return _made(name, snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE)
+
+
+@lru_cache
+def _made(name: str, tail_parts: int, fanout: int, max_inline: int) -> Past:
+    """The sizes are read where they are set; as arguments they keep what is remembered apart."""
     world = World(random.Random(0), UNEVENTFUL, state=staged((T, 1), (U, 1)))
     writing = _Writing(world)
     PASTS[name](writing)
