@@ -46,7 +46,7 @@ def test_a_session_has_all_that_it_started(tmp_path: Path) -> None:
         patience = time.monotonic() + 30
         while {one.state for one in processes() if one.session == session.pid} != {
             "T"
-        }:  # one may have to leave its processor first
+        }:  # one may still be leaving its processor
             assert time.monotonic() < patience
     assert of_session(session.pid) == []
 
