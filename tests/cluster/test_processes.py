@@ -44,9 +44,7 @@ def test_a_session_has_all_that_it_started(tmp_path: Path) -> None:
         assert len(session.members()) == 2, "also the one in a process group of its own"
         session.send(signal.SIGSTOP)
         patience = time.monotonic() + 30
-        while {one.state for one in processes() if one.session == session.pid} != {
-            "T"
-        }:  # one may still be leaving its processor
+        while {one.state for one in processes() if one.session == session.pid} != {"T"}:  # one may still be leaving its processor
             assert time.monotonic() < patience
     assert of_session(session.pid) == []
 
