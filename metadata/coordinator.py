@@ -7,6 +7,7 @@ Events and settling are not waited for (`aftermath`).
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections import OrderedDict
@@ -44,6 +45,8 @@ from metadata.records import (
     Settled,
     State,
 )
+from metadata.rerouting import Rewriting, Written, rerouted
+from metadata.routing import targets
 from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups, time_ms
 from metadata.topics import Topics, until
 from metadata.transitions import Claim, Gone, Opening
@@ -107,22 +110,37 @@ class Coordinator:
     aftermath: Callable[[Callable[[], None]], None]
     log: LiveLog = field(default_factory=LiveLog)
     ids: TxnIds = field(init=False)
+    rewrite: Written = field(init=False)
+    """How a part's rows are divided among the children of its segment."""
     _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.ids = TxnIds(self.cluster)
+        self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique)
 
     # --- the whole path -----------------------------------------------------------------------------------------
 
     def commit(self, work: WriteSet) -> Committed:
         """Make the write set visible, all of it or nothing, at most once for its (application, version).
 
-        Raises Fenced or TxnConflict (another attempt took over, or its timeout), SegmentSealed, VersionConflict, OutcomeUnknown
-        (then nothing was touched, and running the same version again is safe), and what the store and the storage raise.
+        Parts of segments that were split or merged since go to their children: a transaction that meets a seal is ABORTED before
+        its rows are routed on, so that nothing is OPEN meanwhile, and another one is opened.
+
+        Raises Fenced or TxnConflict (another attempt took over, or its timeout), SegmentSealed (a topic was deleted),
+        VersionConflict, OutcomeUnknown (then nothing was touched, and running the same version again is safe), and what the store
+        and the storage raise.
         """
-        started = self.cluster.clock.monotonic()
         self._check(work)
+        while True:
+            try:
+                return self._commit(work)
+            except _Sealed as sealed:  # each round means that somebody has split or merged one of the topics
+                log.info("route on app=%s version=%s: %s", work.app, work.claim.version, sealed)
+                work = self._routed_on(work)
+
+    def _commit(self, work: WriteSet) -> Committed:
+        started = self.cluster.clock.monotonic()
         opened = self._open(work)
         if isinstance(opened, Committed):
             if opened.skipped:
@@ -133,11 +151,7 @@ class Coordinator:
             entry = self._register(opened, work)
             sealed = self._sealed_below(entry, work)
             if sealed:
-                Topics(self.cluster).finish_seals()  # whoever meets a seal whose layout is missing finishes it
-                raise SegmentSealed(
-                    f"The segments {', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them.",
-                    advice="Nothing was committed; run the write again, it will go to their successors.",
-                )
+                raise _Sealed(f"{', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them")
             self._record(opened, entry, work)
         except BaseException as error:
             self._abort_after(error, opened.txn_id)
@@ -161,6 +175,30 @@ class Coordinator:
         if self.ids.low:
             self.aftermath(self.ids.refill)
         return Committed(opened.txn_id, entry.number, rows, size)
+
+    def _routed_on(self, work: WriteSet) -> WriteSet:
+        """The write set for the active segments of today.
+
+        Raises SegmentSealed (a topic was deleted, or a newer version has sealed segments), TxnConflict (it got a key).
+        """
+        topics = Topics(self.cluster)
+        topics.finish_seals()  # whoever meets a seal whose layout is missing finishes it
+        by_topic: dict[TopicName, dict[str, Sequence[Part]]] = {}
+        for segment, parts in work.parts.items():
+            by_topic.setdefault(segment_name(segment).topic, {})[segment] = parts
+        found: dict[str, Sequence[Part]] = {}
+        for name, parts_of in by_topic.items():
+            topic = topics.find(name)
+            if topic is None or not all(str(segment_name(s).segment_id) in topic.layout.segments for s in parts_of):
+                raise _deleted(sorted(parts_of))
+            _refuse_rerouted(work, {name: topic.layout})
+            found |= rerouted(parts_of, targets(topic), topic.layout.key, self.rewrite)
+        if found.keys() == work.parts.keys():
+            raise SegmentSealed(
+                f"Segments of {', '.join(str(name) for name in by_topic)} were sealed in a way that this version does not know.",
+                advice="Nothing was committed. Run the version of txnsegment that did it until its layout is complete.",
+            )
+        return dataclasses.replace(work, parts=found, txn_id=None)
 
     def _check(self, work: WriteSet) -> None:
         settings = self.cluster.settings
@@ -305,8 +343,7 @@ class Coordinator:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
                 if layout is None or str(name.segment_id) not in layout.segments:
-                    found.append(segment)  # its topic was deleted and made again
-                    continue
+                    raise _deleted([segment])  # and perhaps made again
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
                 if sealed is not None and sealed < entry.number:
                     found.append(segment)
@@ -491,19 +528,33 @@ def _weight(work: WriteSet) -> tuple[int, int]:
     return sum(p.rows for p in parts), sum(p.bytes for p in parts)
 
 
+class _Sealed(Exception):
+    """Segments of the write set were split or merged: its rows go on to their children."""
+
+
+def _deleted(segments: Sequence[str]) -> SegmentSealed:
+    return SegmentSealed(
+        f"The topic of {', '.join(segments)} was deleted while this write was under way.",
+        advice="Nothing was committed; run the write again if the topic is to be made anew.",
+    )
+
+
 def _refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:
-    """Refuse what was staged for an older layout: segments sealed since, or rows routed by another key than the topic's."""
+    """Refuse what was staged for an older layout: segments sealed since (_Sealed), a topic deleted since (SegmentSealed), or rows
+    routed by another key than the topic's (TxnConflict)."""
     layouts = {topic: None if record is None else Layout.of(record) for topic, record in records.items()}
+    sealed = []
     for segment in work.parts:
         name = segment_name(segment)
         layout = layouts[name.topic]
-        info = None if layout is None else layout.segments.get(str(name.segment_id))
-        if info is None or info.state is not SegmentState.ACTIVE:
-            raise SegmentSealed(
-                f"The segment {segment} is sealed or its topic was deleted.",
-                advice="Nothing was committed; run the write again, it will go to the segments of today.",
-            )
+        info = None if layout is None or layout.deleted else layout.segments.get(str(name.segment_id))
+        if info is None or info.deleted_at_log is not None:
+            raise _deleted([segment])
+        if info.state is not SegmentState.ACTIVE:
+            sealed.append(segment)
     _refuse_rerouted(work, layouts)
+    if sealed:
+        raise _Sealed(f"{', '.join(sealed)} were sealed after parts were staged for them")
 
 
 def _refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +23,9 @@ from metadata.routing import check_key
 from metadata.store.contract import ABSENT, Record, View, decide, look, time_ms
 
 T = TypeVar("T")
+
+MAX_LAYOUT_SEGMENTS = 3_000
+"""Segments in one layout record, sealed ones among them: about 250 bytes each, of 768 KiB."""
 
 
 @dataclass(frozen=True)
@@ -204,58 +208,95 @@ class Topics:
             except (BadVersion, UnknownOutcome):
                 schema_id += 1
 
-    # --- deleting, and finishing what a seal began ---------------------------------------------------------------
+    # --- splitting, merging, deleting: a seal, then the layout that shows it (5, Sealing) --------------------------
+
+    def split(self, name: TopicName, segment_id: int) -> Topic:
+        """Halve an active segment: it is sealed, two children take its range. The topic as it is then.
+
+        Raises TopicNotFound, OptionError (no such segment, one place alone, too many segments), SegmentSealed (it is no longer
+        active; its children are named), OutcomeUnknown.
+        """
+        return until(lambda: self._seal(name, (segment_id,), "split"))
+
+    def merge(self, name: TopicName, first: int, second: int) -> Topic:
+        """Join two active neighbours: they are sealed, one child takes both ranges. Raises as `split` does."""
+        return until(lambda: self._seal(name, (first, second), "merge"))
 
     def delete(self, name: TopicName) -> None:
-        """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound, and SegmentSealed while a newer version's
-        split or merge of it is unfinished.
-        """
+        """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound."""
         topic = self.get(name)
-        self._refuse_unfinishable(name)
+
+        def step() -> bool | None:
+            now = self.get(name)
+            self._append_seal(now, now.active(), "delete", ())
+            return None if self._still(topic) else True  # the layout had moved on: our seal was void
+
+        until(step)
+
+    def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str) -> Topic | None:
+        self.finish_seals()  # a crash left one? Ours, made from the same layout, would be void (A35)
+        topic = self.get(name)
+        parents = [self._active(topic, segment_id) for segment_id in segment_ids]
+        parents.sort(key=lambda info: info.hash_range.start)
+        try:
+            children = len(transitions.child_ranges([info.hash_range for info in parents]))
+        except ValueError as error:
+            raise OptionError(
+                f"The segments {', '.join(topic.segment(info) for info in parents)} cannot be {why}: {error}.",
+                advice="Split a segment with at least two places; merge two active neighbours (txnsegment topics describe).",
+            ) from error
+        if len(topic.layout.segments) + children > MAX_LAYOUT_SEGMENTS:
+            raise OptionError(
+                f"The layout of {name} has {len(topic.layout.segments)} segments, sealed ones among them: no room for more.",
+                advice="Sealed segments leave it once retention has trimmed them.",
+            )
+        first = topic.layout.next_segment_id
+        self._append_seal(topic, parents, why, tuple(range(first, first + children)))
+        now = self.get(name)
+        if all(now.layout.segments[str(i)].state is SegmentState.ACTIVE for i in segment_ids if str(i) in now.layout.segments):
+            return None  # the layout had moved on: our seal was void
+        if not all(_ended_by(now, i, why, topic.layout.epoch + 1) for i in segment_ids):
+            raise self._sealed(now, segment_ids)
+        return now
+
+    def _active(self, topic: Topic, segment_id: int) -> SegmentInfo:
+        info = topic.layout.segments.get(str(segment_id))
+        if info is None or info.deleted_at_log is not None:
+            active = ", ".join(str(found.segment_id) for found in topic.active())
+            raise OptionError(f"The topic {topic.name} has no segment {segment_id}.", advice=f"Active are: {active}.")
+        if info.state is not SegmentState.ACTIVE:
+            raise self._sealed(topic, (segment_id,))
+        return info
+
+    @staticmethod
+    def _sealed(topic: Topic, segment_ids: tuple[int, ...]) -> SegmentSealed:
+        infos = [topic.layout.segments[str(i)] for i in segment_ids if str(i) in topic.layout.segments]
+        sealed = [info for info in infos if info.state is SegmentState.SEALED]
+        return SegmentSealed(
+            "; ".join(f"{topic.segment(i)} was sealed at {i.sealed_at_log}, its children are {i.child_ids}" for i in sealed) + ".",
+            advice="Somebody has split or merged it already: look at the layout (txnsegment topics describe) and choose again.",
+        )
+
+    def _append_seal(self, topic: Topic, infos: Sequence[SegmentInfo], why: str, children: tuple[int, ...]) -> None:
+        """Append the seal, then show it. A lost reply costs nothing: a seal that did arrive is finished as any other is, now or
+        when it turns up; one that did not is appended again by the caller, who looks at the layout.
+        """
         seal = Registration(
             publish_ms=time_ms(self._cluster.store),
-            seal=tuple(topic.segment(info) for info in topic.active()),
-            topic=str(name),
-            why="delete",
+            seal=tuple(topic.segment(info) for info in infos),
+            topic=str(topic.name),
+            why=why,
             epoch=topic.layout.epoch,
-            children=(),
+            children=children,
         )
-        try:
+        with suppress(UnknownOutcome):
             self._cluster.store.append(paths.LOG, seal.to_bytes())
-        except UnknownOutcome:
-            # A seal that did arrive is finished below; one that did not is simply appended by the next call.
-            self.finish_seals()
-            if self._still(topic):
-                raise
-            return
         self.finish_seals()
-        if self._still(topic):
-            self.delete(name)  # the layout had moved on: our seal was void
 
     def _still(self, topic: Topic) -> bool:
         """Whether the topic is there, and not another one that was made again under its name: that one has other segment ids."""
         now = self.find(topic.name)
         return now is not None and not set(now.segments()).isdisjoint(topic.segments())
-
-    def _refuse_unfinishable(self, name: TopicName) -> None:
-        """A seal from the same layout would be void as long as the lower one is unfinished: deleting would never end."""
-
-        def body(view: View) -> list[int]:
-            seals = self._log.list(view).seals()
-            record = view.get(paths.topic(name))
-            layout = None if record is None else Layout.of(record)
-            return [
-                n
-                for n, s in seals.items()
-                if s.topic == str(name) and transitions.unfinished(n, s, layout, seals) and not transitions.finishable(s)
-            ]
-
-        found = decide(self._cluster.store, body)
-        if found:
-            raise SegmentSealed(
-                f"Segments of {name} were sealed by a split or merge (seal {found[0]}), which this version cannot finish.",
-                advice="Finish it with the version of txnsegment that began it, then delete the topic.",
-            )
 
     def forget_deleted(self) -> None:
         """Take the segments of deletions whose grace period is over out of their layouts; what names them is the guard alone."""
@@ -277,7 +318,7 @@ class Topics:
         until(lambda: decide(self._cluster.store, body) or None)
 
     def finish_seals(self) -> int:
-        """Write the layouts of deletions that count and are not shown yet; how many. Anyone may do it."""
+        """Write the layouts of seals that count and are not shown yet; how many. Anyone may do it, any number at once."""
         done = 0
 
         def body(view: View) -> bool:
@@ -291,7 +332,7 @@ class Topics:
                 if not transitions.unfinished(number, seals[number], layout, seals):
                     continue
                 assert layout is not None
-                after = transitions.deleted_layout(layout, number, seals[number], now_ms=view.now_ms())
+                after = transitions.sealed_layout(layout, number, seals[number], now_ms=view.now_ms())
                 try:
                     self._cluster.store.put(paths.topic(name), after.to_bytes(), expect=record)
                 except (BadVersion, UnknownOutcome):
@@ -301,6 +342,12 @@ class Topics:
 
         until(lambda: decide(self._cluster.store, body) or None)
         return done
+
+
+def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
+    """Whether the segment was sealed in this epoch, by a split (two children) or a merge (one)."""
+    info = topic.layout.segments.get(str(segment_id))
+    return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)
 
 
 def spark_schema(record: Record) -> StructType:

@@ -17,6 +17,7 @@ from metadata.records import (
     Header,
     Layout,
     Nanos,
+    Range,
     Registration,
     SegmentInfo,
     SegmentState,
@@ -200,10 +201,12 @@ def unfinished(number: int, seal: Registration, layout: Layout | None, log_seals
 
 
 def finishable(seal: Registration) -> bool:
-    """Whether this version can finish the seal: splits and merges make children, which is a later version's work. Owners and
-    readers honour every seal; one that cannot be finished stays in the log as it is.
+    """Whether this version knows what the seal means. Owners and readers honour every seal; one of a newer version that says
+    something else stays in the log as it is.
     """
-    return seal.why == "delete"
+    children = seal.children or ()
+    expected = {"delete": (0, None), "split": (2, 1), "merge": (1, 2)}.get(seal.why or "")
+    return expected is not None and len(children) == expected[0] and expected[1] in (None, len(seal.seal or ()))
 
 
 def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[int, Registration]) -> int | None:
@@ -217,27 +220,50 @@ def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[
     return None
 
 
-def deleted_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
-    """The layout after a `delete` seal: its segments SEALED and all of them gone, the epoch raised, a tombstone left."""
+def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
+    """The layout once the seal `number` is shown: its segments SEALED, the children of a split or merge ACTIVE, the epoch raised;
+    after a `delete` a tombstone, all of whose segments are gone.
+    """
+    epoch = layout.epoch + 1
     sealed = {name.rsplit("-", 1)[1] for name in seal.seal or ()}
+    children = tuple(seal.children or ())
+    shown = {"state": SegmentState.SEALED, "sealed_at_epoch": epoch, "sealed_at_ms": now_ms, "sealed_at_log": number}
     segments = {
-        key: info.model_copy(
-            update={
-                "state": SegmentState.SEALED,
-                "sealed_at_epoch": layout.epoch + 1,
-                "sealed_at_ms": now_ms,
-                "sealed_at_log": number,
-            }
-        )
-        if key in sealed
-        else info
+        key: info.model_copy(update=shown | {"child_ids": children}) if key in sealed else info
         for key, info in layout.segments.items()
     }
-    taken = {
-        key: info if info.deleted_at_log is not None else info.model_copy(update={"deleted_at_log": number})
-        for key, info in segments.items()
-    }
-    return layout.model_copy(update={"epoch": layout.epoch + 1, "segments": taken, "deleted": True})
+    if seal.why == "delete":
+        taken = {
+            key: info if info.deleted_at_log is not None else info.model_copy(update={"deleted_at_log": number})
+            for key, info in segments.items()
+        }
+        return layout.model_copy(update={"epoch": epoch, "segments": taken, "deleted": True})
+    parents = sorted((segments[key] for key in sealed), key=lambda info: info.hash_range.start)
+    for child, found in zip(children, child_ranges([info.hash_range for info in parents]), strict=True):
+        segments[str(child)] = SegmentInfo(
+            segment_id=child,
+            hash_range=found,
+            state=SegmentState.ACTIVE,
+            parent_ids=tuple(info.segment_id for info in parents),
+            created_at_epoch=epoch,
+            created_at_ms=now_ms,
+        )
+    following = max(layout.next_segment_id, *(child + 1 for child in children))
+    return layout.model_copy(update={"epoch": epoch, "segments": segments, "next_segment_id": following})
+
+
+def child_ranges(parents: Sequence[Range]) -> tuple[Range, ...]:
+    """What the ranges of sealed segments become: one is halved (split), two neighbours are joined (merge).
+
+    Raises ValueError if it is one place alone, or they are no neighbours.
+    """
+    match parents:
+        case [one] if one.end > one.start:
+            middle = one.start + (one.end - one.start) // 2
+            return Range(start=one.start, end=middle), Range(start=middle + 1, end=one.end)
+        case [left, right] if left.end + 1 == right.start:
+            return (Range(start=left.start, end=right.end),)
+    raise ValueError(f"{', '.join(f'{r.start:04x}-{r.end:04x}' for r in parents)} can be neither halved nor joined")
 
 
 def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:

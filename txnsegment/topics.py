@@ -21,11 +21,12 @@ from txnsegment.schemas import from_arrow
 
 @dataclass(frozen=True)
 class SegmentDescription:
-    """One segment of a topic: its full name, the range of the ring that it holds (both ends inclusive), `ACTIVE` or `SEALED`,
-    when it was made and sealed (ms since 1970; None: not sealed).
+    """One segment of a topic: its full name and id, the range of the ring it holds (both ends inclusive), `ACTIVE` or `SEALED`,
+    the ids of those it came from and of those that went on, when it was made and sealed (ms since 1970; None: not sealed).
     """
 
     name: str
+    id: int
     start: int
     end: int
     state: SegmentState
@@ -53,7 +54,7 @@ Schema: TypeAlias = "StructType | pa.Schema | str"
 
 
 class ClusterTopics:
-    """Create, list, describe and delete topics. A bare `name` means `topic://public/default/name`."""
+    """Create, list, describe, split, merge and delete topics. A bare `name` means `topic://public/default/name`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -88,6 +89,18 @@ class ClusterTopics:
         """
         self._client.topics.delete(_whole_topic(name))
 
+    def split(self, name: str, segment: int) -> TopicDescription:
+        """Halve the range of an active segment, given by its id: it is sealed, two children go on. Rows stay where they are; each
+        key's rows keep their order for every reader. Writers that are under way go on to the children by themselves.
+
+        Raises TopicNotFound, OptionError (no such segment, or it cannot be halved), SegmentSealed (it is not active any more).
+        """
+        return self._described(self._client.topics.split(_whole_topic(name), segment))
+
+    def merge(self, name: str, first: int, second: int) -> TopicDescription:
+        """Join two active neighbours, given by their ids: they are sealed, one child goes on. Raises as `split` does."""
+        return self._described(self._client.topics.merge(_whole_topic(name), first, second))
+
     def _described(self, topic: Topic) -> TopicDescription:
         infos = topic.layout.kept()
         return TopicDescription(
@@ -98,6 +111,7 @@ class ClusterTopics:
             segments=tuple(
                 SegmentDescription(
                     name=topic.segment(info),
+                    id=info.segment_id,
                     start=info.hash_range.start,
                     end=info.hash_range.end,
                     state=info.state,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
@@ -45,6 +46,37 @@ def write(cluster: Cluster, *tables: pa.Table, topic: str = "t") -> str:
             txn.append(topic, table)
         txn.commit()
     return txn.id
+
+
+def test_splits_and_merges(run: Run, tmp_path: Path) -> None:
+    run("topics", "create", "t", "--segments", "2", "--key", "k", "--schema", "k string")
+    assert run("topics", "split", "t", "--segment", "0").stdout == (
+        "Sealed segment://public/default/t/0000-7fff-0; active instead: "
+        "segment://public/default/t/0000-3fff-2, segment://public/default/t/4000-7fff-3.\n"
+    )
+    assert "active instead: segment://public/default/t/4000-ffff-4." in run("topics", "merge", "t", "--segments", "1, 3").stdout
+    shown = run("topics", "describe", "t", "--svg", str(tmp_path / "t.svg")).stdout
+    assert shown[shown.index("topic://public/default/t, epoch 2") :] == (
+        "topic://public/default/t, epoch 2\n"
+        "├── 0000-7fff-0 SEALED\n"
+        "│   ├── 0000-3fff-2 ACTIVE\n"
+        "│   └── 4000-7fff-3 SEALED\n"
+        "│       └── 4000-ffff-4 ACTIVE, also of 1\n"
+        "└── 8000-ffff-1 SEALED\n"
+    )
+    drawn = ElementTree.fromstring((tmp_path / "t.svg").read_text())
+    names = [group.find("{*}title") for group in drawn.iter("{http://www.w3.org/2000/svg}g")]
+    assert [name.text.rpartition("/")[2] for name in names if name is not None and name.text] == [
+        "0000-7fff-0 SEALED",
+        "8000-ffff-1 SEALED",
+        "0000-3fff-2 ACTIVE",
+        "4000-7fff-3 SEALED",
+        "4000-ffff-4 ACTIVE",
+    ]
+    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}line"))) == 4
+    assert [s["children"] for s in answer(run("topics", "describe", "t", "--json"))["segments"]] == [[2, 3], [4], [], [4], []]
+    for wrong in (("split", "t", "--segment", "0"), ("merge", "t", "--segments", "2,9"), ("merge", "t", "--segments", "2")):
+        assert "Error" in run("topics", *wrong, code=1).stderr
 
 
 def test_topics(run: Run) -> None:

@@ -227,7 +227,7 @@ def test_a_seal_is_unfinished_until_the_layout_shows_it() -> None:
     entry = seal(SEGMENT)
     assert transitions.unfinished(4, entry, layout(0), {4: entry})
     assert not transitions.unfinished(4, entry, layout(1, sealed=4), {4: entry})
-    after = transitions.deleted_layout(layout(0), 4, entry, now_ms=77)
+    after = transitions.sealed_layout(layout(0), 4, entry, now_ms=77)
     info = after.segments["0"]
     assert (after.epoch, after.deleted, info.state) == (1, True, SegmentState.SEALED)
     assert (info.sealed_at_log, info.sealed_at_epoch, info.sealed_at_ms) == (4, 1, 77)
@@ -388,7 +388,7 @@ def test_folding_in_any_number_of_steps_gives_the_same(states: list[Settled | No
 
 
 def test_a_deletion_takes_every_segment_and_is_forgotten_after_the_grace_period() -> None:
-    after = transitions.deleted_layout(layout(0, ids=(0, 1)), 4, seal(SEGMENT), now_ms=100)  # 1 was a parent, sealed before
+    after = transitions.sealed_layout(layout(0, ids=(0, 1)), 4, seal(SEGMENT), now_ms=100)  # 1 was a parent, sealed before
     assert [i.deleted_at_log for i in after.segments.values()] == [4, 4]
     assert after.kept() == []
     assert transitions.without_gone(after, now_ms=110, grace_ms=10) is after
@@ -399,7 +399,9 @@ def test_a_deletion_takes_every_segment_and_is_forgotten_after_the_grace_period(
     assert transitions.without_gone(later, now_ms=999, grace_ms=10) is later
 
 
-def test_only_deletions_can_be_finished_by_this_version() -> None:
+def test_seals_that_this_version_can_show() -> None:
     assert transitions.finishable(seal(SEGMENT))
-    for why in ("split", "merge"):
-        assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": why, "children": (1, 2)}))
+    assert transitions.finishable(seal(SEGMENT).model_copy(update={"why": "split", "children": (1, 2)}))
+    assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "split", "children": (1,)}))
+    assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "merge", "children": (1,)}))  # of one parent
+    assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "rebucket", "children": (1,)}))

@@ -1,17 +1,20 @@
-"""`txnsegment topics create|list|describe|delete|read`."""
+"""`txnsegment topics create|list|describe|split|merge|delete|read`."""
 
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, show_facts, show_json, show_table
+from metadata.errors import OptionError
+from txnsegment import lineage
+from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, show_facts, show_json, show_table
 from txnsegment.rows import committed_rows
 from txnsegment.topics import TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, delete and read topics.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics.")
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")]
 
@@ -49,10 +52,18 @@ def list_topics(
 
 
 @app.command()
-def describe(context: typer.Context, name: Name, json: AsJson = False, service_url: ServiceUrl = None) -> None:
-    """Show a topic: its key, schema and segments."""
+def describe(
+    context: typer.Context,
+    name: Name,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw its segments into this file.")] = None,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Show a topic: its key, schema, segments, and which came from which."""
     with opened(context, service_url) as cluster:
         topic = cluster.topics.describe(name)
+    if svg is not None:
+        svg.write_text(lineage.svg(topic))
     if json:
         show_json(topic)
         return
@@ -60,6 +71,44 @@ def describe(context: typer.Context, name: Name, json: AsJson = False, service_u
     typer.echo()
     rows = [(s.name, s.state, f"{s.start:04x}-{s.end:04x}", moment(s.created_ms), moment(s.sealed_ms)) for s in topic.segments]
     show_table(("SEGMENT", "STATE", "RANGE", "CREATED", "SEALED"), rows, empty="It has no segments.")
+    if any(s.parents for s in topic.segments):
+        typer.echo()
+        console().print(lineage.tree(topic))
+
+
+@app.command()
+def split(
+    context: typer.Context,
+    name: Name,
+    segment: Annotated[int, typer.Option(metavar="ID", help="The id of an active segment.")],
+    service_url: ServiceUrl = None,
+) -> None:
+    """Halve the range of a segment: two children go on. Writers and readers carry on."""
+    with opened(context, service_url) as cluster:
+        _show_children(cluster.topics.split(name, segment), [segment])
+
+
+@app.command()
+def merge(
+    context: typer.Context,
+    name: Name,
+    segments: Annotated[str, typer.Option(metavar="A,B", help="The ids of two active neighbours.")],
+    service_url: ServiceUrl = None,
+) -> None:
+    """Join two neighbours: one child goes on. Writers and readers carry on."""
+    found = [text.strip() for text in segments.split(",")]
+    if len(found) != 2 or not all(text.isdecimal() for text in found):
+        raise OptionError(f"--segments {segments!r} is not a pair of ids.", advice="Write, for example, --segments 3,4.")
+    first, second = map(int, found)
+    with opened(context, service_url) as cluster:
+        _show_children(cluster.topics.merge(name, first, second), [first, second])
+
+
+def _show_children(topic: TopicDescription, parents: list[int]) -> None:
+    names = {s.id: s.name for s in topic.segments}
+    children = next(s.children for s in topic.segments if s.id == parents[0])
+    sealed, made = (", ".join(names[i] for i in ids if i in names) for ids in (parents, children))
+    typer.echo(f"Sealed {sealed}; active instead: {made}.")
 
 
 @app.command()

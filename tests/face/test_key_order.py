@@ -1,0 +1,98 @@
+"""Splits and merges on real files: rows of a key keep their order through parents and children, none is lost or doubled."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from conformance.chaos.reading import position_of
+from metadata.errors import TopicNotFound
+from metadata.names import key_hash
+from pyspark_txnsegment import DefaultSource
+from spark_txn_source.stream import StreamReader
+from txnsegment import Cluster, connect
+
+SCHEMA = pa.schema([("key", pa.string()), ("seq", pa.int64())])
+
+
+def rows(first: int, count: int = 40) -> pa.RecordBatch:
+    return pa.record_batch({"key": [f"k{i % 11}" for i in range(first, first + count)], "seq": range(first, first + count)}, SCHEMA)
+
+
+def streamed(url: str) -> list[list[dict[str, object]]]:
+    """Micro-batch by micro-batch, as Spark drives the stream reader."""
+    options = {"path": "t", "serviceUrl": url, "includeMetadata": "true", "startingOffsets": "earliest"}
+    reader = StreamReader(options, DefaultSource(options).schema())
+    at, found = reader.initialOffset(), []
+    while True:
+        end = reader.latestOffset(at, ReadAllAvailable())
+        if end == at:
+            reader.stop()
+            return found
+        batches = [batch for task in reader.partitions(at, end) for batch in reader.read(task)]
+        found.append([row for batch in batches for row in batch.to_pylist()])
+        at = end
+
+
+def check(url: str, expected: int) -> None:
+    """Every row once, in the segment of its key, and each key's rows in written order, micro-batch after micro-batch."""
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for micro_batch in streamed(url):
+        ordered = sorted(micro_batch, key=lambda row: position_of(str(row["__messageId"])))
+        for row in ordered:
+            by_key[str(row["key"])].append(int(str(row["seq"])))
+            start, end = str(row["__segment"]).rpartition("/")[2].split("-")[:2]
+            assert int(start, 16) <= key_hash(str(row["key"]).encode()) <= int(end, 16)
+    assert all(seqs == sorted(seqs) for seqs in by_key.values())
+    assert sorted(seq for seqs in by_key.values() for seq in seqs) == list(range(expected))
+
+
+def active(cluster: Cluster) -> list[tuple[int, int]]:
+    """(start, id) of the active segments, in the order of their ranges."""
+    found = cluster.topics.describe("t").segments
+    return sorted((s.start, int(s.name.rpartition("-")[2])) for s in found if s.sealed_ms is None)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32))
+def test_rows_of_a_key_keep_their_order_over_any_splits_and_merges(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    """The property of issue 4: transactions staged before a seal and committed after it among them."""
+    rng = random.Random(seed)
+    url = f"file://{tmp_path_factory.mktemp('cluster')}/c"
+    with connect(url) as cluster:
+        cluster.topics.create("t", segments=rng.choice((1, 2, 3)), key="key", schema="key string, seq bigint")
+        written = 0
+        for _ in range(8):
+            transaction = cluster.begin()
+            for _ in range(rng.choice((1, 2))):
+                transaction.append("t", rows(written))
+                written += 40
+                for _ in range(rng.choice((0, 0, 1, 2))):
+                    ids = [number for _, number in active(cluster)]
+                    if len(ids) > 1 and rng.random() < 0.4:
+                        at = rng.randrange(len(ids) - 1)
+                        cluster.topics.merge("t", ids[at], ids[at + 1])
+                    else:
+                        cluster.topics.split("t", rng.choice(ids))
+            transaction.commit()
+            if rng.random() < 0.3:
+                cluster.sweep()
+    check(url, written)
+
+
+def test_a_write_into_a_deleted_topic_is_refused(tmp_path: Path) -> None:
+    with connect(f"file://{tmp_path}/c") as cluster:
+        cluster.topics.create("t", key="key", schema="key string, seq bigint")
+        transaction = cluster.begin()
+        transaction.append("t", rows(0))
+        cluster.topics.split("t", 0)
+        cluster.topics.delete("t")
+        with pytest.raises(TopicNotFound):
+            transaction.commit()
