@@ -1,9 +1,9 @@
 """The orphan sweep: the only place that deletes files (protocol.md sections 2 and 7).
 
 It lists the files first, then everything that can protect one (live log, registration manifests, snapshot chains and the parts
-they list). A part that nothing protects goes once it is older than the orphan age, by its modification time and the store's
-clock; an index snapshot file that was superseded goes once it has been seen unprotected for the grace period, because a reader
-may have planned from it a moment before.
+they list, and what notes of replaced snapshots spare). A part that nothing protects goes once it is older than the orphan age, by
+its modification time and the store's clock; an index snapshot file that was superseded goes once it has been seen unprotected for
+the grace period, because a reader may have planned from it a moment before.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ledgers import snapshots
+from ledgers import snapshot_changes, snapshots
 from ledgers.errors import MissingFile
 from metadata import paths
 from metadata.cluster import Cluster
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
+from metadata.retired import spared
 from metadata.store.contract import View, decide, time_ms
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics, every
@@ -55,6 +56,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
     Topics(cluster).forget_deleted()
     protected = decide(cluster.store, lambda view: set(_protected(cluster, view)))
+    protected.update(spared(storage, protected))  # after the watermarks: a note is older than the change that it is about
     notes = [path for path in files if path.startswith(SEEN)]
     seen = _seen(cluster, notes)
     still: dict[str, int] = {}
@@ -113,5 +115,4 @@ def _protected(cluster: Cluster, view: View) -> Iterator[str]:
         head = snapshots.read_head(cluster.storage, watermark.snapshot)
         yield watermark.snapshot
         yield from snapshots.files(head)
-        for found in snapshots.read_ledgers(cluster.storage, head, after=0, through=watermark.ledger_id):
-            yield from (p.path for p in found.parts)
+        yield from snapshot_changes.listed(cluster.storage, head)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ledgers import snapshots
+from ledgers import snapshots, stretches
 from ledgers.model import Ledger
 from ledgers.snapshots import SnapshotHead
+from ledgers.stretches import Stretch
 from metadata import ending, paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import OffsetOutOfRange, OptionError
@@ -91,6 +92,16 @@ class Reading:
             yield from snapshots.read_ledgers(
                 self.cluster.storage, segment.head, after=after, through=min(through, segment.folded_to)
             )
+        yield from self._live_ledgers(segment, after, through)
+
+    def stretches(self, segment: SegmentView, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+        """As `ledgers`, with the rows that lie together in a compacted file taken together; `marks`: with each one's position."""
+        if segment.head is not None and after < segment.folded_to:
+            top = min(through, segment.folded_to)
+            yield from stretches.of_snapshot(self.cluster.storage, segment.head, after, top, marks=marks)
+        yield from stretches.of_ledgers(self._live_ledgers(segment, after, through), marks=marks)
+
+    def _live_ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
         for number, registration in segment.live:
             if after < number <= through:
                 yield ledger(self.cluster.storage, number, registration, segment.name)

@@ -14,7 +14,7 @@ from metadata.errors import DataLoss, OffsetOutOfRange, SchemaChanged, SchemaErr
 from metadata.transaction_buffer import Reading, SegmentView
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Start
-from spark_txn_source.tasks import Piece, ReadTask
+from spark_txn_source.tasks import Piece, ReadTask, of_stretch
 from spark_txn_source.topics import Columns, full_schema, selected
 
 log = logging.getLogger("txnsegment.source")
@@ -118,12 +118,7 @@ def end_number(reading: Reading, end: End) -> int:
 
 def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool) -> Iterator[Piece]:
     """Everything visible of a segment with start < number <= end, part by part, in order. Raises DataLoss."""
-    trimmed = None if segment.watermark is None else segment.watermark.trimmed_to
-    if trimmed is not None and start < trimmed.ledger_id <= end and fail_on_data_loss:
-        raise DataLoss(
-            f"{segment.name} was trimmed up to {trimmed}, and the read begins after ledger {start}: rows in between are gone.",
-            advice="Start later, or set failOnDataLoss=false to go on without them.",
-        )
+    _check_trimmed(segment, start, end, fail_on_data_loss=fail_on_data_loss)
     for ledger in reading.ledgers(segment, start, end):
         base = 0
         for part in ledger.parts:
@@ -132,12 +127,32 @@ def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, fail
             base += len(part.entries)
 
 
+def large_pieces(
+    reading: Reading, segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool, marks: bool
+) -> Iterator[Piece]:
+    """As `pieces`; what lies together in a compacted file is one. `marks`: with what the metadata columns need. Raises DataLoss."""
+    _check_trimmed(segment, start, end, fail_on_data_loss=fail_on_data_loss)
+    for found in reading.stretches(segment, start, end, marks=marks):
+        yield of_stretch(segment.name, found)
+
+
+def _check_trimmed(segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool) -> None:
+    trimmed = None if segment.watermark is None else segment.watermark.trimmed_to
+    if trimmed is not None and start < trimmed.ledger_id and start < end and fail_on_data_loss:
+        raise DataLoss(
+            f"{segment.name} was trimmed up to {trimmed}, and the read begins after ledger {start}: rows in between are gone.",
+            advice="Start later, or set failOnDataLoss=false to go on without them.",
+        )
+
+
 def tasks(reading: Reading, options: ReadOptions, columns: Columns, start: int, end: int) -> list[ReadTask]:
     """The partitions of a read. By default a stream has one ordered task per segment; a batch packs pieces by size."""
+    marks = columns.output.fieldNames() != columns.wanted.fieldNames()
+    keep = options.fail_on_data_loss
     by_segment = [
         found
         for segment in reading.segments
-        if (found := list(pieces(reading, segment, start, end, fail_on_data_loss=options.fail_on_data_loss)))
+        if (found := list(large_pieces(reading, segment, start, end, fail_on_data_loss=keep, marks=marks)))
     ]
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))
     size = options.max_partition_bytes
@@ -156,24 +171,20 @@ def tasks(reading: Reading, options: ReadOptions, columns: Columns, start: int, 
 
 
 def _split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
-    """Cut pieces above `size` bytes between entries."""
-    for piece in found:
-        if piece.bytes <= size or piece.first == piece.last:
-            yield piece
+    """Cut pieces above `size` bytes between entries (of a compacted file: between row groups)."""
+    for one in found:
+        if one.bytes <= size or one.first == one.last:
+            yield one
             continue
-        part = piece.part
-        first, weight = piece.first, 0
-        for entry in range(piece.first, piece.last + 1):
+        part = one.part
+        first, weight = one.first, 0
+        for entry in range(one.first, one.last + 1):
             bytes_of = part.bytes * part.entries[entry] // max(1, part.rows)
             if entry > first and weight + bytes_of > size:
-                yield _range(piece, first, entry - 1)
+                yield one.narrowed(first, entry - 1)
                 first, weight = entry, 0
             weight += bytes_of
-        yield _range(piece, first, piece.last)
-
-
-def _range(piece: Piece, first: int, last: int) -> Piece:
-    return Piece(piece.segment, piece.ledger, piece.base, piece.publish_ms, piece.txn, piece.part, first, last)
+        yield one.narrowed(first, one.last)
 
 
 def packed(found: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
