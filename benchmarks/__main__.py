@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import commits, history, memory, microbatch, throughput
+from benchmarks import commits, compaction, history, memory, microbatch, throughput
 from benchmarks.measure import machine
 
-ALL = {"throughput": throughput, "microbatch": microbatch, "commits": commits, "history": history, "memory": memory}
+ALL = {
+    "throughput": throughput,
+    "microbatch": microbatch,
+    "commits": commits,
+    "history": history,
+    "memory": memory,
+    "compaction": compaction,
+}
 
 
 def main(names: list[str]) -> int:

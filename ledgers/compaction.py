@@ -26,6 +26,8 @@ MOST_PARTS = 65_536
 """Parts put together at most in one go: bounds memory."""
 GROUP_BYTES = 16 << 20
 """A row group of a compacted file, about: what a reader decodes at least, and what tasks are split by."""
+COMPACTED = "compacted-"
+"""What the names of compacted files begin with, and no other file's."""
 STAGED_BY = "compaction"
 """The staging id in the metadata of compacted files."""
 JOINED_BYTES = 1 << 20
@@ -159,7 +161,7 @@ def merged(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: 
         for unit, batches in _read(storage, units):
             for batch in batches:
                 if not outputs or not (outputs[-1].takes(unit, batch.schema)):
-                    outputs.append(_Output(storage, folder, batch.schema, unit, f"{name}x{len(outputs)}"))
+                    outputs.append(_Output(storage, folder, batch.schema, unit, f"{COMPACTED}{name}-{len(outputs)}"))
                 outputs[-1].write(batch)
         return _moved([output for output in outputs if output.finish()])
     except BaseException:

@@ -66,9 +66,7 @@ class Compactor:
         path = None if mark is None else Watermark.of(mark).snapshot
         if path is None:
             return
-        name = segment_name(segment)
-        folder = segment_folder(name.topic.tenant, name.topic.namespace, name.topic.name, segment.rsplit("/", 1)[1])
-        storage = self.cluster.storage
+        folder, storage = folder_of(segment), self.cluster.storage
         head = snapshots.read_head(storage, path)
         for units in groups(snapshots.read_ledgers(storage, head, -1, head.watermark[0]), policy):
             began_ms = time_ms(self.cluster.store)
@@ -95,6 +93,12 @@ class Compactor:
             )
 
         return change_snapshot(self.cluster, segment, change)
+
+
+def folder_of(segment: str) -> str:
+    """Where the files of a segment are, relative to the ledger root."""
+    name = segment_name(segment)
+    return segment_folder(name.topic.tenant, name.topic.namespace, name.topic.name, segment.rsplit("/", 1)[1])
 
 
 def change_snapshot(

@@ -68,6 +68,17 @@ class SegmentView:
         """The number at or below which only the snapshot counts (0: nothing is folded)."""
         return self.watermark.ledger_id if self.watermark is not None else 0
 
+    @property
+    def trimmed_to(self) -> int:
+        """The number at or below which rows of this segment may be gone (0: none)."""
+        trimmed = None if self.watermark is None else self.watermark.trimmed_to
+        return 0 if trimmed is None else trimmed.ledger_id
+
+
+def _guard(topic: Topic) -> int:
+    """The number at or below which rows of segments that have left the topic's layout are gone (0: none)."""
+    return 0 if topic.layout.trimmed_to is None else topic.layout.trimmed_to.ledger_id
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -147,6 +158,13 @@ class Reading:
         """Numbers of the seals that deleted a topic of this read, as far as they are known."""
         return sorted({*(s.deleted_at for s in self.gone if s.deleted_at is not None), *(n for _, n in self.forgotten)})
 
+    def trims(self) -> dict[str, int]:
+        """What retention has taken: of each segment, and of each topic for the segments that have left its layout, the number up to
+        which rows are gone.
+        """
+        found = {s.name: s.trimmed_to for s in self.segments if s.trimmed_to}
+        return found | {str(t.name): n for t in self.topics if (n := _guard(t))}
+
     def last_change(self, start: int) -> int:
         """The highest number in (start, cut] that carries a visible row or a seal for this read, else `start`.
 
@@ -164,6 +182,10 @@ class Reading:
                         (f.id for f in snapshots.read_ledgers(self.cluster.storage, segment.head, start, self.cut)), default=start
                     )
                 found.append(last)
+            trimmed = segment.trimmed_to
+            if trimmed <= self.cut:
+                found.append(trimmed)  # a stream that needs what is gone has to hear of it
+        found += [n for t in self.topics if (n := _guard(t)) <= self.cut]
         return max(found)
 
     def max_read_position(self, segment: SegmentView) -> tuple[int, int] | None:

@@ -79,8 +79,8 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     columns = columns_of(full_schema(client, topics_now(client, parsed.selection)), parsed)
     reading, start, end = read_batch(client, parsed)
     check_schema(client, reading, columns, streaming=False, ignore_new=True)
-    marks, keep = bool(METADATA_NAMES.intersection(columns.output.fieldNames())), parsed.fail_on_data_loss
-    found = [p for s in reading.segments for p in large_pieces(reading, s, start, end, fail_on_data_loss=keep, marks=marks)]
+    marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
+    found = [p for s in reading.segments for p in large_pieces(reading, s, start, end, marks=marks)]
     if not found:
         return spark.createDataFrame([], columns.output)
     _check(reading, found)

@@ -2,11 +2,16 @@
 
 `"deletedTo":D` besides, while N is below D: topics that a seal up to D deleted were gone before the stream began, so their rows are
 no loss for it. Deletions above D are: their rows were there when the stream might have read them.
+
+`"from":{<segment or topic>:N,..}` besides, in a stream from `earliest`: what retention had taken of each before it began. An end
+keeps what its start says, since Spark asks for the initial offset anew when it replays the first batch; once a start has passed N it
+goes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from metadata.errors import OffsetOutOfRange, OptionError
@@ -21,21 +26,29 @@ class StreamOffset:
     log: int
     read: object
     deleted_to: int = 0
+    trims: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        more = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
+        more: dict[str, Any] = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
+        if self.trims:
+            more["from"] = dict(self.trims)
         return {"log": self.log, "read": self.read, **more}
+
+    def still(self) -> dict[str, int]:
+        """The trims that an offset has to remember which follows this one."""
+        return {name: n for name, n in self.trims.items() if n > self.log}
 
 
 def offset_of(found: dict[str, Any]) -> StreamOffset:
     """Parse what Spark's checkpoint holds. Raises OffsetOutOfRange for what is not ours."""
-    number, deleted_to = found.get("log"), found.get("deletedTo", 0)
-    if type(number) is not int or type(deleted_to) is not int or number < 0 or deleted_to < 0:
+    number, deleted_to, trims = found.get("log"), found.get("deletedTo", 0), found.get("from", {})
+    numbers = [number, deleted_to, *(trims.values() if isinstance(trims, dict) else [None])]
+    if any(type(n) is not int or n < 0 for n in numbers):
         raise OffsetOutOfRange(
             f"{found!r} is not an offset of txnsegment.",
             advice="The checkpoint belongs to another source; use a new checkpoint location.",
         )
-    return StreamOffset(number, found.get("read"), deleted_to)
+    return StreamOffset(numbers[0], found.get("read"), deleted_to, trims)
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:

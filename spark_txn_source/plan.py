@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
@@ -40,6 +40,7 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int]
     start = min(start, end)
     if options.fail_on_data_loss:
         check_deletions(reading, start, end, deleted_to(reading, options.start, options.end))
+        check_trims(reading, start, end, known_trims(reading, options.start))
     return reading, start, end
 
 
@@ -76,6 +77,30 @@ def check_deletions(reading: Reading, start: int, end: int, known: int) -> None:
                 f"The topic {topic} was deleted by the seal {number}: rows of it after {start} and before that, "
                 f"which a read up to {end} may need, went with it.",
                 advice=advice,
+            )
+
+
+def known_trims(reading: Reading, start: Start) -> dict[str, int]:
+    """What retention had taken before a NEW read began, which is no loss for it: `earliest` is the first row that is kept, of each
+    segment its own.
+    """
+    return reading.trims() if isinstance(start, Earliest) else {}
+
+
+def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int]) -> None:
+    """Raise DataLoss if retention has taken rows of this read beyond its start, and beyond what was `known` when it began."""
+    if start >= end:
+        return
+    for name, through in reading.trims().items():
+        begin = max(start, known.get(name, 0))
+        if begin < through:
+            segment = next((s for s in reading.segments if s.name == name), None)
+            gone = f"{through}" if segment is None or segment.watermark is None else f"{segment.watermark.trimmed_to}"
+            raise DataLoss(
+                f"{name} was trimmed by retention up to {gone}: its rows after {begin} up to there, which a read after {begin} "
+                f"up to {end} may need, are gone.",
+                advice="Start later (earliest does, in a new checkpoint), keep rows longer (txnsegment topics retention), or set "
+                "failOnDataLoss=false to go on without them.",
             )
 
 
@@ -116,9 +141,8 @@ def end_number(reading: Reading, end: End) -> int:
             return number
 
 
-def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool) -> Iterator[Piece]:
-    """Everything visible of a segment with start < number <= end, part by part, in order. Raises DataLoss."""
-    _check_trimmed(segment, start, end, fail_on_data_loss=fail_on_data_loss)
+def pieces(reading: Reading, segment: SegmentView, start: int, end: int) -> Iterator[Piece]:
+    """Everything visible of a segment with start < number <= end, part by part, in order."""
     for ledger in reading.ledgers(segment, start, end):
         base = 0
         for part in ledger.parts:
@@ -127,33 +151,16 @@ def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, fail
             base += len(part.entries)
 
 
-def large_pieces(
-    reading: Reading, segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool, marks: bool
-) -> Iterator[Piece]:
-    """As `pieces`; what lies together in a compacted file is one. `marks`: with what the metadata columns need. Raises DataLoss."""
-    _check_trimmed(segment, start, end, fail_on_data_loss=fail_on_data_loss)
+def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
+    """As `pieces`; what lies together in a compacted file is one. `marks`: with what the metadata columns need."""
     for found in reading.stretches(segment, start, end, marks=marks):
         yield of_stretch(segment.name, found)
-
-
-def _check_trimmed(segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool) -> None:
-    trimmed = None if segment.watermark is None else segment.watermark.trimmed_to
-    if trimmed is not None and start < trimmed.ledger_id and start < end and fail_on_data_loss:
-        raise DataLoss(
-            f"{segment.name} was trimmed up to {trimmed}, and the read begins after ledger {start}: rows in between are gone.",
-            advice="Start later, or set failOnDataLoss=false to go on without them.",
-        )
 
 
 def tasks(reading: Reading, options: ReadOptions, columns: Columns, start: int, end: int) -> list[ReadTask]:
     """The partitions of a read. By default a stream has one ordered task per segment; a batch packs pieces by size."""
     marks = columns.output.fieldNames() != columns.wanted.fieldNames()
-    keep = options.fail_on_data_loss
-    by_segment = [
-        found
-        for segment in reading.segments
-        if (found := list(large_pieces(reading, segment, start, end, fail_on_data_loss=keep, marks=marks)))
-    ]
+    by_segment = [found for segment in reading.segments if (found := list(large_pieces(reading, segment, start, end, marks=marks)))]
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))
     size = options.max_partition_bytes
     if options.min_partitions is not None and by_segment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,17 @@ from metadata.transaction_buffer import Reading
 from spark_txn_source.following import Following
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import check_deletions, check_replay, check_schema, deleted_to, start_number, tasks, within_log
+from spark_txn_source.plan import (
+    check_deletions,
+    check_replay,
+    check_schema,
+    check_trims,
+    deleted_to,
+    known_trims,
+    start_number,
+    tasks,
+    within_log,
+)
 from spark_txn_source.tasks import read_task
 from spark_txn_source.topics import columns_given, full_schema, selected, topics_now
 
@@ -56,7 +66,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading = self._client().buffer.read(self._selection)
         number = start_number(reading, self._options.start)
         within_log(number, reading)
-        return self._at(number, deleted_to(reading, self._options.start, self._options.end)).to_json()
+        known = deleted_to(reading, self._options.start, self._options.end)
+        return self._at(number, known, known_trims(reading, self._options.start)).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -75,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading = self.follow().read()
         within_log(begin, reading)
         self._measure(reading)
-        self._reached = self._at(begin, offset.deleted_to)
+        self._reached = self._at(begin, offset.deleted_to, offset.trims)
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
             end = max(begin, min(end, self._target))
@@ -90,13 +101,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=None if unlimited else self._options.max_bytes_per_trigger,
             seals=reading.seals(begin, end),
         )
-        self._reached = self._at(number, offset.deleted_to)
+        self._reached = self._at(number, offset.deleted_to, offset.still())
         return self._reached.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
         reached = self._reached
-        return self._at(max(reached.log, self.follow().read().last_change(reached.log)), reached.deleted_to).to_json()
+        return self._at(
+            max(reached.log, self.follow().read().last_change(reached.log)), reached.deleted_to, reached.trims
+        ).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange or DataLoss rather
@@ -115,6 +128,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             # Spark asks for the initial offset anew when it replays the first batch: only the end says what was known then.
             check_deletions(reading, begin, last, min(offset.deleted_to, max(last, to.deleted_to)))
+            check_trims(reading, begin, last, to.trims)
         if planned.key == self._options.selection.key:
             check_schema(client, reading, self._columns, streaming=True, ignore_new=self._ignores_new())
         else:
@@ -137,8 +151,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         same_topics(offset, self._options.selection, self._options.topics_changed)
         return offset
 
-    def _at(self, number: int, known: int) -> StreamOffset:
-        return StreamOffset(number, self._options.selection.key, known)
+    def _at(self, number: int, known: int, trims: Mapping[str, int]) -> StreamOffset:
+        return StreamOffset(number, self._options.selection.key, known, trims)
 
     def _ignores_new(self) -> bool:
         return self._options.schema_change == "ignoreNewColumns"

@@ -47,7 +47,7 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
 
     def rows() -> Iterator[dict[str, Any]]:
         left = limit
-        found = (pieces(reading, segment, 0, reading.cut, fail_on_data_loss=False) for segment in reading.segments)
+        found = (pieces(reading, segment, 0, reading.cut) for segment in reading.segments)
         for piece in heapq.merge(*found, key=lambda piece: piece.ledger):
             if left <= 0:
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from conformance.simulator.storage import Disk
-from ledgers.compaction import Moved, Unit
+from ledgers.compaction import COMPACTED, Moved, Unit
 from ledgers.model import CompactedPart, Part
 from ledgers.snapshot_changes import place
 from ledgers.storage import LedgerStorage
@@ -16,7 +16,7 @@ def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: 
     parts = [part for unit in units for part in unit.parts]
     lines = [lines_of(storage.read(part.path), part) for part in parts]
     data = "\n".join(line for some in lines for line in some).encode()
-    path = f"{folder}/{name}.parquet"
+    path = f"{folder}/{COMPACTED}{name}-0.parquet"
     storage.publish(path, data)
     rows = sum(part.rows for part in parts)
     found, row = {}, 0
