@@ -1,4 +1,4 @@
-"""Retention, pure: which policy holds for a topic, and up to which number its rows are kept no longer (protocol.md section 7, trim).
+"""Retention, pure: which policy holds for a topic, up to which number its rows are kept no longer (protocol.md section 7, trim).
 
 A trim goes by numbers of the log, so that it never splits a transaction over the segments of a topic.
 """

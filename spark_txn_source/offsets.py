@@ -4,8 +4,8 @@
 no loss for it. Deletions above D are: their rows were there when the stream might have read them.
 
 `"from":{<segment or topic>:N,..}` besides, in a stream from `earliest`: what retention had taken of each before it began. An end
-keeps what its start says, since Spark asks for the initial offset anew when it replays the first batch; once a start has passed N it
-goes.
+keeps what its start says, since Spark asks for the initial offset anew when it replays the first batch; it goes once a start has
+passed N.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from metadata.names import segment_name, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.records import Settings
 from metadata.sweeper import SweepReport
+from metadata.upkeep import upkeep
+from txnsegment.retention import ClusterRetention
 from txnsegment.topics import ClusterTopics
 from txnsegment.transaction import Transaction, identity, timeout_ms
 from txnsegment.transactions import ClusterTransactions
@@ -40,6 +42,7 @@ class Cluster:
         """The parts that the cluster is made of, for programs that go deeper (not part of the stable interface)."""
         self.topics = ClusterTopics(client)
         self.transactions = ClusterTransactions(client)
+        self.retention = ClusterRetention(client)
 
     @property
     def url(self) -> str:
@@ -71,8 +74,11 @@ class Cluster:
         )
 
     def sweep(self) -> SweepReport:
-        """Sweep once, all of it: time out, settle, fold, forget, and delete files that nothing protects. Anyone may, any time."""
+        """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing
+        protects. Anyone may, any time. (Topics whose upkeep fails are logged, the others are swept.)
+        """
         report = self.client.sweeper.sweep()
+        upkeep(self.client)
         orphans = sweep_orphans(self.client.cluster)
         return dataclasses.replace(report, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes)
 
