@@ -86,13 +86,19 @@ demo: venv  ## a year of flights through a driver that is killed in the middle o
 bench: venv  ## every figure of README.md, measured again (long)
 	$(BIN)/python -m benchmarks
 
+.PHONY: soak
+soak: venv  ## a million simulated schedules on all cores, then the exhaustive search; prints figures, date and commit (long)
+	@echo "$$(date -u +%F) $$(git describe --always --dirty) $$(nproc) cores"
+	$(BIN)/python -m conformance --simulate 1000000 --seed 0 --cores $$(nproc)
+	$(BIN)/python -m conformance --exhaustive --cores $$(nproc)
+
 .PHONY: chaos
 chaos: venv  ## exactly once under SIGKILL on SQLite and ZooKeeper, and 100 faults on a real cluster (long; CHAOS_ARGS=--help)
 	$(BIN)/python -m conformance.chaos $(CHAOS_ARGS)
 
 .PHONY: mutants
 mutants: venv  ## plant every bug of the catalogue in the real code and show which suite catches it (MUTANTS_ARGS=--help)
-	$(BIN)/python -m conformance --mutants --cores 2 $(MUTANTS_ARGS)
+	$(BIN)/python -m conformance --mutants --cores $$(nproc) $(MUTANTS_ARGS)
 
 .PHONY: docs
 docs: venv  ## write the pages and tables that come from the code

@@ -17,7 +17,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One operation of a history, for a timeline. Times in seconds of one clock; `ended` None: its answer never came.
+    """One operation of a history, for a timeline. Times of one clock (`Result.clock`); `ended` None: its answer never came.
 
     `wrong`: the history can be explained up to here, but not with this one.
     """
@@ -30,10 +30,25 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Series:
+    """One value over time, for a chart: (time, value), in the order of time, on the clock of the result's `history`.
+
+    `unit`: of the values. `dots`: each point stands for itself (a latency), else they are joined (a rate).
+    """
+
+    name: str
+    unit: str
+    points: tuple[tuple[float, float], ...]
+    dots: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """`section`: the rule of protocol.md that is shown. `says`: the rule in one sentence. `detail`: what was found instead, or why
     it is not applicable; empty if all is well. `figures`: measured numbers by name, with their unit in the name.
-    `seed`: makes the same run again. `history`: what happened, where a timeline helps to see it.
+    `seed`: makes the same run again. `history`: what happened, where a timeline helps to see it. `series`: what was measured over
+    time. `clock`: the unit of the times in both. `note`: what else is worth a line. `again`: the arguments of
+    `python -m conformance` that do exactly this again; the command fills it in.
     """
 
     suite: str
@@ -46,6 +61,10 @@ class Result:
     detail: str = ""
     figures: dict[str, float] = field(default_factory=dict)
     history: tuple[Span, ...] = ()
+    series: tuple[Series, ...] = ()
+    clock: str = "s"
+    note: str = ""
+    again: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

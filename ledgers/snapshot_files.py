@@ -222,14 +222,46 @@ def encode_block(ledgers: Sequence[Ledger]) -> tuple[Block, bytes]:
 
 def _decode_block(raw: bytes, schema: Any) -> dict[str, Any]:
     """The LedgerBlock record of a block that was written with `schema`: files of older versions lack the newer columns."""
-    at = 0
-    for _ in range(2):  # count and size, as Avro longs
+    record = fastavro.schemaless_reader(BytesIO(zlib.decompress(raw[_after_longs(raw, 0) :], -15)), schema, None)
+    assert isinstance(record, dict)
+    return record
+
+
+class OneRecord:
+    """Avro containers of one plain record, byte for byte as fastavro writes them. Its schema, the greater part of each, is put into
+    bytes once, and not parsed again where a file begins as ours do.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        """`schema`: parsed."""
+        self._schema = schema
+        out = BytesIO()
+        fastavro.writer(out, schema, [], sync_marker=bytes(16))
+        self._begin = out.getvalue()[:-16]
+
+    def write(self, record: dict[str, Any], sync: bytes) -> bytes:
+        """`sync`: the marker, 16 bytes."""
+        out = BytesIO()
+        fastavro.schemaless_writer(out, self._schema, record)
+        plain = out.getvalue()
+        return b"".join((self._begin, sync, _long(1), _long(len(plain)), plain, sync))
+
+    def read(self, data: bytes) -> Any:
+        """The record of a container, also of one that others wrote."""
+        if not data.startswith(self._begin):
+            return next(iter(fastavro.reader(BytesIO(data))))
+        plain = BytesIO(data)
+        plain.seek(_after_longs(data, len(self._begin) + 16))
+        return fastavro.schemaless_reader(plain, self._schema, None)
+
+
+def _after_longs(raw: bytes, at: int) -> int:
+    """Where a block's content begins: after its count and its size, two Avro longs."""
+    for _ in range(2):
         while raw[at] & 0x80:
             at += 1
         at += 1
-    record = fastavro.schemaless_reader(BytesIO(zlib.decompress(raw[at:], -15)), schema, None)
-    assert isinstance(record, dict)
-    return record
+    return at
 
 
 def _long(value: int) -> bytes:

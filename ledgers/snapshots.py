@@ -15,7 +15,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from typing import Any
 
 import fastavro
@@ -26,6 +25,7 @@ from ledgers.snapshot_files import (
     BLOCK,
     Block,
     LedgerFile,
+    OneRecord,
     block_ledgers,
     block_record,
     corrupt,
@@ -100,19 +100,21 @@ _FILE = {
     "namespace": "org.txnsegment",
     "fields": [{"name": n, "type": _TYPES[str(f.type)]} for n, f in SnapshotFile.__dataclass_fields__.items()],
 }
-_HEAD = fastavro.parse_schema(
-    {
-        "type": "record",
-        "name": "SnapshotHead",
-        "namespace": "org.txnsegment",
-        "fields": [
-            {"name": "segment", "type": "string"},
-            {"name": "ledgerId", "type": "long"},
-            {"name": "entryId", "type": "long"},
-            {"name": "files", "type": {"type": "array", "items": _FILE}},
-            {"name": "tail", "type": BLOCK},
-        ],
-    }
+_HEAD = OneRecord(
+    fastavro.parse_schema(
+        {
+            "type": "record",
+            "name": "SnapshotHead",
+            "namespace": "org.txnsegment",
+            "fields": [
+                {"name": "segment", "type": "string"},
+                {"name": "ledgerId", "type": "long"},
+                {"name": "entryId", "type": "long"},
+                {"name": "files", "type": {"type": "array", "items": _FILE}},
+                {"name": "tail", "type": BLOCK},
+            ],
+        }
+    )
 )
 
 
@@ -151,7 +153,6 @@ def write_head(
     name: str,
 ) -> str:
     """Publish a head; its path. Raises StorageError."""
-    out = BytesIO()
     record = {
         "segment": segment,
         "ledgerId": watermark[0],
@@ -159,8 +160,7 @@ def write_head(
         "files": [asdict(file) for file in files],
         "tail": block_record(tail),
     }
-    fastavro.writer(out, _HEAD, [record], sync_marker=zlib.crc32(name.encode()).to_bytes(16, "big"))
-    data = out.getvalue()
+    data = _HEAD.write(record, zlib.crc32(name.encode()).to_bytes(16, "big"))
     path = f"{_folder(segment)}/{name}-{zlib.crc32(data):08x}{SUFFIX}"
     storage.publish(path, data)
     return path
@@ -175,7 +175,7 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
         raise corrupt(place, "it is missing") from error
     if path[-len(SUFFIX) - 8 :] != f"{zlib.crc32(data):08x}{SUFFIX}":
         raise corrupt(place, "its CRC is not the one in its name")
-    record: Any = next(iter(fastavro.reader(BytesIO(data))))
+    record = _HEAD.read(data)
     files = tuple(SnapshotFile(**file) for file in record["files"])
     tail = tuple(block_ledgers(record["tail"]))
     last = tail[-1].id if tail else files[-1].last if files else -1

@@ -257,8 +257,11 @@ class Coordinator:
         return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
 
     def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
-        """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34)."""
-        after = app.model_copy(update={"last_committed": work.claim.version, "by": work.claim.by})
+        """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34).
+
+        `current` goes: left there, an aborted predecessor whose header is forgotten would take this version for its own.
+        """
+        after = app.model_copy(update={"last_committed": work.claim.version, "by": work.claim.by, "current": None})
         key = paths.application(work.app, work.app_topic)
         if work.random and record is None:
             return Committed(None, None, 0, 0)  # nobody to fence, and nothing that would ever delete the record (A13)
@@ -429,7 +432,7 @@ class Coordinator:
                 return opened.header.model_copy(update={"state": State.COMMITTED})
             raise TxnConflict(f"Transaction {opened.txn_id} was aborted and forgotten.", advice="Run the write again.")
         raise OutcomeUnknown(
-            f"The reply to the commit of transaction {opened.txn_id} was lost and its header is forgotten.",
+            f"Transaction {opened.txn_id} was decided, but how can no longer be told: its header is forgotten.",
             advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
         )
 

@@ -189,14 +189,17 @@ class Reading:
         return max(found)
 
     def max_read_position(self, segment: SegmentView) -> tuple[int, int] | None:
-        """The last position of a segment that a reader may see, at or below the cut; None while it has none."""
+        """The position of the last entry that a reader may see, at or below the cut; None while there is none.
+
+        Of visible ledgers only: a watermark may also lie over a VOID one, and who reads with a cut below it could not tell which.
+        """
         live = [(n, r.segments[segment.name].entries - 1) for n, r in segment.live if n <= self.cut]
-        if live:
-            return live[-1]
-        if segment.watermark is None or segment.folded_to > self.cut:
-            shown = [(found.id, found.last_entry) for found in self.ledgers(segment, 0, self.cut)]
-            return shown[-1] if shown else None
-        return segment.watermark.ledger_id, segment.watermark.entry_id
+        if live or segment.head is None:
+            return live[-1] if live else None
+        # The head knows its last ledger; one that was folded after the log was listed may lie beyond our cut.
+        last = segment.head.last_ledger
+        shown = [(found.id, found.last_entry) for found in self.ledgers(segment, last - 1 if last <= self.cut else 0, self.cut)]
+        return shown[-1] if shown else None
 
 
 class _LookAgain(Exception):

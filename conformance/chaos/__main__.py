@@ -90,9 +90,7 @@ class Run:
         found = load(
             self._forks, self._place("load-cluster"), folder, seconds=self._given.load_seconds, readers=readers, spark=True
         )
-        late = [
-            f"{name} fell {lag.behind:.0f} ms behind" for name, lag in found.lag.items() if lag.behind >= 1000 and name != "spark"
-        ]
+        late = [f"{name} fell {lag.behind:.0f} ms behind" for name, lag in found.lag.items() if lag.behind >= 1000]
         self._note(f"load: {found}", found.wrong + late, began)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from conformance.chaos.driver import Place, batch_of, make, planned, unfinished
 from conformance.chaos.forks import Died, Forks
+from conformance.chaos.giving_way import give_way
 from conformance.chaos.history import Observation, Row, judged, now
 from conformance.chaos.history import seen as rows_seen
 from conformance.chaos.reading import Following, position_of, read_all
@@ -35,8 +35,10 @@ WRITERS = 8
 ROWS = 16
 POLL_SECONDS = 0.01
 """How often Spark asks a stream for news while there are none (spark.sql.streaming.pollingDelay)."""
-PAUSE_SECONDS = 0.001
+PAUSE_SECONDS = 0.01
 """Between two plans of the batch reader, so that it does not take a whole core for itself."""
+WARM = 20
+"""Commits ahead of the load that a Spark query sees one by one, until its code is compiled."""
 PER_WRITER = 1_000_000
 """Numbers of batches that one writer has for itself."""
 
@@ -82,7 +84,7 @@ def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Co
 
     The writers give way to the readers: eight of them on two cores would measure who gets a core, not who waits for a decision.
     """
-    os.nice(10)
+    give_way()
     plan = planned(place)
     mine = client(open_cluster(place.url))
     done: list[Commit] = []
@@ -95,12 +97,23 @@ def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Co
     return done
 
 
-def warm_up(place: Place, writer: int) -> Commit:
-    """One commit ahead of the load, so that a Spark query has run its first micro-batch, which costs it seconds."""
-    mine = client(open_cluster(place.url))
-    done = _commit(mine, planned(place), writer, 0)
+def warm_up(place: Place, writer: int, versions: range, seen: Path | None = None) -> list[Commit]:
+    """Commits ahead of the load, so that a Spark query has run its first micro-batches, the first of which costs it seconds. Each
+    waits until the last one stands in the file `seen`.
+    """
+    plan, mine = planned(place), client(open_cluster(place.url))
+    done = []
+    for version in versions:
+        before = 0 if seen is None else _lines(seen)
+        done.append(_commit(mine, plan, writer, version))
+        while seen is not None and _lines(seen) == before:
+            time.sleep(POLL_SECONDS)
     mine.close()
     return done
+
+
+def _lines(file: Path) -> int:
+    return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
@@ -293,8 +306,11 @@ def load(
     start, stop = folder / "start", folder / "stop"
     forks.call(make, place, Settings())
     forks.call(planned, place)
-    first: Commit = forks.call(warm_up, place, writers)
-    query = follow(place, folder, stop) if spark else None
+    first: list[Commit] = forks.call(warm_up, place, writers, range(1))
+    query = None
+    if spark:
+        query = follow(place, folder, stop)
+        first += forks.call(warm_up, place, writers, range(1, WARM), folder / "spark" / "seen")
     watching = {name: forks.start(READERS[name], place, stop) for name in readers}
     writing = [forks.start(write_for, place, w, start, seconds) for w in range(writers)]
     time.sleep(1.0)  # let all of them open their stores; nothing depends on it but the evenness of the load
@@ -314,7 +330,7 @@ def load(
     wrong = [f"{name}: {what}" for name, seen in watched.items() for what in seen.wrong]
     left, last = forks.call(end_of_load, place)
     topic = str(topic_name(place.topic))
-    asked = [event for commit in (first, *commits) for event in commit.events(topic)]
+    asked = [event for commit in (*first, *commits) for event in commit.events(topic)]
     wrong += left + judged([asked, *(seen.events for seen in watched.values()), last], folder / "history.jsonl")
     took = sorted(c.returned_ms - c.began_ms for c in commits)
     span = (max(c.returned_ms for c in commits) - min(c.began_ms for c in commits)) / 1000

@@ -38,6 +38,7 @@ def main() -> None:
             spark.readStream.format("txnsegment")
             .option("serviceUrl", given.url)
             .option("includeMetadata", True)
+            .option("maxPartitionBytes", "128m")  # one task: four would take twice as long for a few rows each
             .option("startingOffsets", "earliest")
             .load(given.topic)
             .writeStream.foreachBatch(note)

@@ -1,4 +1,4 @@
-"""`python -m conformance --cluster`: its words, and what it prints."""
+"""The cluster suite's words for `make chaos`, and what it prints there; `conformance.command.cluster` is the suite of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import FrameType
 
 from conformance.cluster.plan import BY_NAME
 from conformance.cluster.run import results, run
-from conformance.results import Result, exit_code
+from conformance.results import Result
 
 
 def add_options(parser: argparse._ActionsContainer, *, faults: int) -> None:
@@ -26,7 +26,7 @@ def add_options(parser: argparse._ActionsContainer, *, faults: int) -> None:
 
 
 def cluster(given: argparse.Namespace, seed: int | None) -> list[Result]:
-    """Run the suite as the words say; what happens is printed while it happens. SIGTERM ends it as Ctrl-C does."""
+    """Run the suite as the words say; what happens is printed while it happens. SIGTERM ends it in good order."""
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     if given.logs is not None:
         given.logs.mkdir(parents=True, exist_ok=True)
@@ -55,13 +55,5 @@ def as_text(found: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def run_command(given: argparse.Namespace, seed: int | None) -> int:
-    """`cluster`, its results as text, and the exit code."""
-    found = cluster(given, seed)
-    good = sum(one.ok for one in found)
-    sys.stdout.write(f"{as_text(found)}\n{good} passed, {len(found) - good} failed\n")
-    return exit_code(found)
-
-
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    raise SystemExit(128 + number)

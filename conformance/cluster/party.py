@@ -103,7 +103,8 @@ class Party:
                 self.done = True
             else:
                 self.restarts += 1
-                self._say(f"{self.name}: its driver ended with {code}: {_cause(self.driver)}")
+                how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}: {_cause(self.driver)}"
+                self._say(f"{self.name}: its driver {how}; started again")
                 self.start(self._chroot)
 
     @contextmanager

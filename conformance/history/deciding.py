@@ -143,6 +143,9 @@ class Deciding:
                 rows = tuple(r for r in event.rows if r.segment is None or truth.seals.get(r.segment, number) >= number)
                 truth.committed[number] = Batch(f"plain write {number}", rows, number, None, None, event.at)
             return
+        if known.gone:
+            found.note("late registration", f"number {number} came back after it had been dropped", known.first, event)
+        known.gone = event.state == "gone"
         if event.state is None and event.rows != known.first.rows:
             found.note("late registration", f"number {number} was given out twice", known.first, event)
         if event.state in (None, "gone"):

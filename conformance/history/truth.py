@@ -59,11 +59,12 @@ class Txn:
 
 @dataclass(slots=True)
 class Registered:
-    """A registration as it appeared, and how it was settled."""
+    """A registration as it appeared, and how it was settled. `gone`: its record was dropped."""
 
     first: Registration
     state: str | None = None
     topics: frozenset[str] = frozenset()
+    gone: bool = False
 
 
 @dataclass(slots=True)

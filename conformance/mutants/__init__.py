@@ -3,8 +3,7 @@
 planting            a mutant, and how it is switched in
 of_writing, of_reading, of_sweeping, of_stores, of_files: the mutants, by what they break
 catalogue           all of them, and the rules that must have one
-suites              what may catch a mutant: golden scripts, store suite, simulator, named tests
-hunting             all of it, on several cores
-command             `python -m conformance --mutants [NAME ..]`, `make mutants`
+suites              what may catch a mutant: golden scripts, store suite, simulator, exhaustive search, named tests
+hunting             all of it, on several cores: `python -m conformance --mutants [NAME ..]`, `make mutants`
 plugin              pytest with a mutant switched in: `-p conformance.mutants.plugin`
 """

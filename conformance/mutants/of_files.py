@@ -71,6 +71,5 @@ MUTANTS = (
         "8.5, 8.9",
         "A piece that is cut by size is cut whole: every entry of it is in a task.",
         ("spark_txn_source.plan:_split", "yield _range(piece, first, piece.last)", "yield _range(piece, first, piece.last - 1)"),
-        tests=("tests/spark/test_tasks.py",),
     ),
 )

@@ -111,6 +111,7 @@ MUTANTS = (
         "A3",
         "An offset that is not ours is an error, not the beginning.",
         ("spark_txn_source.offsets:offset_of", 'found.get("log"),', 'found.get("log", 0),'),
+        tests=("tests/spark/test_streams.py::test_offsets_that_are_not_ours",),
     ),
     mutant(
         "plain-writes-move-nothing",
@@ -149,6 +150,7 @@ MUTANTS = (
             "[self._entries[n] for n in numbers if n in self._entries]",
         ),
         ("metadata.log:LiveLog.list", "in known.values():", "in [known[n] for n in wanted if n in known]:"),
+        tests=("tests/protocol/test_live_log.py",),
     ),
     mutant(
         "replay-with-fewer-rows",

@@ -9,6 +9,8 @@ _FOLD = "metadata.transitions:fold"
 _MAY_DROP = "metadata.transitions:may_drop"
 _CLEAN = "metadata.sweeper:Sweeper._clean_behind"
 _ORPHANS = "metadata.orphans:sweep_orphans"
+_LISTED = 'files = {f.path: f for f in storage.list("")}'
+_TIME = "now_ms = time_ms(cluster.store)"
 
 MUTANTS = (
     mutant(
@@ -130,19 +132,15 @@ MUTANTS = (
     mutant(
         "files-listed-last",
         "7, 8.5",
-        "The orphan sweep lists the files first, then what protects them.",
-        (_ORPHANS, '    files = {f.path: f for f in storage.list("")}\n', ""),
-        (
-            _ORPHANS,
-            "    notes = [path",
-            '    files = {f.path: f for f in storage.list("")}\n    notes = [path',
-        ),
+        "The orphan sweep lists the files and takes the time first, then looks for what protects them.",
+        (_ORPHANS, f"    {_LISTED}\n    {_TIME}\n", ""),
+        (_ORPHANS, "    late = {", f"    {_LISTED}\n    {_TIME}\n    late = {{"),
     ),
     mutant(
         "folded-parts-unprotected",
         "7, 8.5",
         "What a snapshot lists is protected from the orphan sweep.",
-        ("metadata.orphans:_protected", "yield from (p.path for p in found.parts)", "yield from ()"),
+        ("metadata.orphans:_protected", "yield from snapshot_changes.listed(cluster.storage, head)", "yield from ()"),
     ),
     mutant(
         "orphan-age-in-the-wrong-unit",

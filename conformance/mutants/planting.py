@@ -15,6 +15,9 @@ from typing import Any
 
 from metadata.errors import TxnSegmentError
 
+CHOSEN = "TXNSEGMENT_MUTANT"
+"""The environment variable that tells `conformance.mutants.plugin` what to plant."""
+
 
 class StaleMutant(TxnSegmentError):
     """The code has moved on from under a mutant."""

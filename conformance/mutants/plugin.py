@@ -11,8 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from conformance.mutants.catalogue import by_name
-from conformance.mutants.planting import planted
-from conformance.mutants.suites import CHOSEN
+from conformance.mutants.planting import CHOSEN, planted
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,4 +11,5 @@ observer   what an outsider sees of the store's writes
 checks     what must be true of a history; shares no code with what it checks
 schedules  one schedule by seed, many by count
 quiet      the same, fast
+exhaustive every schedule of a small cast up to 3 preemptions and 1 crash (automata, scenarios, footprints)
 """

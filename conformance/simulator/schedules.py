@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import multiprocessing
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from conformance.history.format import Event, Row
 from conformance.simulator import checks
 from conformance.simulator.plan import Plan
-from conformance.simulator.quiet import quiet
+from conformance.simulator.quiet import quiet, quiet_forever, tidy
 from conformance.simulator.readers import Stream, collect, saw, start_batch_reader, start_stream
 from conformance.simulator.scheduler import SETTINGS, Process, World
 from conformance.simulator.stage import D, T, U, staged
@@ -55,8 +54,18 @@ def schedule(seed: int, *, trace: bool = False, digest: bool = False) -> Outcome
     """
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
-        cast = _big(rng, trace) if rng.random() < BIG else _small(rng, trace)
+        cast = _drawn(rng, trace)
         return _play(seed, cast, digest=digest or trace, trace=trace)
+
+
+def cast_of(seed: int) -> Cast:
+    """The world of a seed with everybody in it, before its first step (its snapshots are as big as in production)."""
+    rng = random.Random(seed)
+    return _drawn(rng, False)
+
+
+def _drawn(rng: random.Random, trace: bool) -> Cast:
+    return _big(rng, trace) if rng.random() < BIG else _small(rng, trace)
 
 
 @contextmanager
@@ -72,8 +81,9 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
 
 @dataclass
 class Cast:
-    """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers are old
-    enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too."""
+    """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
+    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too.
+    """
 
     world: World
     jobs: list[Job]
@@ -120,7 +130,7 @@ def _big(rng: random.Random, trace: bool) -> Cast:
 
 def _small(rng: random.Random, trace: bool) -> Cast:
     """Two writers of one or two versions, a stream or a batch reader or both, a sweeper or two; now and then a deletion."""
-    deleted, sweeps_files = rng.random() < 0.08, rng.random() < 0.05
+    deleted, sweeps_files = rng.random() < 0.16, rng.random() < 0.03
     update = {"header_retention_ms": rng.choice((0, 0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
     world = World(
         rng,
@@ -156,16 +166,20 @@ def _small(rng: random.Random, trace: bool) -> Cast:
         if rng.random() < 0.1:
             for i in range(2):
                 start_batch_reader(world, f"{job.name}.reader{i}", Selection(names), 2, process, within=30)
+    crowded = rng.random() < 0.2  # many who read while others settle and fold
     reads = rng.random()
-    streams = [Stream("s0", Selection(names), rng.choice((None, 1)), left=2)] if reads < 0.6 else []
-    for stream in streams:
-        start_stream(world, stream, within=20)
-    if reads > 0.5:
-        start_batch_reader(world, "b0", Selection((D,) if deleted and reads > 0.8 else names), 2, within=40)
-    if deleted or sweeps_files or rng.random() < 0.8:
-        start_sweeper(world, "w0", 1, orphans=sweeps_files, share=False, within=50)
-    if rng.random() < 0.15:
-        start_sweeper(world, "w1", 1, share=rng.random() < 0.5, within=50)
+    if crowded or reads < 0.6:
+        streams = [Stream("s0", Selection(names), rng.choice((None, 1)), left=4 if crowded else 2)]
+        start_stream(world, streams[0], within=60)
+    else:
+        streams = []
+    if crowded or reads > 0.5:
+        batch = Selection((D,) if deleted and reads > 0.8 else names)
+        start_batch_reader(world, "b0", batch, 4 if crowded else 2, within=60)
+    if crowded or deleted or sweeps_files or rng.random() < 0.75:
+        start_sweeper(world, "w0", 1 + crowded, orphans=sweeps_files, share=False, after=12, within=40)
+    if crowded or rng.random() < 0.1:
+        start_sweeper(world, "w1", 1 + crowded, share=rng.random() < 0.3, after=12, within=40)
     orphans = sweeps_files or rng.random() < 0.04
     return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
 
@@ -313,7 +327,7 @@ def simulate(count: int, seed: int = 0, *, stop_after: int = 10) -> Summary:
                 if len(summary.violations) >= stop_after:
                     break
             if each % 200 == 0:
-                gc.collect()
+                tidy()
     summary.seconds = time.perf_counter() - started
     return summary
 
@@ -324,7 +338,7 @@ def simulate_on(cores: int, count: int, seed: int = 0) -> Summary:
     starts = range(seed, seed + count, chunk)
     total = Summary()
     started = time.perf_counter()
-    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn"), initializer=quiet_forever) as pool:
         for part in pool.map(simulate, (min(chunk, seed + count - s) for s in starts), starts):
             total.schedules += part.schedules
             total.commits += part.commits

@@ -12,7 +12,9 @@ from metadata.orphans import sweep_orphans
 from metadata.topics import Topics
 
 
-def start_sweeper(world: World, name: str, rounds: int, *, orphans: bool = False, share: bool = True, within: int = 120) -> None:
+def start_sweeper(
+    world: World, name: str, rounds: int, *, orphans: bool = False, share: bool = True, after: int = 0, within: int = 120
+) -> None:
     process = Process(world, name)
 
     def run() -> None:
@@ -40,7 +42,7 @@ def start_sweeper(world: World, name: str, rounds: int, *, orphans: bool = False
                 except TxnSegmentError:
                     continue
 
-    world.spawn(process, name, run, delay=world.rng.randrange(within))
+    world.spawn(process, name, run, delay=after + world.rng.randrange(within))
 
 
 def start_deleter(world: World, name: str, topic: str, *, recreate: bool, within: int = 250) -> None:

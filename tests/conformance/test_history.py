@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from conformance.command.main import main
 from conformance.history.checker import check, verdict
 from conformance.history.findings import WORDS
 from conformance.history.format import (
@@ -45,7 +46,6 @@ from conformance.history.format import (
     shortened,
     write,
 )
-from conformance.history.judging import judge
 
 T, U = "topic://p/d/t", "topic://p/d/u"
 S, V = "segment://p/d/t/0000-7fff-0", "segment://p/d/t/8000-ffff-1"
@@ -391,6 +391,12 @@ CASES: list[tuple[str, int, H, H]] = [
     (
         "late registration",
         7,
+        H().commits(1, 0).settle(1, "COMMITTED").settle(1, "gone").settle(1, "COMMITTED"),
+        H().commits(1, 0).settle(1, "COMMITTED").settle(1, "gone"),
+    ),
+    (
+        "late registration",
+        7,
         H().reads(start=0, end=1, cut=1).commits(1, 0),
         H().reads(start=0, end=0, cut=0).commits(1, 0),
     ),
@@ -732,13 +738,13 @@ def test_a_file_is_judged_as_what_was_written(tmp_path: Path, capsys: pytest.Cap
     history = [Start(0, "tests"), *H().commits(1, 0).events]
     write(good, [*history, Read(9, 8, "r", (T,), tuple(both(1)), 0, 1)])
     write(bad, [*history, Read(9, 8, "r", (T,), (at(1),), 0, 1)])
-    assert judge([good]) == 0
-    assert "5 events with the store's records, 1 commits, 1 reads: 0 findings" in capsys.readouterr().out
-    assert judge([bad]) == 1
+    assert main(["--check", str(good)]) == 0
+    assert "events: 5; commits: 1; reads: 1; with the store's records" in capsys.readouterr().out
+    assert main(["--check", str(bad)]) == 1
     out = capsys.readouterr().out
     assert "invariant 9, torn read" in out
     assert '"event":"read"' in out
-    assert judge([tmp_path / "absent"]) == 2
+    assert main(["--check", str(tmp_path / "absent")]) == 2
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from conformance.command.main import main
 from conformance.history.checker import check, verdict
 from conformance.history.format import Read, read, write
 from conformance.simulator.quiet import quiet
-from conformance.simulator.recording import record
 from conformance.simulator.schedules import schedule
 
 
 @pytest.mark.parametrize("seed", [3, 8, 1292])
 def test_a_schedule_s_history_goes_through_a_file(seed: int, tmp_path: Path) -> None:
-    assert record(seed, tmp_path / "history") == 0
+    assert main(["--simulate", "1", "--seed", str(seed), "--record", str(tmp_path / "history")]) == 0
     with quiet():
         outcome = schedule(seed, digest=True)
     events = read(tmp_path / "history")

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 
+from conformance.mutants import suites
 from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
+from conformance.mutants.hunting import Hunt, caught, hunt
 from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted
-from conformance.mutants.suites import by_scripts, by_simulator, by_store
+from conformance.mutants.suites import AlreadyBroken, Catch, by_scripts, by_search, by_simulator, by_store, by_tests, check_sound
+from conformance.results import Outcome
 from metadata import transitions
 from metadata.errors import OptionError
 
-SHARPEST = {
+SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "late-abort-ends-the-successor": partial(by_simulator, count=150),
     "settle-all-committed": partial(by_simulator, count=150),
     "named-by-header": partial(by_simulator, count=600),
     "keep-tail": partial(by_simulator, count=150),
     "raise-before-forget": partial(by_simulator, count=150),
-    "reread-gone": partial(by_scripts, only="a27_*"),
+    "reread-gone": by_search,
     "layouts-before-seals": partial(by_scripts, only="check_finds_a_seal"),
     "allowance-in-seconds": partial(by_scripts, only="a12_*"),
     "index-scan-by-prefix": partial(by_store, only="indexes/index-ranges-are-exact"),
@@ -88,6 +94,53 @@ def test_a_mutant_that_the_code_has_left_behind_says_so(edit: tuple[str, str, st
     assert transitions.cut([3], 9) == 2
 
 
+def test_a_suite_that_fails_anyway_catches_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else whatever it fails on would have caught every mutant."""
+    (tmp_path / "wrong.txt").write_text("topic a\nread a\n----\ncut 5\n")
+    monkeypatch.setattr(suites, "scripts", lambda: [tmp_path / "wrong.txt"])
+    with pytest.raises(AlreadyBroken, match="wrong: it fails without any mutant"):
+        check_sound()
+
+
+def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
+    (tmp_path / "test_wrong.py").write_text("def test_wrong() -> None:\n    assert False\n")
+    fault = replace(by_name("cut-at-the-end"), tests=(str(tmp_path / "test_wrong.py"),))
+    with pytest.raises(AlreadyBroken, match="test_wrong"):
+        by_tests(fault)
+
+
 def test_an_unknown_mutant_is_an_error() -> None:
     with pytest.raises(OptionError, match="no mutant"):
         by_name("nobody")
+
+
+# --- hunting ------------------------------------------------------------------------------------------------------
+
+
+def test_a_hunt_goes_from_the_scripts_to_the_simulator() -> None:
+    fault, seen = by_name("cut-at-the-end"), list[Hunt]()
+    (found,) = hunt([fault], cores=1, limit=50, beside=25, told=seen.append)
+    assert seen == [found]
+    assert [catch.suite for catch in found.catches] == ["scripts", "simulator"]
+    result = found.result(0)
+    assert result.outcome is Outcome.OK
+    assert result.figures.keys() == {"scripts", "simulator"}
+
+
+def test_a_mutant_that_nobody_notices_fails() -> None:
+    found = Hunt(by_name("cut-at-the-end"), (), 20_000, 1.0)
+    assert found.result(0).outcome is Outcome.FAILED
+    assert "a check is missing" in found.result(0).detail
+    assert caught(found) == "unseen in 20000 schedules"
+
+
+def test_a_stale_mutant_stops_the_hunt_before_it_begins() -> None:
+    stale = mutant("stale", "8.6", "", (CUT, "not there", ""))
+    with pytest.raises(StaleMutant):
+        hunt([by_name("cut-at-the-end"), stale], cores=1, told=lambda found: pytest.fail("nothing may be planted"))
+
+
+def test_what_caught_it_is_said_with_how_much_it_took() -> None:
+    ways = (Catch("store", "ranges/x", 3, ""), Catch("simulator", "--seed 9", 10, ""), Catch("tests", "tests/x.py", 1, ""))
+    found = Hunt(by_name("cut-at-the-end"), ways, 10, 1.0)
+    assert caught(found) == "store suite: ranges/x (no. 3); simulator, --seed 9 (no. 10); tests/x.py"

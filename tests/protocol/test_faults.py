@@ -278,6 +278,29 @@ def test_a_driver_that_is_behind_is_fenced() -> None:
 # --- what the simulator and the review found ----------------------------------------------------------------------
 
 
+def test_an_empty_batch_that_took_over_is_not_taken_for_the_commit_of_who_it_fenced() -> None:
+    """A34, simulator seed 10173 of 511b272: the empty batch left `current` at the transaction that it had aborted. Once that header
+    was forgotten, its owner, back from a long sleep, took the version that the empty batch had committed for its own."""
+    bench = Bench()
+    decisions: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Put /txn/id/"):
+            decisions.append(what)
+            if len(decisions) == 2:
+                bench.party().coordinator.commit(bench.work(1, topics=()))
+                bench.clock.now += bench.settings.header_retention_ms + 1
+                for _ in range(3):
+                    bench.party().sweeper.sweep()
+                assert not bench.headers()
+        return Fate.GO
+
+    with pytest.raises(OutcomeUnknown):
+        bench.party(gate).coordinator.commit(bench.work(1))
+    assert bench.read() == []
+    assert bench.party().coordinator.commit(bench.work(1)).skipped
+
+
 def test_an_empty_write_of_a_random_application_leaves_no_record() -> None:
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1, app="random", topics=(), by=None, random=True))

@@ -5,16 +5,20 @@ That it sees faults: tests/conformance/test_mutants.py.
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 from conformance.simulator.quiet import quiet
-from conformance.simulator.schedules import schedule, simulate_on
+from conformance.simulator.schedules import cast_of, schedule, simulate_on
 
 
-def test_2000_schedules_break_no_rule() -> None:
-    found = simulate_on(2, 2_000)
+def test_20000_schedules_break_no_rule() -> None:
+    found = simulate_on(2, 20_000)
     assert not found.violations
-    assert found.schedules == 2_000
-    assert found.commits > 3_000
-    assert found.crashes > 1_500
+    assert found.schedules == 20_000
+    assert found.commits > 25_000
+    assert found.crashes > 15_000
 
 
 def test_the_same_seed_is_the_same_run() -> None:
@@ -23,3 +27,29 @@ def test_the_same_seed_is_the_same_run() -> None:
             first, second = schedule(seed, trace=True), schedule(seed, trace=True)
             assert first.trace == second.trace
             assert first.digest == second.digest
+
+
+def test_the_same_seed_is_the_same_run_in_another_process() -> None:
+    """Whatever the order of its sets, and whether or not decoding is remembered."""
+    with quiet():
+        here = [schedule(seed, digest=True).digest for seed in range(8)]
+    assert [_elsewhere(hash_seed) for hash_seed in ("1", "2")] == [here, here]
+
+
+def _elsewhere(hash_seed: str) -> list[str]:
+    code = "from conformance.simulator.schedules import schedule\nfor s in range(8): print(schedule(s, digest=True).digest)"
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+def test_watches_wake_late_and_get_lost_and_streams_see_everything_all_the_same() -> None:
+    """Of many worlds: in some a wake-up came, in some one was lost, and replicas lagged in some."""
+    worlds = [cast_of(seed).world for seed in range(60)]
+    with quiet():
+        for world in worlds:
+            assert world.run(20_000)
+    assert sum(world.watches.woken for world in worlds) > 5
+    assert sum(world.watches.lost for world in worlds) > 5
+    assert any(world.plan.lag for world in worlds)
+    assert any(world.plan.zombie for world in worlds)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from conformance.command.main import main
 from conformance.results import Outcome
 from conformance.store.area import Sizes
 from conformance.store.prefixed import PrefixedStore
-from conformance.store.run import main, run
+from conformance.store.run import run
 from conformance.store.site import Traits
 from metadata.errors import ConfigurationError, OptionError
 from metadata.paths import Key, KeyRange
@@ -86,14 +87,14 @@ def test_the_command_on_memory() -> None:
 
 
 def test_what_cannot_be_shown_is_not_a_success(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("memory://x", 0, only="crashes/*") == 2
+    assert main(["--store", "memory://x", "--only", "crashes/*"]) == 2
     assert "2 not applicable" in capsys.readouterr().out
 
 
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken").write_text("x")
-    assert main(f"file://{tmp_path}/taken", 0) == 2
-    assert "cannot be made" in capsys.readouterr().out
+    assert main(["--store", f"file://{tmp_path}/taken"]) == 2
+    assert "cannot be made" in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="nobody://"):
         run("nobody://x", 0)
     with pytest.raises(OptionError, match="nothing-like-it"):

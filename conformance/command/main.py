@@ -1,0 +1,111 @@
+"""Running what the command line asks for: the seed first, then the suites, what they found, the reports, the exit code."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import TextIO
+
+from conformance.command.progress import Shown, shown
+from conformance.command.suites import SUITES
+from conformance.command.words import Line, Suite, UsageError, parser, read
+from conformance.report.document import Report, check_file, made, write
+from conformance.report.text import COMMAND, summary
+from conformance.results import Result, exit_code
+from ledgers.errors import TxnSegmentError
+from metadata.clock import Clock, SystemClock
+
+INTERRUPTED = 130
+MISTAKE = 2
+OURS = frozenset({"conformance", "txnsegment", "metadata", "ledgers", "spark_txn_source", "spark_txn_sink", "pyspark_txnsegment"})
+
+
+def drawn_seed() -> int:
+    """Nobody knows it before."""
+    return random.SystemRandom().randrange(2**32)
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    program: str = COMMAND,
+    suites: Sequence[Suite] = SUITES,
+    clock: Clock | None = None,
+    draw: Callable[[], int] = drawn_seed,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+) -> int:
+    """The exit code: 0 all shown, 1 something failed, 2 nothing could be shown or a mistake in what was asked for, 130 interrupted.
+
+    `arguments`: default `sys.argv`'s. `draw`: what `--seed random` takes. Results go to `out`, progress and mistakes to `err`.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    clock, out, err = clock or SystemClock(), out or sys.stdout, err or sys.stderr
+    try:
+        line = read(arguments, suites, program)
+        if line.help or not line.chosen:
+            (out if line.help else err).write(parser(suites, program).format_help())
+            return 0 if line.help else MISTAKE
+        for file in line.reports:
+            check_file(file)
+        with _ended_in_good_order():
+            return _run(line, tuple(arguments), clock, draw, out, err)
+    except TxnSegmentError as error:
+        err.write(f"Error: {error}\n")
+        return MISTAKE
+    except KeyboardInterrupt:
+        err.write("Interrupted: what was found so far is not shown, and no report is written.\n")
+        return INTERRUPTED
+
+
+def _run(line: Line, arguments: tuple[str, ...], clock: Clock, draw: Callable[[], int], out: TextIO, err: TextIO) -> int:
+    seed = draw() if line.seed is None else line.seed
+    out.write(f"seed {seed}\n")
+    out.flush()
+    started, began = clock.now_ms(), clock.monotonic()
+    results: list[Result] = []
+    with shown(err, clock) as progress:
+        for suite in line.chosen:
+            results += _one(line, suite, seed, progress)
+    report = made(arguments, seed, started, clock.monotonic() - began, results)
+    out.write(summary(results))
+    _write_all(report, line, out)
+    return exit_code(results)
+
+
+def _one(line: Line, suite: Suite, seed: int, progress: Shown) -> list[Result]:
+    """Raises UsageError if the suite needs a package that is not installed."""
+    try:
+        return suite.run(line.given(suite, seed), progress)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if not package or package in OURS:
+            raise
+        raise UsageError(
+            f"The suite {suite.name} needs the package {package}, which is not installed.",
+            advice="Install what the suites need: pip install 'txnsegment[conformance]'.",
+        ) from error
+
+
+def _write_all(report: Report, line: Line, out: TextIO) -> None:
+    for file in line.reports:
+        write(report, file)
+        out.write(f"report: {file}\n")
+
+
+@contextmanager
+def _ended_in_good_order() -> Iterator[None]:
+    """SIGTERM ends a run in good order: servers and processes that a suite started end with it."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

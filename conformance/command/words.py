@@ -1,0 +1,217 @@
+"""The words of the command line as values, and reading them: what was given, which suites it asks for, what it got wrong."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Never
+
+from conformance.command.progress import Progress
+from conformance.results import Result
+from ledgers.errors import TxnSegmentError
+
+
+class UsageError(TxnSegmentError):
+    """The command line asks for what cannot be."""
+
+
+def count(text: str) -> int:
+    """A whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def natural(text: str) -> int:
+    """A whole number from 0 on."""
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A duration from 0 on."""
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word, `--flag`, the same in every suite that has it. `kind`: what its text becomes; None: it has no text, it is a
+    switch. `many`: "+" one or more texts, "*" any number, and it may come again. `default`: if it is not given. `output`: it says
+    where something is shown or written and changes nothing in what is done.
+    """
+
+    flag: str
+    says: str
+    kind: Callable[[str], object] | None = str
+    metavar: str | None = None
+    many: str = ""
+    default: object = None
+    output: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.flag.removeprefix("--").replace("-", "_")
+
+    def add_to(self, group: argparse._ActionsContainer) -> None:
+        if self.kind is None:
+            group.add_argument(self.flag, action="store_true", default=argparse.SUPPRESS, help=self.says)
+        elif self.many:
+            group.add_argument(
+                self.flag,
+                action="extend",
+                nargs=self.many,
+                type=self.kind,
+                metavar=self.metavar,
+                default=argparse.SUPPRESS,
+                help=self.says,
+            )
+        else:
+            group.add_argument(self.flag, type=self.kind, metavar=self.metavar, default=argparse.SUPPRESS, help=self.says)
+
+    def written(self, value: object) -> list[str]:
+        """The word with this value, as it is given."""
+        if self.kind is None:
+            return [self.flag] if value else []
+        return [self.flag, *(map(str, value) if isinstance(value, list | tuple) else [str(value)])]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a suite was given. `values`: all of its words by `Word.name`; `said`: only those that were on the command line."""
+
+    suite: Suite
+    values: Mapping[str, Any]
+    said: Mapping[str, Any]
+    seed: int
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def again(self, seed: int | None = None, **changes: object) -> tuple[str, ...]:
+        """The arguments that do this suite again, with `changes` (None: without that word)."""
+        words = {word.name: word for word in (self.suite.chosen_by, *self.suite.words)}
+        values = {name: value for name, value in {**self.said, **changes}.items() if value is not None}
+        found = [text for name, word in words.items() if name in values and not word.output for text in word.written(values[name])]
+        return (*found, "--seed", str(self.seed if seed is None else seed))
+
+
+Run = Callable[[Given, Progress], list[Result]]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """`chosen_by`: the word that asks for it. `implied_by`: words that ask for it, too, if none is chosen; it is then `implied`."""
+
+    name: str
+    says: str
+    chosen_by: Word
+    words: tuple[Word, ...]
+    run: Run
+    implied_by: tuple[str, ...] = ()
+    implied: object = None
+
+
+RANDOM = "random"
+
+
+def seed(text: str) -> int | str:
+    """A number, or the word for a new one."""
+    return text if text == RANDOM else natural(text)
+
+
+SEED = Word("--seed", "makes the same run again (default 0); 'random' draws one", seed, "S|random", default=0)
+REPORT = Word(
+    "--report", "write a report, .txt, .json or .html by the file's suffix (may come again)", Path, "FILE", many="+", default=()
+)
+HELP = Word("--help", "show this", None, default=False)
+COMMON = (SEED, REPORT, HELP)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A command line that makes sense. `seed`: None if one is to be drawn."""
+
+    seed: int | None
+    reports: tuple[Path, ...]
+    help: bool
+    chosen: tuple[Suite, ...]
+    said: Mapping[str, Any]
+
+    def given(self, suite: Suite, seed: int) -> Given:
+        words = {word.name: word.default for word in suite.words}
+        mine = {name: value for name, value in self.said.items() if name in words or name == suite.chosen_by.name}
+        return Given(suite, {**words, **mine}, mine, seed)
+
+
+def parser(suites: Iterable[Suite], program: str) -> argparse.ArgumentParser:
+    """Knows all words. A word of several suites stands once, and must be the same in all."""
+    made = _Parser(
+        prog=program,
+        usage=f"{program} SUITE [options]",
+        description="Show that a metadata store, the protocol's code or a whole deployment keeps what is promised. Several suites "
+        "may run in one go.",
+        epilog="Exit code: 0 all shown; 1 something failed; 2 nothing could be shown, or a mistake in what was asked for.",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    common = made.add_argument_group("for all suites")
+    for word in COMMON:
+        word.add_to(common)
+    known: dict[str, Word] = {}
+    for suite in suites:
+        shared = [word.flag for word in suite.words if word.name in known]
+        group = made.add_argument_group(suite.name, suite.says + (f"; also {', '.join(shared)}" if shared else ""))
+        for word in (suite.chosen_by, *suite.words):
+            if word.name not in known:
+                known[word.name] = word
+                word.add_to(group)
+            elif known[word.name] != word:
+                raise ValueError(f"{word.flag} of {suite.name} is another word than that of another suite")
+    return made
+
+
+def read(arguments: Sequence[str], suites: Sequence[Suite], program: str) -> Line:
+    """Raises UsageError: an unknown word (names the nearest), one that belongs to a suite that is not asked for, a value that is
+    none. `chosen` is empty if no suite is named.
+    """
+    found, rest = parser(suites, program).parse_known_args(list(arguments))
+    words = {word.flag: word for suite in suites for word in (suite.chosen_by, *suite.words)} | {word.flag: word for word in COMMON}
+    if rest:
+        raise _unknown(rest[0], list(words))
+    said: dict[str, Any] = vars(found)
+    chosen = tuple(suite for suite in suites if suite.chosen_by.name in said)
+    if not chosen:
+        chosen = tuple(suite for suite in suites if said.keys() & set(suite.implied_by))[:1]
+        said |= {suite.chosen_by.name: suite.implied for suite in chosen}
+    belongs = {word.name for suite in chosen for word in (suite.chosen_by, *suite.words)} | {word.name for word in COMMON}
+    for flag, word in words.items():
+        if chosen and word.name in said and word.name not in belongs:
+            owners = [suite.chosen_by.flag for suite in suites if word in suite.words]
+            raise UsageError(
+                f"{flag} belongs to {' and '.join(owners)}, not to {' and '.join(s.chosen_by.flag for s in chosen)}.",
+                advice="Leave it out, or ask for its suite.",
+            )
+    drawn = said.get("seed", SEED.default)
+    return Line(None if drawn == RANDOM else drawn, tuple(said.get("report", ())), bool(said.get("help", False)), chosen, said)
+
+
+def _unknown(text: str, flags: Sequence[str]) -> UsageError:
+    if not text.startswith("-"):
+        return UsageError(f"{text!r} stands alone.", advice="Every value belongs behind its option; --help lists them.")
+    flag = text.partition("=")[0]
+    near = difflib.get_close_matches(flag, flags, n=1)
+    return UsageError(f"There is no option {flag}.", advice=f"Did you mean {near[0]}?" if near else "--help lists those there are.")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Never:
+        raise UsageError(f"{message[:1].upper()}{message[1:]}.", advice="--help lists the options.")

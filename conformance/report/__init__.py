@@ -1,0 +1,8 @@
+"""What a run found, for people and programs: one `document.Report`, written as text, JSON or HTML.
+
+document   the report as plain values; its JSON; writing it to a file by its suffix
+text       for a terminal
+html       one file that needs nothing from anywhere; its pictures are drawn by `timeline` and `chart`
+svg        scales and axes, on `markup`
+histories  a recorded history of `conformance.history` as spans for a timeline and as values over time
+"""

@@ -1,0 +1,110 @@
+"""The report as plain values, as JSON, and as a file whose suffix says what it is."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from conformance.report import html, text
+from conformance.results import Result, exit_code
+from ledgers.errors import TxnSegmentError
+
+FORMAT = 1
+HALF_SURROGATE = re.compile("[\ud800-\udfff]")
+"""What no UTF-8 can hold; it is written as the text of its escape."""
+
+
+class ReportError(TxnSegmentError):
+    """A report cannot be written there, or is not one that this version can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A run of `python -m conformance`. `command`: its arguments. `started_ms`: ms since 1970. `exit_code`: see `results`.
+
+    `version`, `python`, `machine`: of txnsegment, the interpreter and the machine that ran it.
+    """
+
+    command: tuple[str, ...]
+    seed: int
+    started_ms: int
+    seconds: float
+    results: tuple[Result, ...]
+    exit_code: int
+    version: str
+    python: str
+    machine: str
+    format: int = FORMAT
+
+    @property
+    def started(self) -> str:
+        """UTC, to the second."""
+        return datetime.fromtimestamp(self.started_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def made(command: Sequence[str], seed: int, started_ms: int, seconds: float, results: Sequence[Result]) -> Report:
+    """The report of a run of this version on this machine."""
+    machine = f"{platform.system()} {platform.machine()}"
+    return Report(
+        tuple(command),
+        seed,
+        started_ms,
+        seconds,
+        tuple(results),
+        exit_code(results),
+        version("txnsegment"),
+        platform.python_version(),
+        machine,
+    )
+
+
+def to_json(report: Report) -> str:
+    """One object, indented: the fields of `Report`, its results and what is in them by their names here. ValueError for a figure
+    that is no finite number.
+    """
+    written = json.dumps(asdict(report), ensure_ascii=False, indent=1, allow_nan=False)
+    return HALF_SURROGATE.sub(lambda found: f"\\\\u{ord(found[0]):04x}", written) + "\n"
+
+
+def from_json(given: str) -> Report:
+    """What `to_json` wrote. Raises ReportError."""
+    try:
+        report = TypeAdapter(Report).validate_json(given)
+    except ValidationError as error:
+        raise ReportError(f"This is no report: {error}") from error
+    if report.format != FORMAT:
+        raise ReportError(f"This report has format {report.format}.", advice=f"This version reads format {FORMAT}.")
+    return report
+
+
+FORMS: Mapping[str, Callable[[Report], str]] = {
+    ".txt": lambda report: text.full(report),
+    ".json": to_json,
+    ".html": lambda report: html.page(report),
+}
+"""Suffix -> how the report is written into such a file."""
+
+
+def check_file(file: Path) -> None:
+    """Before a long run: whether a report can be written there. Raises ReportError."""
+    if file.suffix not in FORMS:
+        raise ReportError(f"{file}: {file.suffix or 'no suffix'} is no form of a report.", advice=f"Name it {', '.join(FORMS)}.")
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise ReportError(f"{file} cannot be written: its folder does not exist.", advice="Make it, or name another file.")
+
+
+def write(report: Report, file: Path) -> None:
+    """In the form that the file's suffix names. Raises ReportError."""
+    check_file(file)
+    try:
+        file.write_text(FORMS[file.suffix](report), encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise ReportError(f"{file} cannot be written: {error}") from error

@@ -1,0 +1,227 @@
+"""A recorded history as a picture needs it: spans for a timeline, values over time for charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from conformance.history.findings import Finding
+from conformance.history.format import (
+    Abort,
+    Ack,
+    Application,
+    Commit,
+    Complaint,
+    Counts,
+    End,
+    Event,
+    Fault,
+    Header,
+    Horizon,
+    Layout,
+    Plan,
+    Poll,
+    Read,
+    ReadFailed,
+    Registration,
+    Seal,
+    Start,
+    Sweep,
+    Told,
+    Watermark,
+)
+from conformance.results import Series, Span
+
+BUCKETS = 120
+"""Values of a rate over a whole history."""
+
+
+def clock(events: Iterable[Event]) -> str:
+    """The unit of what the functions below give: `s` for a history in ms, else as its start says."""
+    unit = next((event.unit for event in events if isinstance(event, Start)), "ms")
+    return "s" if unit == "ms" else unit
+
+
+def spans(events: Sequence[Event], findings: Iterable[Finding] = ()) -> tuple[Span, ...]:
+    """What each actor did, what became of each transaction and registration; what the findings name is marked as wrong."""
+    wrong = {(type(event), event.at) for finding in findings for event in finding.events}
+    story = _Story(wrong)
+    for event in events:
+        story.tell(event)
+    per_unit = 1000 if clock(events) == "s" else 1
+    scaled = [
+        replace(span, began=span.began / per_unit, ended=None if span.ended is None else span.ended / per_unit)
+        for span in story.all()
+    ]
+    return tuple(sorted(scaled, key=lambda span: span.began))
+
+
+def series(events: Sequence[Event]) -> tuple[Series, ...]:
+    """What became of the commits over time, from the first answer on; none if nothing was told to be committed.
+
+    Rows in a second; how long after the answer before it each answer of the same writer came; and how long each took from its
+    request. What a recorder takes for the request may be the moment at which the work was laid down, and include waiting.
+    """
+    asked = {event.call: event for event in events if isinstance(event, Commit)}
+    told = [event for event in events if isinstance(event, Told) and event.said == "committed" and event.call in asked]
+    if not told or clock(events) != "s":
+        return ()
+    told.sort(key=lambda event: event.at)
+    latency = tuple((event.at / 1000, (event.at - asked[event.call].at) / 1000) for event in told)
+    rows = [(event.at / 1000, len(asked[event.call].rows)) for event in told]
+    before: dict[str, float] = {}
+    gaps = []
+    for event in told:
+        who = asked[event.call].who
+        if who in before:
+            gaps.append((event.at / 1000, (event.at - before[who]) / 1000))
+        before[who] = event.at
+    return (
+        Series("rows committed", "rows/s", _rate(rows)),
+        Series("from one commit of a writer to its next", "s", tuple(gaps), dots=True),
+        Series("from a commit's request to its answer", "s", latency, dots=True),
+    )
+
+
+def _rate(amounts: Sequence[tuple[float, int]]) -> tuple[tuple[float, float], ...]:
+    """(time, amount) as amount in a second, in buckets of whole seconds from the first time on."""
+    first = amounts[0][0]
+    extent = amounts[-1][0] - first
+    width = max(1, math.ceil(extent / BUCKETS))
+    sums = [0] * (math.floor(extent / width) + 1)
+    for time, amount in amounts:
+        sums[math.floor((time - first) / width)] += amount
+    return tuple((first + (i + 0.5) * width, total / width) for i, total in enumerate(sums))
+
+
+@dataclass(slots=True)
+class _Begun:
+    """A span that has no end yet."""
+
+    actor: str
+    label: str
+    began: float
+    wrong: bool
+
+    def end(self, at: float | None, label: str = "", *, wrong: bool = False) -> Span:
+        return Span(self.actor, f"{self.label}{label}", self.began, at, self.wrong or wrong)
+
+
+@dataclass(slots=True)
+class _Story:
+    wrong: set[tuple[type, float]]
+    done: list[Span] = field(default_factory=list)
+    calls: dict[str, _Begun] = field(default_factory=dict)
+    headers: dict[str, _Begun] = field(default_factory=dict)
+    registrations: dict[int, _Begun] = field(default_factory=dict)
+
+    def tell(self, event: Event) -> None:
+        match event:
+            case Commit(call=call, who=who, app=app, version=version, rows=rows):
+                self._call(event, call, who, f"commit v{version} of {app}, {len(rows)} rows")
+            case Abort(call=call, who=who, app=app, version=version, txn=txn):
+                self._call(event, call, who, f"abort {txn or f'v{version} of {app}'}")
+            case End(call=call, who=who, txn=txn, action=action):
+                self._call(event, call, who, f"{action} {txn}")
+            case Told(call=call, said=said, error=error):
+                if call in self.calls:
+                    label = f" → {said}" + (f" ({error})" if error else "")
+                    self.done.append(self.calls.pop(call).end(event.at, label, wrong=self._is_wrong(event)))
+                else:
+                    self._moment(event, "answers", f"{call}: {said}")
+            case Header():
+                self._header(event)
+            case Registration():
+                self._registration(event)
+            case _:
+                self._others(event)
+
+    def all(self) -> list[Span]:
+        """Everything, also what has no end."""
+        begun = (*self.calls.values(), *self.headers.values(), *self.registrations.values())
+        return [*self.done, *(each.end(None) for each in begun)]
+
+    def _is_wrong(self, event: Event) -> bool:
+        return (type(event), event.at) in self.wrong
+
+    def _moment(self, event: Event, actor: str, label: str, began: float | None = None) -> None:
+        self.done.append(Span(actor, label, event.at if began is None else began, event.at, self._is_wrong(event)))
+
+    def _call(self, event: Event, call: str, who: str, label: str) -> None:
+        if call in self.calls:
+            self.done.append(self.calls[call].end(None))
+        self.calls[call] = _Begun(who, label, event.at, self._is_wrong(event))
+
+    def _header(self, event: Header) -> None:
+        """From OPEN to its end, then that moment."""
+        before = self.headers.pop(event.txn, None)
+        if event.state == "OPEN":
+            self.headers[event.txn] = _Begun(
+                f"txn {event.txn}", f"OPEN v{event.version} of {event.app}", event.at, self._is_wrong(event)
+            )
+            return
+        if before is not None:
+            self.done.append(before.end(event.at))
+        commit = "" if event.commit is None else f", commit {event.commit}"
+        self._moment(event, f"txn {event.txn}", f"{event.state}{commit}")
+
+    def _registration(self, event: Registration) -> None:
+        """From where it appears to where it is settled."""
+        before = self.registrations.pop(event.number, None)
+        if event.state is None:
+            label = f"{event.number}" + (f" of {event.txn}" if event.txn else ", plain")
+            begun = _Begun("log", label, event.at, self._is_wrong(event))
+            if event.txn is None:
+                self.done.append(begun.end(event.at))
+            else:
+                self.registrations[event.number] = begun
+        elif before is not None:
+            self.done.append(before.end(event.at, f" → {event.state}", wrong=self._is_wrong(event)))
+        elif event.state != "gone" or self._is_wrong(event):
+            self._moment(event, "log", f"{event.number} → {event.state}")
+
+    def _others(self, event: Event) -> None:
+        for actor, label, began in _described(event, wrong=self._is_wrong(event)):
+            self._moment(event, actor, label, began)
+        if isinstance(event, Complaint):
+            self.done[-1] = replace(self.done[-1], wrong=True)
+
+
+def _described(event: Event, *, wrong: bool) -> Iterator[tuple[str, str, float]]:
+    """Actor, label and begin of an event that is over when it is recorded; none for those that would only fill the picture."""
+    match event:
+        case Read(who=who, rows=rows, began=began, cut=cut):
+            yield who, f"read {len(rows)} {'new ' if event.more else ''}rows" + ("" if cut is None else f", cut {cut}"), began
+        case Plan(stream=stream, start=start, end=end, cut=cut, began=began):
+            yield stream, f"plan {start} to {end}, cut {cut}", began
+        case Poll(stream=stream, batch=batch, rows=rows, began=began):
+            yield stream, f"micro-batch {batch}: {len(rows)} rows", began
+        case Horizon(who=who, cut=cut, began=began) if wrong:
+            yield who, f"horizon, cut {cut}", began
+        case ReadFailed(who=who, error=error, at=at):
+            yield who, error, at
+        case Sweep(who=who, began=began):
+            yield who, "sweep", began
+        case Application(app=app, last_committed=last, at=at):
+            yield "applications", f"{app}: " + ("deleted" if last is None else f"lastCommitted {last}"), at
+        case Watermark(segment=segment, position=position, at=at):
+            mark = "deleted" if position is None else f"{position[0]}:{position[1]}"
+            yield "watermarks", f"{_short(segment)} {mark}", at
+        case Seal(number=number, segments=segments, why=why, at=at):
+            yield "log", f"{number} seal of {', '.join(map(_short, segments))} ({why})", at
+        case Layout(topic=topic, epoch=epoch, at=at):
+            yield "layouts", f"{_short(topic)} epoch {epoch}" + (", deleted" if event.deleted else ""), at
+        case Ack(subscription=subscription, state=state, txn=txn, at=at):
+            yield f"acks of {subscription}", f"{state}{f' by {txn}' if txn else ''} on {_short(event.segment)}", at
+        case Counts(when=when, at=at) if wrong:
+            yield "at rest", when, at
+        case Fault(what=what, at=at):
+            yield "faults", what, at
+        case Complaint(what=what, at=at):
+            yield "recorder", what, at
+
+
+def _short(name: str) -> str:
+    """A topic or segment without its tenant and namespace."""
+    return "/".join(name.split("://")[-1].split("/")[2:]) or name

@@ -1,0 +1,63 @@
+"""The exhaustive search: complete within its bounds, the same each time, and it sees what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.mutants.catalogue import by_name
+from conformance.mutants.planting import planted
+from conformance.simulator.automata import Request
+from conformance.simulator.exhaustive import Search, exhaust
+from conformance.simulator.footprints import OutsideFootprint, Role, private
+from conformance.simulator.quiet import quiet
+from conformance.simulator.scenarios import CROSSING, SCENARIOS, TWINS
+from metadata import paths
+
+CAUGHT = {
+    "abort-predecessor": "twins",
+    "application-without-cas": "twins",
+    "header-cas-ignores-the-version": "twins",
+    "settle-all-committed": "twins",
+    "cut-at-the-end": "crossing",
+    "fold-stops": "crossing",
+    "keep-tail": "crossing",
+    "log-before-snapshot": "crossing",
+    "raise-before-forget": "crossing",
+}
+"""Mutants that one preemption and one crash show, and the scenario that shows them."""
+
+
+def test_everything_up_to_3_preemptions_and_1_crash() -> None:
+    found = exhaust(2)
+    assert [each.violations for each in found] == [[], []]
+    assert [(each.preemptions, each.crashes) for each in found] == [(3, 1), (3, 1)]
+    assert all(each.schedules > 1_000_000 for each in found)
+    assert all(each.states > 300_000 for each in found)
+
+
+def test_without_preemptions_and_crashes_there_are_as_many_schedules_as_orders() -> None:
+    with quiet():
+        assert Search(CROSSING, preemptions=0, crashes=0).run().schedules == 24
+
+
+def test_the_counts_are_the_same_each_time() -> None:
+    with quiet():
+        first, second = (Search(TWINS, preemptions=1, crashes=1).run() for _ in range(2))
+    assert (first.schedules, first.states, first.worlds, first.ends) == (
+        second.schedules,
+        second.states,
+        second.worlds,
+        second.ends,
+    )
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_a_planted_fault_is_caught(name: str) -> None:
+    with quiet(), planted(by_name(name)):
+        found = Search(SCENARIOS[CAUGHT[name]], preemptions=1, crashes=1).run(stop_after=1)
+    assert found.violations
+
+
+def test_who_touches_what_he_is_not_declared_to_touch_is_found_out() -> None:
+    with pytest.raises(OutsideFootprint):
+        private(Role.READER, Request("get", (paths.tc_sequence(),)), [Role.WRITER])
