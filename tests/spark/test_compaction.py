@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
-from pyspark.sql.types import StructType
 from typer.testing import CliRunner
 
 from spark_txn_source.stream import StreamReader
 from txnsegment import connect, scan
 from txnsegment.cli.app import build
+from txnsegment.ddl import parse_schema
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_the_same_rows_before_and_after(spark: SparkSession, url: str, tmp_path:
 def _micro_batches(url: str) -> list[int]:
     """Where the micro-batches of a stream with a limit end."""
     options = {"path": "t", "serviceUrl": url, "maxBytesPerTrigger": "9000"}
-    reader = StreamReader(options, StructType.fromDDL("id bigint, name string, n array<int>"))
+    reader = StreamReader(options, parse_schema("id bigint, name string, n array<int>"))
     ends, offset = [], reader.initialOffset()
     try:
         while True:
