@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_NICE = 10
-"""A tenth of the weight, not less: who holds a lock of the store must get on, or the readers wait for him all the same."""
+_NICE = 15
+"""A thirtieth of the weight, not less: who holds a lock of the store must get on, or the readers wait for him all the same."""
 _AUTOGROUP = Path("/proc/self/autogroup")
 
 
