@@ -25,6 +25,7 @@ WORDS = {
     "txn id reused": (3, "a transaction id was given out twice"),
     "ended another's transaction": (3, "a late commit or abort ended a transaction that was not its own"),
     "other rows committed": (4, "a transaction committed other rows than those that its attempt was to write"),
+    "committed out of order": (13, "a transaction committed rows of a key in another order than its attempt wrote them"),
     "wrongly settled": (4, "a registration was settled against its header, or differently twice"),
     "moved row": (5, "a row was seen at two positions: positions never change"),
     "outside its range": (5, "a read returned a committed row from outside the range that it was asked for"),
