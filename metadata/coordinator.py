@@ -49,8 +49,8 @@ from metadata.records import (
 )
 from metadata.rerouting import Rewriting, Written, rerouted
 from metadata.routing import targets
-from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups, time_ms
-from metadata.topics import Topics, until
+from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups, time_ms, until
+from metadata.topics import Topics
 from metadata.transitions import Claim, Gone, Opening
 from metadata.txn_ids import TxnIds
 
