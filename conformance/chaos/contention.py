@@ -23,11 +23,11 @@ from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
 from conformance.history import format as history
 from metadata.client import Client, client
 from metadata.cluster import open_cluster
-from metadata.coordinator import WriteSet
 from metadata.names import topic_name
 from metadata.records import Settings
 from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import stage
 
