@@ -12,7 +12,6 @@ from bench import At, Bench, Party, T, U, each_step
 from conformance.simulator.faults import Crashed, Fate
 from metadata import acks, paths
 from metadata.acks import Ack, up_to
-from metadata.coordinator import WriteSet
 from metadata.errors import (
     AckConflict,
     BadVersion,
@@ -28,6 +27,7 @@ from metadata.names import topic_name
 from metadata.records import Cursor, Op, OpKind, State
 from metadata.row_ranges import NONE, Rows, end_of, parse_all, texts
 from metadata.subscriptions import Subscriptions
+from metadata.write_set import WriteSet
 
 NAME = topic_name(T)
 SUB = "etl"
