@@ -349,10 +349,7 @@ class TransactionBuffer:
         live = tuple(
             (e.number, e.registration)
             for e in listing.entries
-            if e.number > folded_to
-            and e.number in shown
-            and name in e.registration.segments
-            and not _above(e.number, sealed)
+            if e.number > folded_to and e.number in shown and name in e.registration.segments and not _above(e.number, sealed)
         )
         head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)
         return SegmentView(name, topic, info, watermark, head, sealed, live)

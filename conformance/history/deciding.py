@@ -255,7 +255,13 @@ class Deciding:
         return known is None or call.attempt is None or known.header.attempt != call.attempt
 
     def _stalled(self, call: Commit, told: Told) -> None:
-        if told.error != "SegmentSealed" or told.number is None:
+        if told.error != "SegmentSealed":
+            return
+        topics = {topic_of(row.segment or call.topic) for row in call.rows}
+        if self.truth.store and topics.isdisjoint(self.truth.deleted):
+            text = f"{call.who} was refused for a seal, although nobody deleted {', '.join(sorted(topics))}"
+            self.found.note("stalled by a seal", text, call, told)
+        if told.number is None:
             return
         seals = [self.truth.seals[r.segment] for r in call.rows if r.segment in self.truth.seals]
         if seals and told.number < min(seals):

@@ -49,7 +49,10 @@ WORDS = {
     "redelivered after ack": (11, "a subscription was given what it had acked"),
     "not redelivered": (11, "a subscription passed over what had been released to it"),
     "written after the seal": (12, "a sealed segment took a new ledger"),
-    "stalled by a seal": (12, "a transaction that registered before a seal was refused for it"),
+    "stalled by a seal": (
+        12,
+        "a transaction that registered before a seal, or that only met a split or merge, was refused for it",
+    ),
     "layout does not tile": (13, "active segments leave a gap, overlap, come back, or their epoch does not rise"),
     "key in several segments": (13, "rows of one key lie in segments that no split or merge connects"),
     "parent with child": (13, "a micro-batch passes a seal of one of its segments"),

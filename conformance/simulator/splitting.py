@@ -1,5 +1,5 @@
-"""Schedules in which topics with keys are split and merged while they are written, read, acknowledged and swept; the history checker
-judges the tiling of each layout, the order of each key's rows, and that no micro-batch passes a seal (invariants 12 and 13).
+"""Schedules in which topics with keys are split and merged while they are written, read, acknowledged and swept; the checker of
+histories judges the tiling of each layout, the order of each key's rows, and that no micro-batch passes a seal (invariants 12, 13).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _change(world: World, topics: Topics, topic: Topic) -> None:
                 return
             world.history.bad(f"{first.segment_id} and {second.segment_id} of {topic.name} were merged, no neighbours", 13)
             return
-    if len(active) > 1 and rng.random() < (0.9 if len(active) >= MANY else 0.4):
+    if len(active) > 1 and rng.random() < (0.9 if len(active) >= MANY else 0.5):
         at = rng.randrange(len(active) - 1)
         one, other = active[at], active[at + 1]
         _look(world, topics.merge(topic.name, one.segment_id, other.segment_id), (one, other), 1)

@@ -16,7 +16,7 @@ from metadata.client import Client
 from metadata.coordinator import Coordinator
 from metadata.errors import TopicNotFound, TxnSegmentError, VersionConflict
 from metadata.names import topic_name
-from metadata.routing import targets
+from metadata.routing import Target, targets
 from metadata.topics import Topics
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
@@ -182,7 +182,8 @@ class Write:
 
     def _stage_keyed(self, storage: GatedStorage, topic: str) -> list[tuple[str, Part]]:
         """Two tasks of a write have one plan; a program's transaction looks at the layout for each batch that it appends."""
-        job, name, to, parts = self._job, topic_name(topic), (), list[tuple[str, Part]]()
+        job, name, parts = self._job, topic_name(topic), list[tuple[str, Part]]()
+        to: tuple[Target, ...] = ()
         for task in (0, 1):
             if not to or not job.app_topic:
                 to = targets(self._client.topics.get(name))
@@ -242,7 +243,16 @@ class Write:
         """As the driver plans a topic whose schema has all columns already."""
         name = topic_name(self._job.app_topic)
         options = TaskOptions(name, None, "zstd", 1 << 20, 1 << 20)
-        return WritePlan(name, (), keyed.COLUMN if self._job.keyed else None, StructType(), 0, self._staged_ms, self._client.cluster.storage.uri, options)
+        return WritePlan(
+            name,
+            (),
+            keyed.COLUMN if self._job.keyed else None,
+            StructType(),
+            0,
+            self._staged_ms,
+            self._client.cluster.storage.uri,
+            options,
+        )
 
 
 def _start_late_abort(world: World, job: Job, write: Write) -> None:
