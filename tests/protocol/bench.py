@@ -61,9 +61,11 @@ class Bench:
         self._names += 1
         return f"u{self._names:04d}"
 
-    def party(self, gate: Gate = always, wakes: Wakes | None = None) -> Party:
-        """A process of its own. `wakes`: who wakes its watches; without it nobody does."""
-        store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes)
+    def party(
+        self, gate: Gate = always, wakes: Wakes | None = None, late: Callable[[Callable[[], None]], None] | None = None
+    ) -> Party:
+        """A process of its own. `wakes`: who wakes its watches; without it nobody does. `late`: who keeps delayed requests."""
+        store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
         buffer = TransactionBuffer(cluster)
         return Party(cluster, buffer, Coordinator(cluster, inline, buffer.log), Sweeper(cluster, buffer), Topics(cluster))
