@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from ledgers.model import Part
 from metadata.client import Client
-from metadata.coordinator import WriteSet
 from metadata.errors import OptionError, TxnConflict
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from metadata.backlog import Lag
-    from metadata.coordinator import Committed
     from metadata.errors import TxnSegmentError
     from metadata.sweeper import SweepReport
+    from metadata.write_set import Committed
     from spark_txn_sink.repartition import repartition_by_segment
     from spark_txn_source.native_scan import scan
     from txnsegment.cluster import Cluster, connect

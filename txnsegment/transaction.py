@@ -21,12 +21,12 @@ from ledgers.schema import evolve
 from ledgers.storage import segment_folder
 from metadata.acks import Ack, merged
 from metadata.client import Client
-from metadata.coordinator import Committed, WriteSet
 from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.routing import Router, targets
 from metadata.store.contract import time_ms
 from metadata.transitions import Claim
+from metadata.write_set import Committed, WriteSet
 from txnsegment.schemas import from_arrow
 
 log = logging.getLogger("txnsegment.transaction")

@@ -28,10 +28,10 @@ from conformance.scripts.world import Process, Work, World
 from ledgers.model import Part
 from ledgers.storage import segment_folder
 from metadata import paths
-from metadata.coordinator import Committed, WriteSet
 from metadata.names import segment_name, topic_name
 from metadata.records import Registration, SegmentWrite
 from metadata.transitions import Claim
+from metadata.write_set import Committed, WriteSet
 
 _STAGED = re.compile(r"([a-z0-9-]+(?:\.[0-9]+)?):([0-9]+)")
 

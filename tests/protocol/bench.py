@@ -15,7 +15,7 @@ from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.aftermath import inline
 from metadata.cluster import Cluster
-from metadata.coordinator import Coordinator, WriteSet
+from metadata.coordinator import Coordinator
 from metadata.names import topic_name
 from metadata.records import Header, Settings, State
 from metadata.store.memory import MemoryState
@@ -23,6 +23,7 @@ from metadata.sweeper import Sweeper
 from metadata.topics import Topics
 from metadata.transaction_buffer import Selection, TransactionBuffer
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 
 T, U = "topic://public/default/t", "topic://public/default/u"
 
