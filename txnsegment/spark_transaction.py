@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 
 from metadata.backlog import pending, taken
 from metadata.client import Client
-from metadata.coordinator import Committed
 from metadata.errors import TxnConflict, TxnSegmentError
 from metadata.names import topic_name
 from metadata.options import option_text
 from metadata.orphans import sweep_staging
 from metadata.row_ranges import NONE, texts
 from metadata.staging_manifests import StagingArea, StagingManifest
+from metadata.write_set import Committed
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch
 from txnsegment.positions import acks_of
