@@ -164,6 +164,40 @@ def test_a_claim_made_in_between_is_seen() -> None:
     bench.finish()
 
 
+def test_of_two_plain_acks_of_one_row_one_wins() -> None:
+    """Both would write the very same cursor: who lost the race knows that it was not he who wrote it."""
+    bench, first, second, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.acks.acknowledge([one(first, number), one(second, number)])
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises(AckConflict, match="already"):
+        bench.party(gate).coordinator.acks.acknowledge([one(first, number), one(second, number)])
+    assert gate.hit
+    bench.finish()
+
+
+def test_a_plain_ack_that_arrives_late_is_ours() -> None:
+    """Its reply is lost, it is sent again, and the first request arrives in between: that race was lost to ourselves."""
+    bench, first, _, number = subscribed()
+    late: list[Callable[[], None]] = []
+    writes: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind != "write":
+            return Fate.GO
+        writes.append(what)
+        if len(writes) == 2:
+            late.pop()()
+        return Fate.LATE if len(writes) == 1 else Fate.GO
+
+    bench.party(gate, late=late.append).coordinator.acks.acknowledge([one(first, number)])
+    assert len(writes) == 2
+    assert done(bench, first) == [f"{number}:0"]
+    bench.finish()
+
+
 def test_names_that_begin_alike_are_strangers() -> None:
     bench, first, _, number = subscribed("s", "s1", "s10")
     party = bench.party()
