@@ -95,8 +95,8 @@ class Acks:
         return NEVER if known is None or known.state != "COMMITTED" else known.decided_at
 
     def end(self, settled: Time, placed: Mapping[tuple[int, str], SeenRow]) -> None:
-        """When everything is over. `settled`: when the last read of a settled world began; NEVER: there was none. `placed`: each row
-        (its number, its id) that anybody has seen.
+        """When everything is over. `settled`: when the last read of a settled world began; NEVER: there was none. `placed`: each
+        row (its number, its id) that anybody has seen.
         """
         for (segment, subscription), claims in self._pending.items():
             for _, ack in claims:
