@@ -21,6 +21,8 @@
 | raise | the application record is written alone |
 | clean | events and aborted records are deleted |
 | index | an index is scanned |
+| cursors, cursor | cursors are read; written |
+| said, say | the policies of a namespace are read; written |
 | turns, turn | whose turn it is to sweep: read; taken |
 | schema | a schema is read or written |
 | pause | a wait |
@@ -43,6 +45,8 @@ _READS = (
     ("/topics/", "layouts"),
     ("/schemas/", "schema"),
     ("/sweep/", "turns"),
+    ("/cursors/", "cursors"),
+    ("/namespaces/", "said"),
 )
 _WRITES = (
     ("Put /txn/tc-seq/", "ids"),
@@ -63,6 +67,9 @@ _WRITES = (
     ("Put /schemas/", "schema"),
     ("Delete /schemas/", "schema"),
     ("Put /sweep/", "turn"),
+    ("Put /cursors/", "cursor"),
+    ("Delete /cursors/", "cursor"),
+    ("Put /namespaces/", "say"),
 )
 _FILES = {"publish": "publish", "read": "read", "list": "files", "delete": "unlink", "sleep": "pause", "index": "index"}
 WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {"open", "decide", "list", "nothing"})

@@ -13,7 +13,7 @@ r1: available-now                    Trigger.AvailableNow: up to what is visible
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,16 +24,19 @@ from conformance.scripts import answers
 from conformance.scripts.names import segment, short
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
+from ledgers.model import CompactedPart
 from metadata.client import Client
 from metadata.transaction_buffer import Reading
 from spark_txn_source import plan as planning
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.stream import StreamReader
-from spark_txn_source.tasks import ReadTask
-from spark_txn_source.topics import Columns
+from spark_txn_source.tasks import Piece, ReadTask
+from spark_txn_source.topics import METADATA_FIELDS, Columns
 
 _TYPES = StructType([StructField("value", StringType())])
 """Topics of scripts have no schema of their own: their parts have no rows to look into."""
+_SHOWN = StructType([*_TYPES.fields, *METADATA_FIELDS])
+"""With where each row is, which the answers show."""
 _OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions")
 
 
@@ -75,7 +78,7 @@ def read(world: World, cmd: Command) -> list[str]:
 
     def run() -> tuple[Reading, int, int, list[ReadTask]]:
         reading, start, end, _ = planning.read_batch(process.client, options)
-        return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _TYPES), start, end)
+        return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _SHOWN), start, end)
 
     def answer(found: tuple[Reading, int, int, list[ReadTask]]) -> list[str]:
         reading, start, end, planned = found
@@ -98,19 +101,46 @@ def seen(world: World, reading: Reading) -> str:
 
 
 def rows(world: World, planned: Iterable[Any]) -> str:
-    """The entries that the tasks read, in their order: `rows a/970:0..4 b/976:0`. Files that are missing are said."""
+    """The entries that the tasks read, in their order: `rows a/970:0..4 b/976:0`. Files that are missing are said, and rows of a
+    compacted file that were not those of their entry before.
+    """
     found: list[str] = []
     last: tuple[str, int, int, int] | None = None
     for piece in (p for task in planned for p in task.pieces):
         if piece.part.path not in world.disk.files:
             found.append(f"(file {answers.file_name(piece.part.path)} is MISSING)")
-        first, to = piece.base + piece.first, piece.base + piece.last
-        if last is not None and last[:2] == (piece.segment, piece.ledger) and first == last[3] + 1:
-            found.pop()
-            first = last[2]
-        last = (piece.segment, piece.ledger, first, to)
-        found.append(answers.span(short(world.state, piece.segment), piece.ledger, first, to))
+            last = None
+        for ledger, first, to in _entries(piece):
+            if last is not None and last[:2] == (piece.segment, ledger) and first == last[3] + 1:
+                found.pop()
+                first = last[2]
+            last = (piece.segment, ledger, first, to)
+            found.append(answers.span(short(world.state, piece.segment), ledger, first, to))
+        for name, wrong in _mistaken(world, piece):
+            found.append(f"({name} holds {wrong} instead)")
+            last = None
     return f"rows {' '.join(found)}" if found else "no rows"
+
+
+def _entries(piece: Piece) -> Iterable[tuple[int, int, int]]:
+    """(ledger, first and last entry) of what the piece reads."""
+    if piece.marks is None:
+        return [(piece.ledger, piece.base + piece.first, piece.base + piece.last)]
+    return [(ledger, n, n) for ledger, n in zip(piece.marks.ledgers.tolist(), piece.marks.entries.tolist(), strict=True)]
+
+
+def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
+    """Entries of compacted files whose rows came from another file than the entry was written in: each one's name, that file."""
+    if piece.marks is None:
+        for entry in range(piece.first, piece.last + 1):
+            world.written_in.setdefault((piece.segment, piece.ledger, piece.base + entry), piece.part.path)
+        return
+    assert isinstance(piece.part, CompactedPart)
+    lines = world.disk.files[piece.part.path][0].decode().split("\n") if piece.part.path in world.disk.files else []
+    for row, (ledger, entry, _) in zip(piece.marks.starts.tolist() if lines else [], _entries(piece), strict=False):
+        known = world.written_in.get((piece.segment, ledger, entry))
+        if known not in (None, lines[row]):
+            yield answers.span(short(world.state, piece.segment), ledger, entry, entry), answers.file_name(lines[row])
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
@@ -121,7 +151,7 @@ class ScriptedStream(StreamReader):
 
     def __init__(self, client: Client, options: dict[str, str]) -> None:
         self._scripted = client
-        super().__init__(options, _TYPES)
+        super().__init__(options | {"includeMetadata": "true"}, _SHOWN)
 
     def _client(self) -> Client:
         return self._scripted
@@ -162,6 +192,7 @@ def stream(world: World, cmd: Command) -> list[str]:
 
 def _at(offset: dict[str, Any]) -> str:
     guard = f", deletions known up to {offset['deletedTo']}" if "deletedTo" in offset else ""
+    guard += f", trims known: {', '.join(f'{name} {n}' for name, n in offset['from'].items())}" if "from" in offset else ""
     return f"{offset['log']}{guard}"
 
 
