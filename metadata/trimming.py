@@ -17,7 +17,7 @@ from metadata import acks, paths, retention
 from metadata.cluster import Cluster
 from metadata.compaction import change_snapshot
 from metadata.cursors import live
-from metadata.errors import BadVersion, UnknownOutcome
+from metadata.errors import BadVersion, TxnSegmentError, UnknownOutcome
 from metadata.names import TopicName
 from metadata.records import Layout, Policies, Position, Watermark
 from metadata.retention import Kept
@@ -49,11 +49,11 @@ class Trimmer:
         record = look(self.cluster.store, paths.namespace(name.tenant, name.namespace))
         return retention.effective(layout.policies, None if record is None else Policies.of(record))
 
-    def trim(self, name: TopicName) -> Trimmed:
-        """Trim one topic by its policies, then take what is drained out of its layout. Raises TopicNotFound, CorruptSnapshot,
-        StorageError, TxnConflict.
+    def trim(self, name: TopicName, done: Trimmed | None = None) -> Trimmed:
+        """Trim one topic by its policies, then take what is drained out of its layout; what that took away, added to `done`. Raises
+        TopicNotFound, CorruptSnapshot, StorageError, TxnConflict.
         """
-        done = Trimmed()
+        done = Trimmed() if done is None else done
         reading = self.buffer.read(Selection((str(name),)))
         (topic,) = reading.topics
         policies = self.policies(name, topic.layout)
@@ -132,6 +132,19 @@ class Trimmer:
             return len(drained)
 
         done.left += until(lambda: decide(self.cluster.store, body))
+
+
+def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict[str, TxnSegmentError]:
+    """Trim every topic; what kept some of them from it, by topic. One that is damaged holds no other one up."""
+    failed: dict[str, TxnSegmentError] = {}
+    trimmer = Trimmer(cluster, buffer)
+    for topic in Topics(cluster).list():
+        try:
+            trimmer.trim(topic.name, done)
+        except TxnSegmentError as error:
+            log.error("trimming %s failed: %s", topic.name, error)
+            failed[str(topic.name)] = error
+    return failed
 
 
 def _bytes(reading: Reading, segment: SegmentView) -> Iterator[int]:

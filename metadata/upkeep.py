@@ -1,4 +1,4 @@
-"""Upkeep by policy: trims topics, and compacts those whose policy says so. For sweepers that stay; committers never do it."""
+"""Upkeep by policy: trims topics, and compacts those whose policy says so. For sweepers; committers only trim, once a day."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ledgers.compaction import Policy
 from ledgers.errors import TxnSegmentError
 from metadata.client import Client
 from metadata.compaction import Compacted, Compactor
-from metadata.trimming import Trimmed, Trimmer
+from metadata.trimming import Trimmed, Trimmer, trim_all
 
 log = logging.getLogger("txnsegment.upkeep")
 
@@ -29,19 +29,14 @@ def upkeep(client: Client) -> Upkeep:
     storage for the grace period, which nobody should meet unasked.
     """
     done = Upkeep()
-    trimmer = Trimmer(client.cluster, client.buffer)
+    done.failed |= trim_all(client.cluster, client.buffer, done.trimmed)
+    trimmer, compactor = Trimmer(client.cluster, client.buffer), Compactor(client.cluster)
     for topic in client.topics.list():
         try:
-            some = trimmer.trim(topic.name)
-            done.trimmed.segments += some.segments
-            done.trimmed.rows += some.rows
-            done.trimmed.bytes += some.bytes
-            done.trimmed.left += some.left
             files = trimmer.policies(topic.name, topic.layout).compact_files
-            if files is not None:
-                for segment in topic.segments():
-                    Compactor(client.cluster).compact(segment, Policy(min_files=files, grows=True), done.compacted)
+            for segment in topic.segments() if files is not None else ():
+                compactor.compact(segment, Policy(min_files=files or 2, grows=True), done.compacted)
         except TxnSegmentError as error:
-            log.error("the upkeep of %s failed: %s", topic.name, error)
+            log.error("compacting %s failed: %s", topic.name, error)
             done.failed[str(topic.name)] = error
     return done

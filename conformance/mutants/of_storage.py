@@ -24,14 +24,6 @@ MUTANTS = (
         tests=_COMPACTED,
     ),
     mutant(
-        "stretch-over-a-gap",
-        "1, 6",
-        "What lies behind each other in a compacted file is read at once only where nothing lies between.",
-        ("ledgers.stretches:_follows", "a.first_row + a.rows == b.first_row", "a.first_row < b.first_row"),
-        ("ledgers.stretches:_of_columns", " | (gaps[1:] != 0)", ""),
-        tests=("tests/ledgers/test_compaction.py::test_a_merge_beside_another_moves_what_is_still_there",),
-    ),
-    mutant(
         "compaction-without-a-note",
         "7, 8.5",
         "What compaction replaced stays for the grace period.",
