@@ -16,9 +16,9 @@ from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from metadata.client import client
 from metadata.cluster import open_cluster
-from metadata.coordinator import WriteSet
 from metadata.names import topic_name
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 
 SECONDS = 8.0
 

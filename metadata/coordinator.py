@@ -1,4 +1,4 @@
-"""Begin, register, decide, end: the owner's side of a transaction (protocol.md section 5).
+"""Begin, register, decide: the owner's side of a transaction (protocol.md section 5). What comes beside and after: `closing`.
 
 `commit` is the whole path of one transaction, and waits for seven store round trips, whatever the rows, tasks, segments and
 history: application and layout; header and application; append; the log; seals and layout; op records; the deciding CAS.
@@ -11,89 +11,47 @@ import dataclasses
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 from ledgers.model import Part
 from metadata import acks, ending, metrics, paths, transitions
-from metadata.acks import Ack
-from metadata.cluster import Cluster
+from metadata.closing import Closing
 from metadata.errors import (
     BadVersion,
     Fenced,
     OptionError,
     OutcomeUnknown,
     SegmentSealed,
-    TransactionNotFound,
     TxnConflict,
     TxnSegmentError,
     UnknownOutcome,
 )
-from metadata.log import Entry, LiveLog, in_manifest
+from metadata.log import Entry, in_manifest
 from metadata.names import TopicName, segment_name
-from metadata.pending_ack import PendingAcks
 from metadata.records import (
     Application,
-    Event,
     Header,
     Layout,
     Nanos,
     Op,
     OpKind,
     Registration,
-    SegmentState,
-    SegmentWrite,
-    Settled,
     State,
 )
 from metadata.rerouting import Rewriting, Written, rerouted
 from metadata.routing import targets
-from metadata.store.contract import ABSENT, Append, Delete, Put, Record, View, Write, decide, in_groups, time_ms
-from metadata.topics import Topics, until
-from metadata.transitions import Claim, Gone, Opening
+from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, until
+from metadata.topics import Topics
+from metadata.transitions import Gone, Opening
 from metadata.txn_ids import TxnIds
+from metadata.write_set import Committed, Sealed, WriteSet, refuse_rerouted, refuse_stale, segment_write, topic_deleted, weight
 
 log = logging.getLogger("txnsegment.coordinator")
 
 MAX_INLINE = 512 * 1024
 """A registration above this many bytes keeps its parts in a manifest file."""
-
-
-@dataclass(frozen=True)
-class WriteSet:
-    """Everything that one transaction commits.
-
-    `app`, `app_topic`: the application (protocol.md section 5); `random`: its id was made for this write alone.
-    `parts`: for each segment by full name its parts in order. `staged_ms`: store time before the first part was written.
-    """
-
-    app: str
-    app_topic: str
-    claim: Claim
-    parts: Mapping[str, Sequence[Part]]
-    staged_ms: int
-    timeout_ms: int
-    random: bool = False
-    txn_id: str | None = None
-    """An id that was taken beforehand (`TxnIds.next`), for a transaction that shows its id before it opens."""
-    keys: Mapping[str, str | None] = field(default_factory=dict)
-    """For each topic by full name the column that its rows were routed by; None, or not there: they were routed without a key."""
-    retried: bool = False
-    """An earlier commit of this write set may have succeeded: its outcome is unknown to the caller."""
-    acks: Sequence[Ack] = ()
-    """What it acknowledges, on any segments and subscriptions. Acks alone, without parts, are a transaction too."""
-
-
-@dataclass(frozen=True)
-class Committed:
-    """The transaction is decided. `number`: of its registration (None: no rows). `skipped`: it had committed earlier."""
-
-    txn_id: str | None
-    number: int | None
-    rows: int
-    bytes: int
-    skipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -104,25 +62,21 @@ class _Opened:
 
 
 @dataclass
-class Coordinator:
+class Coordinator(Closing):
     """The owner's side. One for each process and cluster; safe for several threads.
 
     `aftermath` is handed what a commit does not wait for.
     """
 
-    cluster: Cluster
-    aftermath: Callable[[Callable[[], None]], None]
-    log: LiveLog = field(default_factory=LiveLog)
     ids: TxnIds = field(init=False)
-    acks: PendingAcks = field(init=False)
     rewrite: Written = field(init=False)
     """How a part's rows are divided among the children of its segment."""
     _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.ids = TxnIds(self.cluster)
-        self.acks = PendingAcks(self.cluster)
         self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique)
 
     # --- the whole path -----------------------------------------------------------------------------------------
@@ -143,7 +97,7 @@ class Coordinator:
         while True:
             try:
                 return self._commit(work)
-            except _Sealed as sealed:  # each round means that somebody has split or merged one of the topics
+            except Sealed as sealed:  # each round means that somebody has split or merged one of the topics
                 log.info("route on app=%s version=%s: %s", work.app, work.claim.version, sealed)
                 work = self._routed_on(work)
 
@@ -154,12 +108,12 @@ class Coordinator:
             if opened.skipped:
                 log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
             return opened
-        rows, size = _weight(work)
+        rows, size = weight(work)
         try:
             entry = self._register(opened, work) if work.parts else None
             sealed = [] if entry is None else self._sealed_below(entry, work)
             if sealed:
-                raise _Sealed(f"{', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them")
+                raise Sealed(f"{', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them")
             if work.acks:  # claim first, then the op: what an op promises is held already
                 self.acks.claim(opened.txn_id, work.acks)
             self._record(opened, entry, work)
@@ -202,8 +156,8 @@ class Coordinator:
         for name, parts_of in by_topic.items():
             topic = topics.find(name)
             if topic is None or not all(str(segment_name(s).segment_id) in topic.layout.segments for s in parts_of):
-                raise _deleted(sorted(parts_of))
-            _refuse_rerouted(work, {name: topic.layout})
+                raise topic_deleted(sorted(parts_of))
+            refuse_rerouted(work, {name: topic.layout})
             found |= rerouted(parts_of, targets(topic), topic.layout.key, self.rewrite)
         if found.keys() == work.parts.keys():
             raise SegmentSealed(
@@ -219,9 +173,6 @@ class Coordinator:
                 f"txnTimeoutMs = {work.timeout_ms} is not between 1 and this cluster's {settings.max_txn_timeout_ms}.",
                 advice="It counts from opening to deciding, not the batch's duration: the default is enough for nearly everybody.",
             )
-
-    def _now(self) -> int:
-        return time_ms(self.cluster.store)
 
     # --- open: who am I allowed to be? ---------------------------------------------------------------------------
 
@@ -261,7 +212,7 @@ class Coordinator:
                     f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
                     advice="The orphan sweep may take them: run the write again.",
                 )
-            _refuse_stale(work, dict(zip(topics, layouts, strict=True)))
+            refuse_stale(work, dict(zip(topics, layouts, strict=True)))
             if not work.parts and not work.acks:
                 return self._commit_empty(work, app, app_record)
             return self._begin(view, work, app, app_record, next(taken, None) or self.ids.next())
@@ -320,7 +271,7 @@ class Coordinator:
     # --- register, check, record ---------------------------------------------------------------------------------
 
     def _register(self, opened: _Opened, work: WriteSet) -> Entry:
-        segments = {name: _segment_write(parts) for name, parts in sorted(work.parts.items())}
+        segments = {name: segment_write(parts) for name, parts in sorted(work.parts.items())}
         registration = Registration(txn=opened.txn_id, publish_ms=self._now(), segments=segments)
         body = registration.to_bytes()
         if len(body) > MAX_INLINE:
@@ -352,13 +303,13 @@ class Coordinator:
         def body(view: View) -> list[str]:
             listing = self.log.list(view, then=[paths.topic(t) for t in topics])
             layouts = {t: None if r is None else Layout.of(r) for t, r in zip(topics, listing.also, strict=True)}
-            _refuse_rerouted(work, layouts)
+            refuse_rerouted(work, layouts)
             found = []
             for segment in work.parts:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
                 if layout is None or str(name.segment_id) not in layout.segments:
-                    raise _deleted([segment])  # and perhaps made again
+                    raise topic_deleted([segment])  # and perhaps made again
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
                 if sealed is not None and sealed < entry.number:
                     found.append(segment)
@@ -462,135 +413,3 @@ class Coordinator:
         """The header of a transaction that this process has committed lately: final, so it need not be read."""
         with self._lock:
             return self._decided.get(txn_id, Gone.UNREAD)
-
-    # --- abort, and telling ---------------------------------------------------------------------------------------
-
-    def abort(self, txn_id: str) -> None:
-        """End a transaction ABORTED. Idempotent; raises TxnConflict if it has committed, TransactionNotFound if unknown."""
-        self._end_aborted(txn_id, None)
-
-    def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
-        """Spark's abort, perhaps in another process and long after: end only an OPEN header of this version and attempt (A36)."""
-        record = decide(self.cluster.store, lambda view: view.get(paths.application(app, app_topic)))
-        current = None if record is None else Application.of(record).current
-        if current is not None and current.version == claim.version:
-            self._end_aborted(current.txn_id, claim)
-
-    def _end_aborted(self, txn_id: str, claim: Claim | None) -> None:
-        def step() -> bool | None:
-            record = decide(self.cluster.store, lambda view: view.get(paths.header(txn_id)))
-            if record is None:
-                if claim is not None:
-                    return True
-                raise TransactionNotFound(
-                    f"There is no transaction {txn_id}.", advice="It never opened, or was forgotten after its retention."
-                )
-            if claim is not None and not transitions.may_abort(Header.of(record), claim):
-                return True
-            return self._end(record, State.ABORTED) is not None or None
-
-        until(step)
-        self.aftermath(lambda: self.tell(txn_id, State.ABORTED, self._touched(txn_id)))
-
-    def _end(self, record: Record, decision: State) -> Header | None:
-        return ending.end(self.cluster.store, record, decision, now_ms=self._now())
-
-    def _touched(self, txn_id: str) -> list[str]:
-        """The segments that a transaction has written to, as far as they are still known: from its ops, else its registrations."""
-        ops = decide(self.cluster.store, lambda view: view.scan(paths.ops(txn_id).range()))
-        if ops:
-            return sorted({Op.of(record).segment for record in ops})
-        listing = decide(self.cluster.store, self.log.list)
-        return sorted({s for e in listing.entries if e.registration.txn == txn_id for s in e.registration.segments})
-
-    def _abort_after(self, error: BaseException, txn_id: str) -> None:
-        """The owner gives up before deciding: end the header now rather than at its deadline."""
-        try:
-            self._end_aborted(txn_id, None)
-        except TxnSegmentError as second:
-            error.add_note(f"Transaction {txn_id} could not be aborted either ({second}); its timeout will end it.")
-
-    def _close(self, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
-        """Tell, settle our registration, then delete our ops: one group that nobody waits for. The acks after that: their claims
-        move into the cursors, then their ops go. What of it is lost, a sweep does.
-        """
-        segments, ops = sorted(work.parts), paths.ops(txn_id)
-        event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
-        writes: list[Write] = [Append(paths.segment_events(s), event, durable=False) for s in segments]
-        if entry is not None:
-            settled = entry.registration.model_copy(update={"state": Settled.COMMITTED})
-            writes.append(Put(entry.record.key, settled.to_bytes(), expect=entry.record, durable=False))
-            writes += [Delete(ops.key(i), durable=False) for i in range(len(segments))]
-        try:
-            for group in in_groups(writes):
-                self.cluster.store.write(*group)
-        except BadVersion:  # a sweeper has settled it, and deletes the ops
-            self.tell(txn_id, State.COMMITTED, segments)
-        if work.acks:
-            self.acks.settle(txn_id, [(a.segment, a.subscription) for a in work.acks], committed=True)
-            rest: list[Write] = [Delete(ops.key(len(segments) + i), durable=False) for i in range(len(work.acks))]
-            rest += [Append(paths.subscription_events(a.segment, a.subscription), event, durable=False) for a in work.acks]
-            for group in in_groups(rest):
-                self.cluster.store.write(*group)
-
-    def tell(self, txn_id: str, decision: State, segments: Sequence[str]) -> None:
-        """One event for each segment: a wake-up, never the truth. Losing it costs delay."""
-        body = Event(txn_id=txn_id, decision=decision).to_bytes()
-        for group in in_groups([Append(paths.segment_events(s), body, durable=False) for s in sorted(segments)]):
-            self.cluster.store.write(*group)
-
-
-def _segment_write(parts: Sequence[Part]) -> SegmentWrite:
-    return SegmentWrite(
-        parts=tuple(parts),
-        rows=sum(p.rows for p in parts),
-        bytes=sum(p.bytes for p in parts),
-        entries=sum(len(p.entries) for p in parts),
-    )
-
-
-def _weight(work: WriteSet) -> tuple[int, int]:
-    parts = [p for found in work.parts.values() for p in found]
-    return sum(p.rows for p in parts), sum(p.bytes for p in parts)
-
-
-class _Sealed(Exception):
-    """Segments of the write set were split or merged: its rows go on to their children."""
-
-
-def _deleted(segments: Sequence[str]) -> SegmentSealed:
-    return SegmentSealed(
-        f"The topic of {', '.join(segments)} was deleted while this write was under way.",
-        advice="Nothing was committed; run the write again if the topic is to be made anew.",
-    )
-
-
-def _refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:
-    """Refuse what was staged for an older layout: segments sealed since (_Sealed), a topic deleted since (SegmentSealed), or rows
-    routed by another key than the topic's (TxnConflict)."""
-    layouts = {topic: None if record is None else Layout.of(record) for topic, record in records.items()}
-    sealed = []
-    for segment in work.parts:
-        name = segment_name(segment)
-        layout = layouts[name.topic]
-        info = None if layout is None or layout.deleted else layout.segments.get(str(name.segment_id))
-        if info is None or info.deleted_at_log is not None:
-            raise _deleted([segment])
-        if info.state is not SegmentState.ACTIVE:
-            sealed.append(segment)
-    _refuse_rerouted(work, layouts)
-    if sealed:
-        raise _Sealed(f"{', '.join(sealed)} were sealed after parts were staged for them")
-
-
-def _refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
-    """Refuse rows that were routed by another key than the topic's. Asked again after the registration: a key that is set later
-    than that is set after these rows, and so breaks no order."""
-    for topic, layout in layouts.items():
-        key = work.keys.get(str(topic))
-        if layout is not None and layout.key != key:
-            was, now = ("without a key" if k is None else f"by {k!r}" for k in (key, layout.key))
-            raise TxnConflict(
-                f"These rows of {topic} were routed {was}, but the topic routes {now} by now.",
-                advice="Nothing was committed; run the write again, its rows will be routed as the topic's are.",
-            )

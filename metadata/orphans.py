@@ -1,9 +1,9 @@
 """The orphan sweep: the only place that deletes files (protocol.md sections 2 and 7).
 
-It lists the files first, then everything that can protect one (live log, registration manifests, snapshot chains and the parts
-they list, and what notes of replaced snapshots spare). A part that nothing protects goes once it is older than the orphan age, by
-its modification time and the store's clock; an index snapshot file that was superseded goes once it has been seen unprotected for
-the grace period, because a reader may have planned from it a moment before.
+It lists the files first, then everything that can protect one (staging manifests, live log, registration manifests, snapshot
+chains and the parts they list, and what notes of replaced snapshots spare). A part that nothing protects goes once it is older
+than the orphan age, by its modification time and the store's clock; an index snapshot file that was superseded goes once it has
+been seen unprotected for the grace period, because a reader may have planned from it a moment before.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from ledgers import snapshot_changes, snapshots
 from ledgers.compaction import COMPACTED
 from ledgers.errors import MissingFile
-from metadata import paths
+from metadata import paths, staging_manifests
 from metadata.cluster import Cluster
 from metadata.compaction import folder_of
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
 from metadata.retired import spared
-from metadata.store.contract import View, decide, time_ms
+from metadata.staging_manifests import StagingArea
+from metadata.store.contract import View, decide, time_ms, until
 from metadata.sweeper import Sweeper
-from metadata.topics import Topics, every, until
+from metadata.topics import Topics, every
 from metadata.transaction_buffer import TransactionBuffer
 
 SEEN = "sweep/unprotected"
@@ -33,8 +34,9 @@ SEEN = "sweep/unprotected"
 
 _OURS = re.compile(
     r"manifests/[^/]+\.json"  # registration manifests
+    r"|staging/[^/.][^/]*\.(opened|begun|manifest|withdrawn|closed|ended)"  # the writes of a transaction, before it commits
     r"|([^/]+/){4}(index/)?[^/.][^/]*\.(parquet|avro)"  # tenant/namespace/topic/segment: parts, and its index snapshots
-    r"|(manifests|sweep|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # what a writer that died left of one
+    r"|(manifests|sweep|staging|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # what a writer that died left of one
 )
 """Names that can be ours. Whatever else lies in the ledger root is nobody's business here."""
 
@@ -58,7 +60,9 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     now_ms = time_ms(cluster.store)
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
     Topics(cluster).forget_deleted()
-    protected = decide(cluster.store, lambda view: set(_protected(cluster, view)))
+    over = staging_manifests.ended(files)
+    protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over))
+    protected |= decide(cluster.store, lambda view: set(_protected(cluster, view)))
     protected.update(spared(storage, protected))  # after the watermarks: a note is older than the change that it is about
     late = {
         path.rpartition("/")[0]
@@ -85,7 +89,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
             if not expired:
                 still[path] = first
         else:
-            expired = file.mtime_ms + settings.orphan_age_ms < now_ms
+            expired = file.mtime_ms + settings.orphan_age_ms < now_ms or staging_manifests.token_of(path) in over
         if expired:
             storage.delete(path)
             deleted += 1
@@ -117,6 +121,17 @@ def _fence(cluster: Cluster, folders: Collection[str]) -> None:
         return True
 
     until(lambda: decide(cluster.store, body))
+
+
+def sweep_staging(cluster: Cluster, token: str) -> None:
+    """Delete the staging manifests of a transaction that has ended: what the sweep would do later. Its parts are no business of
+    this: what committed is registered, the rest goes at the orphan age.
+    """
+    paths = StagingArea(cluster.storage, token).files()
+    over = staging_manifests.ended(paths)
+    for path in sorted(paths, key=lambda path: path.endswith(staging_manifests.ENDED)):  # broken off, it still says that it ended
+        if staging_manifests.token_of(path) in over:
+            cluster.storage.delete(path)
 
 
 def _seen(cluster: Cluster, notes: list[str]) -> dict[str, int]:

@@ -9,8 +9,8 @@ from metadata.cluster import Cluster
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.names import TopicName
 from metadata.records import Layout, Policies
-from metadata.store.contract import ABSENT, View, decide
-from metadata.topics import not_found, until
+from metadata.store.contract import ABSENT, View, decide, until
+from metadata.topics import not_found
 
 Change = Mapping[str, int | bool | None]
 """Fields of Policies with their new values; None: not said here any more."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from metadata.records import Layout, Policies, Position, SegmentInfo, SegmentState, Watermark
+from metadata.records import Layout, Policies, SegmentInfo, SegmentState, Watermark
+from metadata.row_ranges import Row, end_of
 
 NO_LIMIT = -1
 """In a topic's policies: no limit, whatever its namespace says."""
@@ -52,14 +53,12 @@ def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_m
     return through
 
 
-def held_back(through: int, folded_to: int, needed: Position | None) -> int:
-    """How far a segment may be trimmed: what is folded, and before the lowest position that somebody needs."""
-    return min(through, folded_to, *([needed.ledger_id - 1] if needed is not None else []))
+def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
+    """Whether nobody needs any row of a ledger: the first that somebody needs (None: nobody does) lies behind its last entry."""
+    return needed is None or end_of(ledger_id, last_entry) <= needed
 
 
-def is_drained(
-    info: SegmentInfo, mark: Watermark | None, rows: int, needed: Position | None, *, now_ms: int, grace_ms: int
-) -> bool:
+def is_drained(info: SegmentInfo, mark: Watermark | None, rows: int, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
     """Whether a segment can leave its layout: sealed longer ago than the grace period (whoever staged rows for it has gone on to
     its children), folded through its seal, nothing of it is left, and no subscription misses what was taken: its cursor here is how
     it hears of it.
@@ -72,7 +71,7 @@ def is_drained(
         and mark is not None
         and mark.ledger_id >= info.sealed_at_log
         and rows == 0
-        and (needed is None or needed.ledger_id > (mark.trimmed_to.ledger_id if mark.trimmed_to is not None else 0))
+        and (mark.trimmed_to is None or is_done(mark.trimmed_to.ledger_id, mark.trimmed_to.entry_id, needed))
     )
 
 

@@ -12,8 +12,8 @@ from metadata.names import TopicName, segment_name
 from metadata.pending_ack import PendingAcks
 from metadata.records import Cursor, Watermark
 from metadata.row_ranges import NONE, Rows, before, end_of
-from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms
-from metadata.topics import Topic, Topics, of_record, until
+from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
+from metadata.topics import Topic, Topics, of_record
 from metadata.topics import not_found as no_topic
 
 MAX_NAME = 256

@@ -23,8 +23,8 @@ from metadata.paths import Key
 from metadata.pending_ack import PendingAcks
 from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
 from metadata.remains import collect_remains
-from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look
-from metadata.topics import Topics, until
+from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look, until
+from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Verdict
 

@@ -23,6 +23,8 @@ from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.log import Entry, Listing, LiveLog, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.records import Header, Registration, SegmentInfo, State, Watermark
+from metadata.row_ranges import FIRST, NONE, Rows, end_of
+from metadata.row_ranges import rows as row_ranges
 from metadata.store.contract import Record, View, decide
 from metadata.topics import Topic, compiled, every, not_found, of_record
 from metadata.transitions import Gone, Verdict, Weight
@@ -73,6 +75,11 @@ class SegmentView:
         """The number at or below which rows of this segment may be gone (0: none)."""
         trimmed = None if self.watermark is None else self.watermark.trimmed_to
         return 0 if trimmed is None else trimmed.ledger_id
+
+    def trimmed(self, after: int = 0) -> Rows:
+        """The rows of ledgers above `after` that may be gone."""
+        last = None if self.watermark is None else self.watermark.trimmed_to
+        return NONE if last is None else row_ranges([(end_of(after) if after else FIRST, end_of(last.ledger_id, last.entry_id))])
 
 
 def _guard(topic: Topic) -> int:

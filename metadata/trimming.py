@@ -21,8 +21,9 @@ from metadata.errors import BadVersion, TxnSegmentError, UnknownOutcome
 from metadata.names import TopicName
 from metadata.records import Layout, Policies, Position, Watermark
 from metadata.retention import Kept
-from metadata.store.contract import View, decide, look
-from metadata.topics import Topics, until
+from metadata.row_ranges import Row
+from metadata.store.contract import View, decide, look, until
+from metadata.topics import Topics
 from metadata.transaction_buffer import Reading, SegmentView, Selection, TransactionBuffer
 
 log = logging.getLogger("txnsegment.trimming")
@@ -64,18 +65,17 @@ class Trimmer:
             through = min([through, *(number - 1 for number in unfolded)])  # never half of a transaction
             for segment in reading.segments if through else ():
                 needed = None if policies.despite_subscriptions else self._needed(segment.name)
-                self._trim_segment(segment.name, retention.held_back(through, segment.folded_to, needed), done)
+                self._trim_segment(segment.name, min(through, segment.folded_to), needed, done)
         self._leave(name, done)
         return done
 
-    def _needed(self, segment: str) -> Position | None:
-        """The lowest position of a segment that a subscription still needs; None: nobody holds it back. Claims do not count as
-        done: what an aborted transaction had claimed is delivered again."""
+    def _needed(self, segment: str) -> Row | None:
+        """The first row of a segment that a subscription still needs; None: nobody holds it back. Claims do not count as done: what
+        an aborted transaction had claimed is delivered again."""
         found = decide(self.cluster.store, lambda view: list(live(view, segment).values()))
-        first = min((acks.first_left(cursor) for cursor in found), default=None)
-        return None if first is None else Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
+        return min((acks.first_left(cursor) for cursor in found), default=None)
 
-    def _trim_segment(self, segment: str, through: int, done: Trimmed) -> None:
+    def _trim_segment(self, segment: str, through: int, needed: Row | None, done: Trimmed) -> None:
         last: Position | None = None
         rows = size = latest = 0
 
@@ -83,13 +83,15 @@ class Trimmer:
             nonlocal last, rows, size, latest
             last, rows, size, latest = None, 0, 0, 0
             for ledger in snapshots.read_ledgers(self.cluster.storage, head, -1, through):
+                if not retention.is_done(ledger.id, ledger.last_entry, needed):
+                    break
                 last = Position(ledger_id=ledger.id, entry_id=ledger.last_entry)
                 latest = max(latest, ledger.publish_ms)
                 rows += ledger.rows
                 size += ledger.bytes
             if last is None:
                 return None
-            return snapshot_changes.trimmed(self.cluster.storage, head, through, name=self.cluster.unique())
+            return snapshot_changes.trimmed(self.cluster.storage, head, last.ledger_id, name=self.cluster.unique())
 
         def update(mark: Watermark) -> dict[str, object]:
             return {"trimmed_to": last, "trimmed_ms": max(latest, mark.trimmed_ms or 0)}

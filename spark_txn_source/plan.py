@@ -15,8 +15,7 @@ from metadata import metrics, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, SchemaChanged, SchemaError
-from metadata.row_ranges import NONE, Rows, end_of, minus
-from metadata.row_ranges import rows as row_ranges
+from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
 from metadata.transaction_buffer import Reading, SegmentView
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Start
@@ -47,16 +46,25 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
     if options.subscription is not None:
         done = acknowledged(client, reading, options.subscription)
         start = first_pending(reading, done, end)
+    elif options.acknowledged is not None:
+        done = options.acknowledged
     if start > end and isinstance(options.start, AtLog):
         raise OffsetOutOfRange(
             f"The start {start} lies behind the end {end} of this read.", advice="Give a start at or before the end."
         )
     start = min(start, end)
     if options.fail_on_data_loss:
-        check_deletions(reading, start, end, deleted_to(reading, options.start, options.end))
+        begins = Earliest() if options.acknowledged is not None else options.start  # then its number is that of a cursor
+        check_deletions(reading, start, end, deleted_to(reading, begins, options.end))
         if options.subscription is not None:
             check_cursors(reading, done, options.subscription)
-        check_trims(reading, start, end, known_trims(reading, options.start, options.subscription), done)
+        check_trims(
+            reading,
+            start,
+            end,
+            known_trims(reading, options.start, cursors=options.subscription is not None or options.acknowledged is not None),
+            done,
+        )
     return reading, start, end, done
 
 
@@ -102,12 +110,12 @@ def check_deletions(reading: Reading, start: int, end: int, known: int) -> None:
             )
 
 
-def known_trims(reading: Reading, start: Start, subscription: str | None = None) -> dict[str, int]:
+def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dict[str, int]:
     """What retention had taken before a NEW read began, which is no loss for it: `earliest` is the first row that is kept, of each
-    segment its own. A subscription's cursors say themselves what they have done, but of segments that have left the layout: none
-    goes before every subscription is through with it.
+    segment its own. `cursors`: it begins at those of a subscription. They say themselves what they have done, but of segments that
+    have left the layout: none goes before every subscription is through with it.
     """
-    if subscription is not None:
+    if cursors:
         return reading.guards()
     return reading.trims() if isinstance(start, Earliest) else {}
 
@@ -118,26 +126,23 @@ def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int]
     """
     if start >= end:
         return
+    segments = {segment.name: segment for segment in reading.segments}
     for name, through in reading.trims().items():
         begin = max(start, known.get(name, 0))
-        if begin < through and minus(_numbers(begin, through), done.get(name, NONE)):
+        if begin < through and (name not in segments or minus(segments[name].trimmed(begin), done.get(name, NONE))):
             raise _trimmed(reading, name, begin, f"a read after {begin} up to {end}")
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
     """Raise DataLoss if retention has taken rows that the subscription has not acknowledged, wherever it begins now."""
     for segment in reading.segments:
-        left = minus(_numbers(0, segment.trimmed_to), done.get(segment.name, NONE))
+        left = minus(segment.trimmed(), done.get(segment.name, NONE))
         if left:
-            raise _trimmed(reading, segment.name, left[0][0].ledger_id - 1, f"the subscription {subscription!r}")
+            last = ":".join(map(str, last_of(left[0][0]))) if left[0][0] > FIRST else "0"
+            raise _trimmed(reading, segment.name, last, f"the subscription {subscription!r}")
 
 
-def _numbers(after: int, through: int) -> Rows:
-    """All rows of ledgers with after < number <= through."""
-    return row_ranges([(end_of(after), end_of(through))])
-
-
-def _trimmed(reading: Reading, name: str, after: int, who: str) -> DataLoss:
+def _trimmed(reading: Reading, name: str, after: object, who: str) -> DataLoss:
     gone = next((s.watermark.trimmed_to for s in reading.segments if s.name == name and s.watermark is not None), None)
     last = f"{gone}" if gone is not None else f"{reading.trims()[name]}"
     return DataLoss(

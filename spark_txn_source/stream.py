@@ -92,7 +92,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             check_cursors(reading, done, subscription)
         known = deleted_to(reading, Earliest(), self._options.end)
-        trims = known_trims(reading, self._options.start, subscription)
+        trims = known_trims(reading, self._options.start, cursors=True)
         return StreamOffset(number, self._options.selection.key, known, acked, trims)
 
     def _join(self, reading: Reading, subscription: str) -> None:

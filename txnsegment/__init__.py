@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from metadata.backlog import Lag
-    from metadata.coordinator import Committed
     from metadata.errors import TxnSegmentError
     from metadata.sweeper import SweepReport
+    from metadata.write_set import Committed
     from spark_txn_sink.repartition import repartition_by_segment
     from spark_txn_source.native_scan import scan
     from txnsegment.cluster import Cluster, connect
     from txnsegment.consumer import Batch, Consumer, Message
     from txnsegment.producer import Producer
+    from txnsegment.spark_transaction import SparkTransaction
     from txnsegment.subscriptions import CursorDescription, SubscriptionDescription
     from txnsegment.topics import SegmentDescription, TopicDescription
     from txnsegment.transaction import Transaction
@@ -36,6 +37,7 @@ __all__ = [
     "Message",
     "Producer",
     "SegmentDescription",
+    "SparkTransaction",
     "SubscriptionDescription",
     "SweepReport",
     "TopicDescription",
@@ -57,6 +59,7 @@ _WHERE = {
     "Message": "txnsegment.consumer",
     "Producer": "txnsegment.producer",
     "SegmentDescription": "txnsegment.topics",
+    "SparkTransaction": "txnsegment.spark_transaction",
     "SubscriptionDescription": "txnsegment.subscriptions",
     "SweepReport": "metadata.sweeper",
     "TopicDescription": "txnsegment.topics",

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from metadata.coordinator import Committed
+from metadata.write_set import Committed
 from txnsegment.transaction import Batches, Transaction
 
 

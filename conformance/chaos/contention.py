@@ -19,15 +19,16 @@ from conformance.chaos.giving_way import give_way
 from conformance.chaos.history import Observation, Row, judged, now
 from conformance.chaos.history import seen as rows_seen
 from conformance.chaos.reading import Following, position_of, read_all
-from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
+from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
 from conformance.history import format as history
+from conformance.processes import Session
 from metadata.client import Client, client
 from metadata.cluster import open_cluster
-from metadata.coordinator import WriteSet
 from metadata.names import topic_name
 from metadata.records import Settings
 from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import stage
 
@@ -259,19 +260,19 @@ class Load:
         )
 
 
-def follow(place: Place, folder: Path, stop: Path) -> Launched:
+def follow(place: Place, folder: Path, stop: Path) -> Session:
     """Start a Spark streaming query on the topic and wait until it runs. Raises Died if it does not."""
     (folder / "spark").mkdir()
     given = {"--url": place.url, "--topic": place.topic, "--folder": str(folder / "spark"), "--stop": str(stop)}
     words = [word for pair in given.items() for word in pair]
-    query = Launched("conformance.chaos.follower", words, folder / "spark.log", SPARK_ENVIRONMENT, nice=0)
+    query = launched("conformance.chaos.follower", words, folder / "spark.log", SPARK_ENVIRONMENT, nice=0)
     if not query.wait_for(folder / "spark" / "running", 180):
         query.kill()
         raise Died(f"the streaming query did not start: {query.tail()}")
     return query
 
 
-def followed(query: Launched, folder: Path, topic: str) -> Watched:
+def followed(query: Session, folder: Path, topic: str) -> Watched:
     """What a Spark streaming query has seen, once it has ended."""
     seen = Watched()
     code = query.wait(300)

@@ -14,8 +14,9 @@ from conformance.chaos.files import add_batches
 from conformance.chaos.forks import Child, Forks
 from conformance.chaos.history import Observation, commit, committed, judged, now
 from conformance.chaos.reading import Following, read_all
-from conformance.chaos.sessions import SPARK_ENVIRONMENT, Launched
+from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
 from conformance.history.format import Event
+from conformance.processes import Session
 from metadata.names import topic_name
 from metadata.records import Settings
 
@@ -68,7 +69,7 @@ class StreamingJob:
         self._forks, self._place, self._folder = forks, place, folder
         self._input, self._checkpoint, self._marks = folder / "input", folder / "checkpoint", folder / "marks"
         self._marks.mkdir(parents=True)
-        self._launched: list[Launched] = []
+        self._launched: list[Session] = []
         self._events: list[Event] = []
         self.batches = 0
         self.report = Report()
@@ -84,20 +85,20 @@ class StreamingJob:
         add_batches(self._input, self.batches, count)
         self.batches += count
 
-    def start(self) -> Launched:
+    def start(self) -> Session:
         """A driver on the checkpoint. Returned at once, before its query runs."""
         given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
         arguments = [word for name, value in {**given, "marks": self._marks}.items() for word in (f"--{name}", str(value))]
         output = self._folder / f"driver-{len(self._launched)}.log"
-        driver = Launched("conformance.chaos.job", arguments, output, SPARK_ENVIRONMENT)
+        driver = launched("conformance.chaos.job", arguments, output, SPARK_ENVIRONMENT)
         self._launched.append(driver)
         return driver
 
-    def runs(self, driver: Launched) -> bool:
+    def runs(self, driver: Session) -> bool:
         """Wait until the query of a driver runs; False if the driver ended before."""
         return driver.wait_for(self._marks / str(driver.pid), START_SECONDS)
 
-    def kill_at(self, driver: Launched, seconds: float, *, starting: bool) -> bool:
+    def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
         """SIGKILL to all of a driver's processes so many seconds after its start, or after its query runs; False if it had ended
         before that."""
         if not starting and not self.runs(driver):

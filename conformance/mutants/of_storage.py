@@ -74,7 +74,7 @@ MUTANTS = (
         "trim-past-a-subscription",
         "7",
         "Subscriptions hold retention back.",
-        ("metadata.retention:held_back", "needed.ledger_id - 1", "needed.ledger_id"),
+        ("metadata.retention:is_done", "end_of(ledger_id, last_entry)", "(ledger_id, 0, 0)"),
         tests=(_TRIMMING,),
     ),
     mutant(

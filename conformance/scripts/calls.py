@@ -21,7 +21,7 @@
 | raise | the application record is written alone |
 | clean | events and aborted records are deleted |
 | index | an index is scanned |
-| cursors, cursor | cursors are read; written |
+| cursors, cursor | cursors with their claims: read or listed; written (claimed, acknowledged, settled, moved) |
 | said, say | the policies of a namespace are read; written |
 | turns, turn | whose turn it is to sweep: read; taken |
 | schema | a schema is read or written |
@@ -68,7 +68,9 @@ _WRITES = (
     ("Delete /schemas/", "schema"),
     ("Put /sweep/", "turn"),
     ("Put /cursors/", "cursor"),
-    ("Delete /cursors/", "cursor"),
+    ("Delete /cursors/", "clean"),
+    ("Append /txn/subscription-events/", "tell"),
+    ("Delete /txn/subscription-events/", "clean"),
     ("Put /namespaces/", "say"),
 )
 _FILES = {"publish": "publish", "read": "read", "list": "files", "delete": "unlink", "sleep": "pause", "index": "index"}

@@ -1,4 +1,4 @@
-"""Commands of compaction, retention and subscriptions (protocol.md sections 1 and 7); the answer is what changed in store and disk.
+"""Commands of compaction and retention (protocol.md sections 1 and 7); the answer is what changed in store and disk.
 
 w1: compact a [t.0] [files=2] [target=1000]     put small files together; a script's part has ten bytes for each row
 retain a time=+1h bytes=40 despite | retain namespace time=+1h     what is kept, of a topic or of all of its namespace
@@ -14,20 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conformance.scripts import answers
-from conformance.scripts.names import segment, short
+from conformance.scripts.names import segment
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import Work, World
 from conformance.simulator.compacting import joined
 from ledgers.compaction import TARGET_BYTES, Policy
-from metadata.acks import up_to
-from metadata.backlog import pending
 from metadata.compaction import Compacted, Compactor
 from metadata.names import topic_name
 from metadata.policies import set_for_namespace, set_for_topic
-from metadata.row_ranges import end_of
-from metadata.transaction_buffer import Selection
 from metadata.trimming import Trimmer
-from spark_txn_source.plan import acknowledged, check_cursors
 
 
 def compact(world: World, cmd: Command) -> list[str]:
@@ -73,54 +68,8 @@ def trim(world: World, cmd: Command) -> list[str]:
     return world.drive(answers.changing(world, process, lambda: trimmer.trim(name)))
 
 
-def _subscription(cmd: Command) -> tuple[str, str]:
-    if len(cmd.words) != 2:
-        raise ScriptError(f"{cmd.line!r}: {cmd.verb} TOPIC SUBSCRIPTION")
-    return cmd.words[0], cmd.words[1]
-
-
-def subscribe(world: World, cmd: Command) -> list[str]:
-    process, (topic, name), at = world.process(cmd.who("r1")), _subscription(cmd), cmd.number("at") or 0
-    return world.drive(Work(process, lambda: process.client.subscriptions.create(topic_name(topic), name, at=at), lambda _: []))
-
-
-def seek(world: World, cmd: Command) -> list[str]:
-    process, (topic, name), to = world.process(cmd.who("r1")), _subscription(cmd), cmd.number("at") or 0
-    return world.drive(Work(process, lambda: process.client.subscriptions.seek(topic_name(topic), name, to=to), lambda _: []))
-
-
-def acknowledge(world: World, cmd: Command) -> list[str]:
-    process, (topic, name), at = world.process(cmd.who("r1")), _subscription(cmd), int(cmd.need("at"))
-
-    def run() -> None:
-        segments = process.client.topics.get(topic_name(topic)).segments()
-        process.client.coordinator.acks.advance([up_to(full, name, end_of(at)) for full in segments])
-
-    return world.drive(Work(process, run, lambda _: []))
-
-
-def left(world: World, cmd: Command) -> list[str]:
-    process, (topic, name) = world.process(cmd.who("r1")), _subscription(cmd)
-
-    def run() -> list[str]:
-        reading = process.client.buffer.read(Selection((str(topic_name(topic)),)))
-        done = acknowledged(process.client, reading, name)
-        check_cursors(reading, done, name)
-        return [
-            answers.span(short(world.state, view.name), ledger.id, 0, ledger.last_entry)
-            for view in reading.segments
-            for ledger, _ in pending(reading, view, done[view.name], 0, reading.cut)
-        ]
-
-    return world.drive(Work(process, run, lambda found: [f"rows {' '.join(found)}" if found else "no rows"]))
-
-
 COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
     "compact": compact,
     "retain": retain,
     "trim": trim,
-    "subscribe": subscribe,
-    "seek": seek,
-    "acknowledge": acknowledge,
-    "left": left,
 }

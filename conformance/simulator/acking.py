@@ -19,7 +19,6 @@ from metadata import paths
 from metadata.acks import Ack
 from metadata.backlog import acked, pending, taken
 from metadata.client import Client
-from metadata.coordinator import WriteSet
 from metadata.cursors import make_missing
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
@@ -28,6 +27,7 @@ from metadata.store.memory import MemoryState
 from metadata.topics import of_record
 from metadata.transaction_buffer import Selection
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 
 SUBSCRIPTIONS = ("s", "s1")
 """One name begins as the other (A14); nobody consumes the second."""

@@ -16,12 +16,13 @@ from conformance.simulator.stage import T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.cluster import Cluster
-from metadata.coordinator import Coordinator, WriteSet
+from metadata.coordinator import Coordinator
 from metadata.errors import TxnSegmentError
 from metadata.store.memory import MemoryState
 from metadata.sweeper import FORGET_LIMIT, Sweeper, SweepReport
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 
 SEGMENTS = ("segment://public/default/t/0000-ffff-0", "segment://public/default/u/0000-ffff-0")
 TOPICS = (T, U)

@@ -12,11 +12,12 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from ledgers.model import Part
 from metadata.client import Client
-from metadata.coordinator import Committed, Coordinator, WriteSet
+from metadata.coordinator import Coordinator
 from metadata.errors import TopicNotFound, TxnSegmentError, VersionConflict
 from metadata.names import topic_name
 from metadata.topics import Topics
 from metadata.transitions import Claim
+from metadata.write_set import Committed, WriteSet
 from spark_txn_sink import commit as sink
 from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import TaskOptions

@@ -9,14 +9,14 @@ from conformance.history.format import Application, Commit, Read, Row
 from conformance.history.format import Header as Changed
 from conformance.simulator.checks import violations
 from conformance.simulator.compacting import origin
-from conformance.simulator.faults import Fate, Gate, GatedStore, always
+from conformance.simulator.faults import Fate, Gate, GatedStore, Wakes, always
 from conformance.simulator.observer import History
 from conformance.simulator.scheduler import SETTINGS, SimulatedClock
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.aftermath import inline
 from metadata.cluster import Cluster
-from metadata.coordinator import Coordinator, WriteSet
+from metadata.coordinator import Coordinator
 from metadata.names import topic_name
 from metadata.records import Header, Settings, State
 from metadata.store.memory import MemoryState
@@ -24,6 +24,7 @@ from metadata.sweeper import Sweeper
 from metadata.topics import Topics
 from metadata.transaction_buffer import Selection, TransactionBuffer
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 
 T, U = "topic://public/default/t", "topic://public/default/u"
 
@@ -61,8 +62,11 @@ class Bench:
         self._names += 1
         return f"u{self._names:04d}"
 
-    def party(self, gate: Gate = always) -> Party:
-        store = GatedStore(self.state, self.clock, gate, observer=self.history)
+    def party(
+        self, gate: Gate = always, wakes: Wakes | None = None, late: Callable[[Callable[[], None]], None] | None = None
+    ) -> Party:
+        """A process of its own. `wakes`: who wakes its watches; without it nobody does. `late`: who keeps delayed requests."""
+        store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
         buffer = TransactionBuffer(cluster)
         return Party(cluster, buffer, Coordinator(cluster, inline, buffer.log), Sweeper(cluster, buffer), Topics(cluster))

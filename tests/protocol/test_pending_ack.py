@@ -12,9 +12,9 @@ from bench import At, Bench, Party, T, U, each_step
 from conformance.simulator.faults import Crashed, Fate
 from metadata import acks, paths
 from metadata.acks import Ack, up_to
-from metadata.coordinator import WriteSet
 from metadata.errors import (
     AckConflict,
+    BadVersion,
     Fenced,
     OutcomeUnknown,
     SubscriptionExists,
@@ -27,6 +27,7 @@ from metadata.names import topic_name
 from metadata.records import Cursor, Op, OpKind, State
 from metadata.row_ranges import NONE, Rows, end_of, parse_all, texts
 from metadata.subscriptions import Subscriptions
+from metadata.write_set import WriteSet
 
 NAME = topic_name(T)
 SUB = "etl"
@@ -159,6 +160,40 @@ def test_a_claim_made_in_between_is_seen() -> None:
     assert gate.hit
     assert done(bench, first) == [f"{number}:0"]
     assert not bench.committed(1)
+    bench.finish()
+
+
+def test_of_two_plain_acks_of_one_row_one_wins() -> None:
+    """Both would write the very same cursor: who lost the race knows that it was not he who wrote it."""
+    bench, first, second, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.acks.acknowledge([one(first, number), one(second, number)])
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises(AckConflict, match="already"):
+        bench.party(gate).coordinator.acks.acknowledge([one(first, number), one(second, number)])
+    assert gate.hit
+    bench.finish()
+
+
+def test_a_plain_ack_that_arrives_late_is_ours() -> None:
+    """Its reply is lost, it is sent again, and the first request arrives in between: that race was lost to ourselves."""
+    bench, first, _, number = subscribed()
+    late: list[Callable[[], None]] = []
+    writes: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind != "write":
+            return Fate.GO
+        writes.append(what)
+        if len(writes) == 2:
+            late.pop()()
+        return Fate.LATE if len(writes) == 1 else Fate.GO
+
+    bench.party(gate, late=late.append).coordinator.acks.acknowledge([one(first, number)])
+    assert len(writes) == 2
+    assert done(bench, first) == [f"{number}:0"]
     bench.finish()
 
 
@@ -373,6 +408,55 @@ def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> Non
         bench.finish()
 
     assert list(each_step(run, At))
+
+
+@dataclass
+class DeletedMeanwhile:
+    """A gate: before the children's cursors are made somebody deletes the subscription; then the next write of one meets `fate`."""
+
+    fate: Fate
+    delete: Callable[[], object]
+    writes: int = 0
+
+    def __call__(self, kind: str, what: str) -> Fate:
+        if kind != "write" or "/cursors/" not in what:
+            return Fate.CRASH_BEFORE if self.fate is Fate.CRASH_BEFORE and self.writes > 1 else Fate.GO
+        self.writes += 1
+        if self.writes == 1:
+            self.delete()
+        return self.fate if self.writes == 2 or (self.fate is Fate.CRASH_BEFORE and self.writes > 1) else Fate.GO
+
+
+@pytest.mark.parametrize("fate", FAULTS)
+def test_a_deleted_subscription_leaves_no_cursor_on_a_child(fate: Fate) -> None:
+    """Whoever deleted it may have looked before the split made the child's cursor: the split takes it back, whatever it is told."""
+    bench, _, _, _ = subscribed("old")
+    here = subscriptions(bench.party())
+    gate = DeletedMeanwhile(fate, lambda: here.delete(NAME, "old"))
+    try:
+        bench.party(gate).topics.split(NAME, 0)
+    except Crashed:
+        bench.party().topics.finish_seals()  # as whoever meets the seal does
+    assert gate.writes > 1
+    assert here.list() == []
+    left = [path for path in bench.kept("/cursors/") if stored(bench, *paths.cursor_of(path)).deleted_ms is None]
+    assert not left
+    bench.finish()
+
+
+def test_children_without_a_reply_end_in_an_error() -> None:
+    """A store that answers no write of a cursor, ever, and does none of them: the split says so, and the next one is whole."""
+    bench, _, _, _ = subscribed()
+
+    def gate(kind: str, what: str) -> Fate:
+        return Fate.LOSE_REQUEST if kind == "write" and "/cursors/" in what else Fate.GO
+
+    with pytest.raises(BadVersion, match="100 times in a row"):
+        bench.party(gate).topics.split(NAME, 0)
+    bench.party().topics.finish_seals()
+    topic = bench.party().topics.get(NAME)
+    assert all(paths.cursor(segment, SUB) in bench.state.records for segment in topic.segments())
+    bench.finish()
 
 
 def test_acks_go_on_over_a_split() -> None:

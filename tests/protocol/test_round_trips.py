@@ -15,13 +15,13 @@ from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.client import Client, client
 from metadata.cluster import Cluster, open_cluster
-from metadata.coordinator import WriteSet
 from metadata.errors import OptionError, ValueTooLarge
 from metadata.names import MAX_SEGMENTS, topic_name
 from metadata.records import Settings, TcSequence
 from metadata.store.sqlite import SqliteStore
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from metadata.transitions import Claim
+from metadata.write_set import WriteSet
 
 BLOCK = 5
 

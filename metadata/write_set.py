@@ -1,0 +1,106 @@
+"""What one transaction commits, and for which layouts it no longer can (protocol.md section 5, Sealing)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ledgers.model import Part
+from metadata.acks import Ack
+from metadata.errors import SegmentSealed, TxnConflict
+from metadata.names import TopicName, segment_name
+from metadata.records import Layout, SegmentState, SegmentWrite
+from metadata.store.contract import Record
+from metadata.transitions import Claim
+
+
+@dataclass(frozen=True)
+class WriteSet:
+    """Everything that one transaction commits.
+
+    `app`, `app_topic`: the application (protocol.md section 5); `random`: its id was made for this write alone.
+    `parts`: for each segment by full name its parts in order. `staged_ms`: store time before the first part was written.
+    """
+
+    app: str
+    app_topic: str
+    claim: Claim
+    parts: Mapping[str, Sequence[Part]]
+    staged_ms: int
+    timeout_ms: int
+    random: bool = False
+    txn_id: str | None = None
+    """An id that was taken beforehand (`TxnIds.next`), for a transaction that shows its id before it opens."""
+    keys: Mapping[str, str | None] = field(default_factory=dict)
+    """For each topic by full name the column that its rows were routed by; None, or not there: they were routed without a key."""
+    retried: bool = False
+    """An earlier commit of this write set may have succeeded: its outcome is unknown to the caller."""
+    acks: Sequence[Ack] = ()
+    """What it acknowledges, on any segments and subscriptions. Acks alone, without parts, are a transaction too."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The transaction is decided. `number`: of its registration (None: no rows). `skipped`: it had committed earlier."""
+
+    txn_id: str | None
+    number: int | None
+    rows: int
+    bytes: int
+    skipped: bool = False
+
+
+def segment_write(parts: Sequence[Part]) -> SegmentWrite:
+    return SegmentWrite(
+        parts=tuple(parts),
+        rows=sum(p.rows for p in parts),
+        bytes=sum(p.bytes for p in parts),
+        entries=sum(len(p.entries) for p in parts),
+    )
+
+
+def weight(work: WriteSet) -> tuple[int, int]:
+    parts = [p for found in work.parts.values() for p in found]
+    return sum(p.rows for p in parts), sum(p.bytes for p in parts)
+
+
+class Sealed(Exception):
+    """Segments of the write set were split or merged: its rows go on to their children."""
+
+
+def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
+    return SegmentSealed(
+        f"The topic of {', '.join(segments)} was deleted while this write was under way.",
+        advice="Nothing was committed; run the write again if the topic is to be made anew.",
+    )
+
+
+def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:
+    """Refuse what was staged for an older layout: segments sealed since (Sealed), a topic deleted since (SegmentSealed), or rows
+    routed by another key than the topic's (TxnConflict)."""
+    layouts = {topic: None if record is None else Layout.of(record) for topic, record in records.items()}
+    sealed = []
+    for segment in work.parts:
+        name = segment_name(segment)
+        layout = layouts[name.topic]
+        info = None if layout is None or layout.deleted else layout.segments.get(str(name.segment_id))
+        if info is None or info.deleted_at_log is not None:
+            raise topic_deleted([segment])
+        if info.state is not SegmentState.ACTIVE:
+            sealed.append(segment)
+    refuse_rerouted(work, layouts)
+    if sealed:
+        raise Sealed(f"{', '.join(sealed)} were sealed after parts were staged for them")
+
+
+def refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
+    """Refuse rows that were routed by another key than the topic's. Asked again after the registration: a key that is set later
+    than that is set after these rows, and so breaks no order."""
+    for topic, layout in layouts.items():
+        key = work.keys.get(str(topic))
+        if layout is not None and layout.key != key:
+            was, now = ("without a key" if k is None else f"by {k!r}" for k in (key, layout.key))
+            raise TxnConflict(
+                f"These rows of {topic} were routed {was}, but the topic routes {now} by now.",
+                advice="Nothing was committed; run the write again, its rows will be routed as the topic's are.",
+            )
