@@ -46,7 +46,7 @@ MUTANTS = (
         "7, 8.5",
         "The orphan sweep looks for notes after it has read the watermarks: a note is older than its change.",
         ("metadata.orphans:sweep_orphans", "    protected.update(spared(storage, protected))", "    protected.update(early)"),
-        ("metadata.orphans:sweep_orphans", "    protected = decide", "    early = spared(storage, ())\n    protected = decide"),
+        ("metadata.orphans:sweep_orphans", "    protected = set(", "    early = spared(storage, ())\n    protected = set("),
         tests=_COMPACTING,
     ),
     mutant(
@@ -123,7 +123,7 @@ MUTANTS = (
         "drained-before-it-was-heard",
         "A19, 7",
         "A segment stays in the layout while a subscription misses rows that were trimmed of it: its cursor there says so.",
-        ("metadata.retention:is_drained", "needed is None or", "True or"),
+        ("metadata.retention:is_drained", "mark.trimmed_to is None or", "True or"),
         tests=(_TRIMMING,),
     ),
     mutant(
