@@ -68,4 +68,25 @@ MUTANTS = (
         ("metadata.pending_ack:_by_cursor", "(ack.segment, ack.subscription)", "(ack.segment, ack.subscription[:1])"),
         tests=(f"{_TESTS}::test_names_that_begin_alike_are_strangers",),
     ),
+    mutant(
+        "seek-drops-claims",
+        "8.11",
+        "A cursor that is moved keeps what OPEN transactions claim.",
+        ("metadata.acks:sought", "with_done(cursor, acked)", "with_done(cursor.model_copy(update={'claims': {}}), acked)"),
+        tests=(f"{_TESTS}::test_a_seek_leaves_what_an_open_transaction_claims",),
+    ),
+    mutant(
+        "gone-claim-not-read-again",
+        "A27, 8.11",
+        "A claim whose header is gone is read again: it may have been settled, and its header forgotten, in between.",
+        ("metadata.pending_ack:PendingAcks._resolved", "if None in states.values():", "if False:"),
+        tests=(f"{_TESTS}::test_a_claim_that_was_settled_and_forgotten_while_it_was_read_is_an_ack",),
+    ),
+    mutant(
+        "subscription-made-blindly",
+        "8.11",
+        "Who makes a subscription looks whether it is there, in every segment, before it says so.",
+        ("metadata.subscriptions:Subscriptions.create", "return None", "return True"),
+        tests=(f"{_TESTS}::test_a_subscription_is_there_once_its_maker_was_told_so[0-Fate.LOSE_REQUEST]",),
+    ),
 )

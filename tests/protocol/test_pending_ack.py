@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import count, takewhile
 
 import pytest
 from bench import At, Bench, Party, T, U, each_step
@@ -26,7 +29,7 @@ from metadata.errors import (
 from metadata.names import topic_name
 from metadata.records import Cursor, Op, OpKind, State
 from metadata.row_ranges import NONE, Rows, end_of, parse_all, texts
-from metadata.subscriptions import Subscriptions
+from metadata.subscriptions import Subscriptions, behind
 from metadata.write_set import WriteSet
 
 NAME = topic_name(T)
@@ -472,3 +475,96 @@ def test_fenced_acks_are_dropped() -> None:
     assert gate.hit
     assert done(bench, first) == []
     bench.finish()
+
+
+@pytest.mark.parametrize("fate", [f for f in FAULTS if f is not Fate.CRASH_BEFORE and f is not Fate.CRASH_AFTER])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_subscription_is_there_once_its_maker_was_told_so(fate: Fate, at: int) -> None:
+    """Whatever became of the request: what is made is made whole, at the number that was asked for."""
+
+    def run(gate: At) -> None:
+        bench, _, _, _ = subscribed("other")
+        party = bench.party(gate)
+        subscriptions(party).create(NAME, SUB, at=at)
+        for segment in party.topics.get(NAME).segments():
+            assert acks.done(stored(bench, segment)) == behind(at)
+        bench.finish()
+
+    assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
+
+
+def test_a_subscription_deleted_and_made_again_while_a_segment_splits_is_whole() -> None:
+    """It is deleted at one step of the split and made again at a later one: the split takes back only what nobody made since."""
+
+    def run(first: int, later: int) -> int:
+        """How many steps the split had."""
+        bench, _, _, _ = subscribed("old")
+        here = subscriptions(bench.party())
+        happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
+        steps = count()
+
+        def gate(kind: str, what: str) -> Fate:
+            happens.get(next(steps), lambda: None)()
+            return Fate.GO
+
+        bench.party(gate).topics.split(NAME, 0)
+        had = next(steps)
+        if had > later:
+            topic = bench.party().topics.get(NAME)
+            assert set(here.cursors(topic, "old")) == set(topic.segments()), (first, later)
+        bench.finish()
+        return had
+
+    firsts = takewhile(lambda first: run(first, first + 1) > first + 1, count())
+    assert (
+        sum(1 for first in firsts for _ in takewhile(partial(lambda f, later: run(f, later) > later, first), count(first + 1))) > 50
+    )
+
+
+def test_a_seek_leaves_what_an_open_transaction_claims() -> None:
+    """The cursor moves back while the transaction is OPEN; then that commits, and what it acknowledged is acknowledged."""
+    bench, first, second, number = subscribed()
+    there = subscriptions(bench.party())
+    moved: list[bool] = []
+
+    def seeks(kind: str, what: str) -> Fate:
+        if kind == "write" and "/txn/op/" in what and not moved:
+            moved.append(True)
+            there.seek(NAME, SUB, to=0)
+        return Fate.GO
+
+    bench.party(seeks).coordinator.commit(acking(bench, one(first, number), one(second, number)))
+    assert moved
+    assert done(bench, first) == done(bench, second) == [f"{number}:0"]
+    bench.finish()
+
+
+def test_a_claim_that_was_settled_and_forgotten_while_it_was_read_is_an_ack() -> None:
+    """A27, of claims: its header is gone because it was settled meanwhile; the cursor that was read before says otherwise."""
+
+    def left() -> tuple[Bench, str, int]:
+        """A committed transaction whose owner died before he settled its claim."""
+        for k in range(100):
+            bench, first, _, number = subscribed()
+            with suppress(Crashed):
+                bench.party(At(k, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(acking(bench, one(first, number)))
+            if bench.committed(1) and stored(bench, first).claims:
+                bench.old()
+                return bench, first, number
+        raise AssertionError("No step leaves a committed claim.")
+
+    def run(gate: At) -> None:
+        bench, first, number = left()
+
+        def forgotten() -> None:
+            sweeper = bench.party().sweeper
+            sweeper.sweep()
+            sweeper.sweep()
+            assert not bench.headers()
+
+        gate.meanwhile = forgotten
+        found = bench.party(gate).coordinator.acks.read([(first, SUB)])
+        assert texts(acks.done(found[first, SUB])) == [f"{number}:0"], gate.hit
+        bench.finish()
+
+    assert list(each_step(run, At))
