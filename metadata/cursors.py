@@ -48,11 +48,11 @@ def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequen
     # The child's before the parents': who makes a subscription again writes the parents' first, so a record of theirs is not taken.
     records = dict(zip(made, view.get_many([paths.cursor(child, s) for s in made]), strict=True))
     still = {subscription for parent in parents for subscription in live(view, parent)}
-    wrong = [r for s, r in records.items() if r is not None and s not in still and Cursor.of(r).deleted_ms is None]
-    for record in wrong:
+    left = [r for s, r in records.items() if r is not None and s not in still and Cursor.of(r).deleted_ms is None]
+    for record in left:
         with suppress(BadVersion, UnknownOutcome):
             store.put(record.key, Cursor(deleted_ms=view.now_ms()).to_bytes(), expect=record)
-    return None if wrong else True
+    return None if left else True
 
 
 def make_missing(store: MetadataStore, wanted: Iterable[Where], cursor: Cursor | None = None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, takewhile
@@ -28,6 +27,7 @@ from metadata.errors import (
 )
 from metadata.names import topic_name
 from metadata.records import Cursor, Op, OpKind, State
+from metadata.remains import collect_remains
 from metadata.row_ranges import NONE, Rows, end_of, parse_all, texts
 from metadata.subscriptions import Subscriptions, behind
 from metadata.write_set import WriteSet
@@ -163,6 +163,40 @@ def test_a_claim_made_in_between_is_seen() -> None:
     assert gate.hit
     assert done(bench, first) == [f"{number}:0"]
     assert not bench.committed(1)
+    bench.finish()
+
+
+def test_of_two_plain_acks_of_one_row_one_wins() -> None:
+    """Both would write the very same cursor: who lost the race knows that it was not he who wrote it."""
+    bench, first, second, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.acks.acknowledge([one(first, number), one(second, number)])
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises(AckConflict, match="already"):
+        bench.party(gate).coordinator.acks.acknowledge([one(first, number), one(second, number)])
+    assert gate.hit
+    bench.finish()
+
+
+def test_a_plain_ack_that_arrives_late_is_ours() -> None:
+    """Its reply is lost, it is sent again, and the first request arrives in between: that race was lost to ourselves."""
+    bench, first, _, number = subscribed()
+    late: list[Callable[[], None]] = []
+    writes: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind != "write":
+            return Fate.GO
+        writes.append(what)
+        if len(writes) == 2:
+            late.pop()()
+        return Fate.LATE if len(writes) == 1 else Fate.GO
+
+    bench.party(gate, late=late.append).coordinator.acks.acknowledge([one(first, number)])
+    assert len(writes) == 2
+    assert done(bench, first) == [f"{number}:0"]
     bench.finish()
 
 
@@ -354,6 +388,23 @@ def test_children_have_their_cursors_when_the_layout_shows_them(fate: Fate, act:
     assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
 
 
+def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> None:
+    """It finished the seals before this one, and now looks for cursors whose segments are gone."""
+    bench, _, _, _ = subscribed()
+    sweeper, interrupted = bench.party(), list[bool]()
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Put /topics/") and not interrupted:
+            interrupted.append(True)
+            collect_remains(sweeper.cluster.store, bench.settings.grace_period_ms)
+        return Fate.GO
+
+    topic = bench.party(gate).topics.split(NAME, 0)
+    assert interrupted
+    assert all(paths.cursor(segment, SUB) in bench.state.records for segment in topic.segments())
+    assert set(subscriptions(bench.party()).cursors(topic, SUB)) == set(topic.segments())
+
+
 def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> None:
     """At each step of the split somebody makes one subscription and deletes another."""
 
@@ -519,52 +570,3 @@ def test_a_subscription_deleted_and_made_again_while_a_segment_splits_is_whole()
     assert (
         sum(1 for first in firsts for _ in takewhile(partial(lambda f, later: run(f, later) > later, first), count(first + 1))) > 50
     )
-
-
-def test_a_seek_leaves_what_an_open_transaction_claims() -> None:
-    """The cursor moves back while the transaction is OPEN; then that commits, and what it acknowledged is acknowledged."""
-    bench, first, second, number = subscribed()
-    there = subscriptions(bench.party())
-    moved: list[bool] = []
-
-    def seeks(kind: str, what: str) -> Fate:
-        if kind == "write" and "/txn/op/" in what and not moved:
-            moved.append(True)
-            there.seek(NAME, SUB, to=0)
-        return Fate.GO
-
-    bench.party(seeks).coordinator.commit(acking(bench, one(first, number), one(second, number)))
-    assert moved
-    assert done(bench, first) == done(bench, second) == [f"{number}:0"]
-    bench.finish()
-
-
-def test_a_claim_that_was_settled_and_forgotten_while_it_was_read_is_an_ack() -> None:
-    """A27, of claims: its header is gone because it was settled meanwhile; the cursor that was read before says otherwise."""
-
-    def left() -> tuple[Bench, str, int]:
-        """A committed transaction whose owner died before he settled its claim."""
-        for k in range(100):
-            bench, first, _, number = subscribed()
-            with suppress(Crashed):
-                bench.party(At(k, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(acking(bench, one(first, number)))
-            if bench.committed(1) and stored(bench, first).claims:
-                bench.old()
-                return bench, first, number
-        raise AssertionError("No step leaves a committed claim.")
-
-    def run(gate: At) -> None:
-        bench, first, number = left()
-
-        def forgotten() -> None:
-            sweeper = bench.party().sweeper
-            sweeper.sweep()
-            sweeper.sweep()
-            assert not bench.headers()
-
-        gate.meanwhile = forgotten
-        found = bench.party(gate).coordinator.acks.read([(first, SUB)])
-        assert texts(acks.done(found[first, SUB])) == [f"{number}:0"], gate.hit
-        bench.finish()
-
-    assert list(each_step(run, At))
