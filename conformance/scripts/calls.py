@@ -22,6 +22,7 @@
 | clean | events and aborted records are deleted |
 | index | an index is scanned |
 | turns, turn | whose turn it is to sweep: read; taken |
+| cursors, claim | cursors with their claims: read; written (claimed, settled, or acknowledged) |
 | schema | a schema is read or written |
 | pause | a wait |
 | publish, read, files, unlink | a file is written, read, listed, deleted |
@@ -43,6 +44,8 @@ _READS = (
     ("/topics/", "layouts"),
     ("/schemas/", "schema"),
     ("/sweep/", "turns"),
+    ("/cursors/", "cursors"),
+    ("/txn/subscription-events/", "events"),
 )
 _WRITES = (
     ("Put /txn/tc-seq/", "ids"),
@@ -63,6 +66,9 @@ _WRITES = (
     ("Put /schemas/", "schema"),
     ("Delete /schemas/", "schema"),
     ("Put /sweep/", "turn"),
+    ("Put /cursors/", "claim"),
+    ("Append /txn/subscription-events/", "tell"),
+    ("Delete /txn/subscription-events/", "clean"),
 )
 _FILES = {"publish": "publish", "read": "read", "list": "files", "delete": "unlink", "sleep": "pause", "index": "index"}
 WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {"open", "decide", "list", "nothing"})
