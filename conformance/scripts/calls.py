@@ -21,8 +21,8 @@
 | raise | the application record is written alone |
 | clean | events and aborted records are deleted |
 | index | an index is scanned |
+| cursors, cursor | cursors with their claims: read or listed; written (claimed, acknowledged, settled, moved) |
 | turns, turn | whose turn it is to sweep: read; taken |
-| cursors, claim | cursors with their claims: read; written (claimed, settled, or acknowledged) |
 | schema | a schema is read or written |
 | pause | a wait |
 | publish, read, files, unlink | a file is written, read, listed, deleted |
@@ -45,7 +45,6 @@ _READS = (
     ("/schemas/", "schema"),
     ("/sweep/", "turns"),
     ("/cursors/", "cursors"),
-    ("/txn/subscription-events/", "events"),
 )
 _WRITES = (
     ("Put /txn/tc-seq/", "ids"),
@@ -66,7 +65,8 @@ _WRITES = (
     ("Put /schemas/", "schema"),
     ("Delete /schemas/", "schema"),
     ("Put /sweep/", "turn"),
-    ("Put /cursors/", "claim"),
+    ("Put /cursors/", "cursor"),
+    ("Delete /cursors/", "clean"),
     ("Append /txn/subscription-events/", "tell"),
     ("Delete /txn/subscription-events/", "clean"),
 )

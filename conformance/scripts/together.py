@@ -1,6 +1,5 @@
-"""Commands of transactions over several writes, and of subscriptions (protocol.md sections 2, 5, 7): `cluster.transaction()`.
+"""Commands of transactions over several writes (protocol.md sections 2, 5, 7): `cluster.transaction()`.
 
-subscribe s to a b                   a subscription at the first row
 d1: begin [app=q version=7] [timeout=5s]      a transaction: only its driver knows of it
 d1: write a:3 t.0:1                  one write of Spark: planned, staged, its manifest left
 d1: write w2 a:3 [only=begin|leave|withdraw]   the same under a name, or one step of it: `begin` stages, too; a second
@@ -8,8 +7,6 @@ d1: write w2 a:3 [only=begin|leave|withdraw]   the same under a name, or one ste
 d1: take a subscription=s [to=5]     what `txn.read` gives, and acknowledges with the commit
 d1: end                              the block ends: the manifests are read, then all of a commit
 d1: break                            an exception in the block
-ack a subscription=s [to=5]          somebody acknowledges without a transaction what the subscription has left
-cursor s on a                        what is acknowledged and claimed of each segment
 """
 
 from __future__ import annotations
@@ -20,11 +17,10 @@ from collections.abc import Callable
 from pyspark.sql.types import StringType, StructField, StructType
 
 from conformance.scripts import answers
-from conformance.scripts.names import records, segments, short
+from conformance.scripts.names import records
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import URL, Process, Work, World
 from conformance.scripts.writing import parts_of, staged_words
-from metadata import paths
 from metadata.names import topic_name
 from metadata.row_ranges import texts
 from metadata.staging_manifests import StagingArea, StagingManifest
@@ -34,19 +30,6 @@ from txnsegment.positions import unread
 from txnsegment.spark_transaction import SparkTransaction
 
 _TYPES = StructType([StructField("value", StringType())]).json()
-
-
-def subscribe(world: World, cmd: Command) -> list[str]:
-    name, to, *topics = cmd.words
-    if to != "to" or not topics:
-        raise ScriptError(f"{cmd.line!r}: subscribe NAME to TOPIC ..")
-    process = world.process(cmd.who("admin"))
-
-    def run() -> None:
-        for topic in topics:
-            process.client.subscriptions.create(topic_name(topic), name, at=0)
-
-    return world.drive(Work(process, run, lambda _: []))
 
 
 def begin(world: World, cmd: Command) -> list[str]:
@@ -117,16 +100,6 @@ def _reading(world: World, cmd: Command) -> ReadOptions:
     return ReadOptions.parse(given if to is None else {**given, "endingOffsets": json.dumps({"log": int(to)})}, streaming=False)
 
 
-def ack(world: World, cmd: Command) -> list[str]:
-    process = world.process(cmd.who("c1"))
-    options = _reading(world, cmd)
-
-    def run() -> None:
-        process.client.coordinator.acks.acknowledge(unread(process.client, options).acks)
-
-    return world.drive(Work(process, run, lambda _: cursor_lines(world, options.subscription or "", cmd.one())))
-
-
 def end(world: World, cmd: Command) -> list[str]:
     process, txn = _txn(world, cmd)
 
@@ -166,40 +139,10 @@ class _Broken(Exception):
     """What the program's own code raises."""
 
 
-def cursor(world: World, cmd: Command) -> list[str]:
-    name, on, topic = cmd.words
-    if on != "on":
-        raise ScriptError(f"{cmd.line!r}: cursor NAME on TOPIC")
-    return cursor_lines(world, name, topic)
-
-
-def cursor_lines(world: World, name: str, topic: str) -> list[str]:
-    """The records as they stand, claims of decided transactions too."""
-    lines = []
-    for segment in segments(world.state, topic):
-        found = [body for key, body in records(world.state, "/cursors/") if key == paths.cursor(segment, name)]
-        lines += [f"cursor {name} on {short(world.state, segment)}: {_cursor(body)}" for body in found]
-    return lines or ["none"]
-
-
-def _cursor(body: dict[str, object]) -> str:
-    mark = body.get("markDelete")
-    marked = "nothing" if not isinstance(mark, dict) else "up to " + ":".join(str(n) for n in mark.values())
-    claims = body.get("claims") or {}
-    assert isinstance(claims, dict)
-    more = [f", {txn} claims {' '.join(rows)}" for txn, rows in sorted(claims.items())]
-    acked = body.get("acked") or []
-    assert isinstance(acked, list)
-    return marked + (f" and {' '.join(acked)}" if acked else "") + "".join(more)
-
-
 COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
-    "subscribe": subscribe,
     "begin": begin,
     "write": write,
     "take": take,
     "end": end,
     "break": break_,
-    "ack": ack,
-    "cursor": cursor,
 }

@@ -25,6 +25,7 @@ from metadata.errors import (
 )
 from metadata.names import topic_name
 from metadata.records import Cursor, Op, OpKind, State
+from metadata.remains import collect_remains
 from metadata.row_ranges import NONE, Rows, end_of, parse_all, texts
 from metadata.subscriptions import Subscriptions
 from metadata.write_set import WriteSet
@@ -160,6 +161,40 @@ def test_a_claim_made_in_between_is_seen() -> None:
     assert gate.hit
     assert done(bench, first) == [f"{number}:0"]
     assert not bench.committed(1)
+    bench.finish()
+
+
+def test_of_two_plain_acks_of_one_row_one_wins() -> None:
+    """Both would write the very same cursor: who lost the race knows that it was not he who wrote it."""
+    bench, first, second, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.acks.acknowledge([one(first, number), one(second, number)])
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises(AckConflict, match="already"):
+        bench.party(gate).coordinator.acks.acknowledge([one(first, number), one(second, number)])
+    assert gate.hit
+    bench.finish()
+
+
+def test_a_plain_ack_that_arrives_late_is_ours() -> None:
+    """Its reply is lost, it is sent again, and the first request arrives in between: that race was lost to ourselves."""
+    bench, first, _, number = subscribed()
+    late: list[Callable[[], None]] = []
+    writes: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind != "write":
+            return Fate.GO
+        writes.append(what)
+        if len(writes) == 2:
+            late.pop()()
+        return Fate.LATE if len(writes) == 1 else Fate.GO
+
+    bench.party(gate, late=late.append).coordinator.acks.acknowledge([one(first, number)])
+    assert len(writes) == 2
+    assert done(bench, first) == [f"{number}:0"]
     bench.finish()
 
 
@@ -349,6 +384,23 @@ def test_children_have_their_cursors_when_the_layout_shows_them(fate: Fate, act:
         bench.finish()
 
     assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
+
+
+def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> None:
+    """It finished the seals before this one, and now looks for cursors whose segments are gone."""
+    bench, _, _, _ = subscribed()
+    sweeper, interrupted = bench.party(), list[bool]()
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Put /topics/") and not interrupted:
+            interrupted.append(True)
+            collect_remains(sweeper.cluster.store, bench.settings.grace_period_ms)
+        return Fate.GO
+
+    topic = bench.party(gate).topics.split(NAME, 0)
+    assert interrupted
+    assert all(paths.cursor(segment, SUB) in bench.state.records for segment in topic.segments())
+    assert set(subscriptions(bench.party()).cursors(topic, SUB)) == set(topic.segments())
 
 
 def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> None:
