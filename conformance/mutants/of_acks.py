@@ -142,4 +142,11 @@ MUTANTS = (
         ("spark_txn_source.following:Following._watch", "self._woken.set()", "self._woken.is_set()"),
         tests=("tests/protocol/test_following.py",),
     ),
+    mutant(
+        "subscription-made-blindly",
+        "8.11",
+        "Who makes a subscription looks whether it is there, in every segment, before it says so.",
+        ("metadata.subscriptions:Subscriptions.create", "return None", "return True"),
+        tests=(f"{_TESTS}::test_a_subscription_is_there_once_its_maker_was_told_so[0-Fate.LOSE_REQUEST]",),
+    ),
 )
