@@ -21,6 +21,8 @@ class Reading:
         self._truth, self._ranges, self._found = truth, ranges, found
         self.placed: dict[tuple[int, str], Row] = {}
         """Each row (its number, its id) as some reader first got it."""
+        self._held: dict[tuple[str, tuple[int, int, int]], str] = {}
+        """What lies at each position of a segment, as it was first seen."""
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
         """For each selection of topics: when reads returned, and the highest number that any had shown by then."""
 
@@ -88,7 +90,11 @@ class Reading:
         for row in event.rows:
             name, segment, position, _, _ = row
             before = placed.setdefault((position[0], name), row)
-            if before is not row and (before[2] != position or before[1] != segment):
+            if before is row:
+                held = self._held.setdefault((segment, position), name)
+                if held != name:
+                    self._found.note("moved row", f"{_who(event)} got {row} where {held} was", event)
+            elif before[2] != position or before[1] != segment:
                 self._found.note("moved row", f"{_who(event)} got {row}, it was {before}", event)
             if event.ordered:
                 if segment in tops and position <= tops[segment]:
