@@ -401,6 +401,14 @@ class Turn(JsonRecord):
     orphans_ms: int | None = None
 
 
+class Leader(JsonRecord):
+    """Who leads, for as long as its session lasts. `token`: of this candidate alone; `owner`: for people."""
+
+    owner: str
+    token: str
+    since_ms: int
+
+
 FORMAT_VERSION = 1
 
 
