@@ -1,22 +1,50 @@
-"""The rows of a DataFrame as acknowledgements, by the metadata columns that it was read with."""
+"""What a transaction acknowledges: what a subscription has still to get, or the rows of a DataFrame by its metadata columns."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from metadata.acks import Ack
-from metadata.backlog import extent, pending
+from metadata.backlog import extent, pending, taken
 from metadata.client import Client
 from metadata.errors import SchemaError
 from metadata.row_ranges import FIRST, Row, Rows, Span, minus, rows, union
 from metadata.subscriptions import checked
 from metadata.transaction_buffer import Reading, SegmentView, Selection
-from spark_txn_source.plan import acknowledged
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.plan import acknowledged, read_batch
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What a subscription has still to get of a read: rows with start < number <= end but for those in `done` (by segment), and
+    the acks of all of them.
+    """
+
+    start: int
+    end: int
+    done: Mapping[str, Rows]
+    acks: list[Ack]
+
+
+def unread(client: Client, options: ReadOptions) -> Unread:
+    """As of now; `options` name the subscription. Raises what `read_batch` raises."""
+    assert options.subscription is not None
+    reading, start, end, done = read_batch(client, options)
+    acks = []
+    for segment in reading.segments:
+        acked = done[segment.name]
+        ledgers = [ledger for ledger, _ in pending(reading, segment, acked, start, end)]
+        if (ack := taken(segment.name, options.subscription, acked, ledgers)) is not None:
+            acks.append(ack)
+    return Unread(start, end, done, acks)
+
 
 _COLUMNS = ("__segment", "__messageId")
 

@@ -12,7 +12,6 @@ from typing import Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from metadata.backlog import pending, taken
 from metadata.client import Client
 from metadata.errors import TxnConflict, TxnSegmentError
 from metadata.names import topic_name
@@ -22,8 +21,7 @@ from metadata.row_ranges import NONE, texts
 from metadata.staging_manifests import StagingArea, StagingManifest
 from metadata.write_set import Committed
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import read_batch
-from txnsegment.positions import acks_of
+from txnsegment.positions import acks_of, unread
 from txnsegment.transaction import Appended, Batches, Transaction
 
 log = logging.getLogger("txnsegment.transaction")
@@ -76,18 +74,12 @@ class SparkTransaction(Transaction):
         given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
         given |= {"serviceUrl": self._client.cluster.url}
         given |= {"path": topic} if isinstance(topic, str) else {"topics": json.dumps(list(topic))}
-        reading, start, end, done = read_batch(
-            self._client, ReadOptions.parse({**given, "subscription": subscription}, streaming=False)
-        )
-        for segment in reading.segments:
-            acked = done[segment.name]
-            ledgers = [ledger for ledger, _ in pending(reading, segment, acked, start, end)]
-            if (ack := taken(segment.name, subscription, acked, ledgers)) is not None:
-                self.acknowledge([ack])
-        kept = {name: texts(rows) for name, rows in sorted(done.items()) if rows != NONE}
-        log.info("read txn=%s topic=%s subscription=%s log=%s..%s", self.id, topic, subscription, start, end)
+        found = unread(self._client, ReadOptions.parse({**given, "subscription": subscription}, streaming=False))
+        self.acknowledge(found.acks)
+        kept = {name: texts(rows) for name, rows in sorted(found.done.items()) if rows != NONE}
+        log.info("read txn=%s topic=%s subscription=%s log=%s..%s", self.id, topic, subscription, found.start, found.end)
         given = {name: text for name, text in given.items() if name.lower() not in ("endingoffsets", "endingtimestamp")}
-        exactly = {"startingOffsets": json.dumps({"log": start}), "endingOffsets": json.dumps({"log": end})}
+        exactly = {"startingOffsets": json.dumps({"log": found.start}), "endingOffsets": json.dumps({"log": found.end})}
         return spark.read.format("txnsegment").options(**given, **exactly, acknowledged=json.dumps(kept)).load()
 
     def acknowledge_rows(self, rows: DataFrame, *, subscription: str) -> None:

@@ -170,7 +170,13 @@ class World:
         """Limits of modules that the script has lowered: module, name, what it was."""
         self.opened: dict[str, Work] = {}
         self.streams: dict[str, Any] = {}
+        self.written_in: dict[tuple[str, int, int], str] = {}
+        """In which file the rows of an entry were before compaction, as far as a read has seen it: (segment, ledger, entry)."""
         self.staged: dict[str, tuple[dict[str, Any], int]] = {}
+        self.together: dict[str, Any] = {}
+        """By process its transaction over several writes."""
+        self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
+        """By its token and name each write that has begun: its order, since when, and what its next manifest will list."""
 
     def unique(self) -> str:
         self._names += 1

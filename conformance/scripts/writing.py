@@ -69,7 +69,7 @@ def merge_segments(world: World, cmd: Command) -> list[str]:
 
 
 def plain(world: World, cmd: Command) -> list[str]:
-    parts = _parts(world, _staged_words(cmd))
+    parts = parts_of(world, staged_words(cmd))
     body = Registration(publish_ms=world.clock.now, segments={s: _write(p) for s, p in parts.items()}).to_bytes()
     process = world.process(cmd.who("d1"))
     return world.drive(answers.changing(world, process, lambda: process.store.append(paths.LOG, body)))
@@ -106,12 +106,12 @@ def _write(parts: list[Part]) -> SegmentWrite:
 def stage(world: World, cmd: Command) -> list[str]:
     name = cmd.who("d1")
     parts, since = world.staged.get(name, ({}, world.clock.now))
-    added = _parts(world, _staged_words(cmd))
+    added = parts_of(world, staged_words(cmd))
     world.staged[name] = ({s: parts.get(s, []) + added.get(s, []) for s in parts | added}, since)
     return ["staged " + " ".join(sorted(answers.file_name(p.path) for found in added.values() for p in found))]
 
 
-def _staged_words(cmd: Command) -> list[tuple[str, int, int]]:
+def staged_words(cmd: Command) -> list[tuple[str, int, int]]:
     """Segment, entries, rows of each."""
     found = [m for w in cmd.words if (m := _STAGED.fullmatch(w))]
     words = {m[0] for m in found}
@@ -119,7 +119,7 @@ def _staged_words(cmd: Command) -> list[tuple[str, int, int]]:
     return [(m[1], int(m[2]), int(m[3] or 1)) for m in found]
 
 
-def _parts(world: World, wanted: list[tuple[str, int, int]]) -> dict[str, list[Part]]:
+def parts_of(world: World, wanted: list[tuple[str, int, int]]) -> dict[str, list[Part]]:
     """One part for each word, its file on the disk. Ten bytes a row."""
     parts: dict[str, list[Part]] = {}
     for word, entries, size in wanted:
@@ -154,8 +154,8 @@ def _identity(world: World, cmd: Command, parts: dict[str, list[Part]]) -> tuple
 def _commit(world: World, cmd: Command) -> Work:
     name = cmd.who("d1")
     process = world.process(name)
-    wanted = _staged_words(cmd)
-    parts, since = (_parts(world, wanted), world.clock.now) if wanted else world.staged.pop(name, ({}, world.clock.now))
+    wanted = staged_words(cmd)
+    parts, since = (parts_of(world, wanted), world.clock.now) if wanted else world.staged.pop(name, ({}, world.clock.now))
     app, app_topic, claim, is_random = _identity(world, cmd, parts)
     timeout = cmd.get("timeout")
     work = WriteSet(
