@@ -1,8 +1,8 @@
 """When segments split and merge by themselves, pure: the rule of the policies (issue 4, section 1).
 
-A segment is measured over the last cool-down: rows and bytes of its visible registrations, by their publish times. One that is younger
-than that was made by a split or merge a moment ago, is not known yet, and is left alone. A segment splits above a limit; two
-neighbours merge below half of it together, so that what was just split does not merge at once, nor what was just merged split.
+A segment is measured over the last cool-down: rows and bytes of its visible registrations, by their publish times. One that is
+younger than that was made by a split or merge a moment ago, is not known yet, and is left alone. A segment splits above a limit;
+two neighbours merge below half of it together, so that what was just split does not merge at once, nor what was just merged split.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from datetime import timedelta
 from metadata import policies
 from metadata.client import Client
 from metadata.errors import OptionError
-from metadata.names import topic_name
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.scaling import Rule, rule
@@ -22,11 +21,10 @@ class ClusterScaling:
         self._client = client
 
     def get(self, name: str) -> Rule | None:
-        """What holds for a topic: its own policy, else its namespace's. None: nothing splits or merges by itself. Raises
-        TopicNotFound.
+        """What holds for a topic: its own policy, else its namespace's; or what a namespace says. None: nothing splits or merges by
+        itself. Raises TopicNotFound.
         """
-        ((_, found),) = policies.holding(self._client.cluster, [self._client.topics.get(topic_name(name))])
-        return rule(found)
+        return rule(policies.get(self._client.cluster, self._client.topics, name))
 
     def set(
         self,
@@ -38,10 +36,10 @@ class ClusterScaling:
         max_segments: int | None = None,
         cool_down: timedelta | None = None,
     ) -> Policies:
-        """Say when the segments of a topic, or of each topic of a namespace, split and merge: a segment that gets more rows or bytes
-        a second is halved, two neighbours that together get less than half of that are joined, within `min_segments` (1) and
-        `max_segments` (64). Rates are over the last `cool_down` (one minute), and a new segment is left alone for as long. A rate of
-        -1: no limit, whatever the namespace says. What is left out stays as it is; `clear` takes all back.
+        """Say when the segments of a topic, or of each topic of a namespace, split and merge: a segment that gets more rows or
+        bytes a second is halved, two neighbours that together get at most half of that are joined, within `min_segments` (1) and
+        `max_segments` (64). Rates are over the last `cool_down` (one minute), and a new segment is left alone for as long. A rate
+        of -1: no limit, whatever the namespace says. What is left out stays as it is; `clear` takes all back.
 
         Of the sweepers that stay (`txnsegment sweep --every 10s`) the one that leads carries it out, and `cluster.sweep()` if it
         gets to lead. What is set now for this topic or namespace alone. Raises TopicNotFound, OptionError.
@@ -55,7 +53,7 @@ class ClusterScaling:
         ):
             if value is not None:
                 if value < 1 and value != NO_LIMIT:
-                    raise OptionError(f"{option} is {value}.", advice="Give at least 1, or -1 to take it back from the namespace's.")
+                    raise OptionError(f"{option} is {value}.", advice="Give at least 1, or -1 for none.")
                 change[field] = value
         if cool_down is not None:
             if cool_down < timedelta(seconds=1):

@@ -84,7 +84,9 @@ def test_one_leads_until_it_ends_or_resigns(url: str) -> None:
 def test_a_leader_that_is_killed_is_replaced(url: str) -> None:
     with candidate(url) as other:
         command = [sys.executable, "-c", KILLED, url]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent) as leader:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent
+        ) as leader:
             assert leader.stdout is not None
             try:
                 assert leader.stdout.readline() == "True\n"
