@@ -405,6 +405,27 @@ CASES: list[tuple[str, int, H, H]] = [
         H().reads(start=0, end=0, cut=0).commits(1, 0),
     ),
     ("late registration", 7, H().commits(2, 0).commits(1, 1), H().commits(1, 0).commits(2, 1)),
+    *(
+        (
+            "lost write",
+            5,
+            H().open("0_1").drop("0_1").asks("c", 0, "x", query="q").add(Application, "a", T, 0, "q").told("c", said),
+            H()
+            .open("0_1")
+            .drop("0_1")
+            .asks("b", query="q")
+            .asks("c", 0, "x", query="q")
+            .add(Application, "a", T, 0, "q")
+            .told("c", said),
+        )
+        for said in ("committed", "skipped")
+    ),
+    (
+        "moved row",
+        5,
+        H().writes("c", 0, 1, "x", "y").reads(row("x", 1), row("y", 1), ordered=False),
+        H().writes("c", 0, 1, "x", "y").reads(row("x", 1), row("y", 1, 1), ordered=False),
+    ),
     # --- 8: one commit for each version
     ("version committed twice", 8, H().commits(1, 0).commits(2, 0), H().commits(1, 0).commits(2, 1)),
     (
