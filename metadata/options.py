@@ -67,6 +67,7 @@ SINK_NAMES: Final = [
     "txnAppId",
     "txnVersion",
     "txnTimeoutMs",
+    "afterRestore",
     "compression",
     "entryBytes",
     "entryRows",

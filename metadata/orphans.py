@@ -50,17 +50,18 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     by that clock has opened long before it (older parts are refused), so its deadline has passed and it is ended here.
     """
     storage, settings = cluster.storage, cluster.settings
+    cluster.check_root()  # or we would delete what another cluster has named
     files = {f.path: f for f in storage.list("")}
     now_ms = time_ms(cluster.store)
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
     Topics(cluster).forget_deleted()
-    protected = decide(cluster.store, lambda view: set(_protected(cluster, view)))
+    named = decide(cluster.store, lambda view: set(protected(cluster, view)))
     notes = [path for path in files if path.startswith(SEEN)]
     seen = _seen(cluster, notes)
     still: dict[str, int] = {}
     deleted = size = 0
     for path, file in sorted(files.items()):
-        if path in protected or not _OURS.fullmatch(path):
+        if path in named or not _OURS.fullmatch(path):
             continue
         if path.endswith(snapshots.SUFFIX):
             if file.mtime_ms + settings.orphan_age_ms >= now_ms:
@@ -96,7 +97,7 @@ def _seen(cluster: Cluster, notes: list[str]) -> dict[str, int]:
     return {name: max(note[name] for note in found) for name in found[0] if all(name in note for note in found)}
 
 
-def _protected(cluster: Cluster, view: View) -> Iterator[str]:
+def protected(cluster: Cluster, view: View) -> Iterator[str]:
     """Paths that something names: read after the files were listed, the log before watermarks and snapshots."""
     listing = LiveLog().list(view)
     for entry in listing.entries:

@@ -74,9 +74,13 @@ def sequence_number(path: str) -> int:
 
 CLUSTER = Key("/cluster", "")
 FOUNDING = Key("/founding", "")
+RESTORING = Key("/restoring", "")
+EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 LOG = Prefix("/log/log", "log")
 SWEEP_TURN = Key("/sweep/turn", "")
 TOPICS = KeyRange("/topics/", "/topics/~", "")
+TC_SEQUENCES = KeyRange("/txn/tc-seq/", "/txn/tc-seq/~", "")
+APPLICATIONS = KeyRange("/txn/app/", "/txn/app/~", "")
 WATERMARKS = KeyRange("/txn/segment-state/watermark/", "/txn/segment-state/watermark/~", "")
 CURSORS = KeyRange("/cursors/", "/cursors/~", "")
 SUBSCRIPTION_EVENTS = KeyRange("/txn/subscription-events/", "/txn/subscription-events/~", "")

@@ -140,7 +140,7 @@ MUTANTS = (
         "folded-parts-unprotected",
         "7, 8.5",
         "What a snapshot lists is protected from the orphan sweep.",
-        ("metadata.orphans:_protected", "yield from (p.path for p in found.parts)", "yield from ()"),
+        ("metadata.orphans:protected", "yield from (p.path for p in found.parts)", "yield from ()"),
     ),
     mutant(
         "orphan-age-in-the-wrong-unit",
