@@ -122,7 +122,7 @@ class BackupReader:
         records += [Kept(r.key, r.value) for r in (*layouts.values(), *schemas.values())]
         records += [Kept(key, mark.to_bytes()) for key, mark in watermarks.items()]
         records += self._registrations(view, log, watermarks)
-        records.sort(key=lambda kept: kept.key)
+        records = sorted({kept.key: kept for kept in records}.values(), key=lambda kept: kept.key)
         cluster = None if known is None else ClusterRecord.of(known)
         heading = Heading(
             cluster=self.cluster.id or "",
@@ -250,7 +250,8 @@ def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Reco
 
 
 def _aborted(number: int, registration: Registration, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
-    """As a sweeper leaves them behind when it settles: until the segment's watermark has passed."""
+    """As a sweeper leaves them behind when it settles: until the segment's watermark has passed. (Of a transaction that was
+    registered twice the last one counts.)"""
     if registration.state is not Settled.VOID:
         return
     for segment, write in registration.segments.items():

@@ -36,7 +36,7 @@ SUBSCRIPTIONS = ("s", "s1")
 def acking(seed: int, *, trace: bool = False) -> Outcome:
     """Run the schedule of a seed."""
     rng = random.Random(f"acks {seed}")
-    state = _subscribed(staged((T, 2), (U, 1)))
+    state = subscribed(staged((T, 2), (U, 1)))
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
     world = World(rng, Plan.draw(rng, small=True), settings, state=state, trace=[] if trace else None)
     jobs = [Job("q", "q", T, (T,), (0, 1), replays=True, by="query-q"), Job("m", "m", "", (T, U), (1, 2))]
@@ -53,7 +53,7 @@ def acking(seed: int, *, trace: bool = False) -> Outcome:
         )
 
 
-def _subscribed(state: MemoryState) -> MemoryState:
+def subscribed(state: MemoryState) -> MemoryState:
     store = GatedStore(state, SimulatedClock())
     topic = of_record(topic_name(T), store.view().get(paths.topic(topic_name(T))))
     assert topic is not None
