@@ -123,14 +123,14 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
                         advice="Another driver runs this application further on. Stop one of the two.",
                     )
                 return Opening.ABORT_PREDECESSOR, app
+    if app.restored and claim.replays and claim.version > app.last_committed + 1 and not claim.accepts_loss:
+        known = f"only those up to {app.last_committed}" if app.last_committed >= 0 else "none"
+        raise RestoredBehind(
+            f"This is version {claim.version}{_of(claim.by)}, but the cluster was restored from a backup that knows {known}: "
+            "versions in between may have committed after the backup, and are lost.",
+            advice="Write their rows again by other means and go on with afterRestore=continue, or use a new checkpoint.",
+        )
     if claim.version > app.last_committed:
-        if app.restored and claim.replays and claim.version > app.last_committed + 1 and not claim.accepts_loss:
-            raise RestoredBehind(
-                f"Version {claim.version}{_of(claim.by)} follows {claim.version - 1}, but this cluster was restored from a backup "
-                f"that knows {'none' if app.last_committed < 0 else f'only those up to {app.last_committed}'}: versions in between "
-                "may have committed after the backup, and are lost.",
-                advice="Write their rows again by other means and go on with afterRestore=continue, or use a new checkpoint.",
-            )
         return Opening.OPEN, app
     if claim.version == app.last_committed and (not claim.replays or claim.by == app.by):
         return Opening.SKIP, app

@@ -71,7 +71,7 @@ MUTANTS = (
         "restored-stream-skips-what-was-lost",
         "8.5, A20",
         "A stream whose checkpoint is newer than the backup says so, and does not go on without the versions in between.",
-        ("metadata.transitions:opening", "and not claim.accepts_loss", "and False"),
+        ("metadata.transitions:opening", " and not claim.accepts_loss", " and False"),
         tests=(f"{_TESTS}test_a_stream_beyond_the_backup_fails_loudly_and_one_within_it_goes_on",),
     ),
     mutant(
