@@ -11,8 +11,7 @@ from metadata.errors import BadVersion, TransactionNotFound, TxnSegmentError
 from metadata.log import Entry, LiveLog
 from metadata.pending_ack import PendingAcks
 from metadata.records import Application, Event, Header, Op, Settled, State
-from metadata.store.contract import Append, Delete, Put, Record, Write, decide, in_groups, time_ms
-from metadata.topics import until
+from metadata.store.contract import Append, Delete, Put, Record, Write, decide, in_groups, time_ms, until
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 

@@ -42,8 +42,8 @@ from metadata.records import (
 )
 from metadata.rerouting import Rewriting, Written, rerouted
 from metadata.routing import targets
-from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups
-from metadata.topics import Topics, until
+from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, until
+from metadata.topics import Topics
 from metadata.transitions import Gone, Opening
 from metadata.txn_ids import TxnIds
 from metadata.write_set import Committed, Sealed, WriteSet, refuse_rerouted, refuse_stale, segment_write, topic_deleted, weight
@@ -364,9 +364,9 @@ class Coordinator(Closing):
         """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading; if that fails too, nobody
         may say that nothing was done: OutcomeUnknown.
         """
-        key, record, now_ms = paths.header(opened.txn_id), opened.record, self._now()
-        sent = False
+        key, record, sent = paths.header(opened.txn_id), opened.record, False
         try:
+            now_ms = self._now()  # a request of its own in a new session: it may fail, too
             while True:
                 ended = ending.end(self.cluster.store, record, State.COMMITTED, now_ms=now_ms, commit=number)
                 if ended is not None:

@@ -10,7 +10,7 @@ from metadata import paths
 from metadata.errors import BadVersion, SubscriptionNotFound, UnknownOutcome
 from metadata.names import TopicName
 from metadata.records import Cursor, Layout
-from metadata.store.contract import ABSENT, MetadataStore, Put, View, decide, in_groups
+from metadata.store.contract import ABSENT, MetadataStore, Put, View, decide, in_groups, until
 
 Where = tuple[str, str]
 """A segment by its full name, and a subscription."""
@@ -36,22 +36,30 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
         name = topic.segment(child.range, child.segment_id)
         made = sorted({subscription for parent in above for subscription in live(view, parent)})
         make_missing(store, [(name, subscription) for subscription in made])
+        made += sorted(live(view, name).keys() - set(made))  # by one who died before he could take them back
         if made:
-            decide(store, partial(_bury, store, name, above, made))
+            until(partial(decide, store, partial(_bury, store, name, above, made)))
 
 
-def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequence[str], view: View) -> None:
-    """Take back what was made for a subscription that was deleted meanwhile: who deleted it may have looked before it was there."""
+def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequence[str], view: View) -> bool | None:
+    """Take back what was made for a subscription that was deleted meanwhile: who deleted it may have looked before it was there.
+    None: look again, until nothing of it is seen any more.
+    """
+    # The child's before the parents': who makes a subscription again writes the parents' first, so a record of theirs is not taken.
+    records = dict(zip(made, view.get_many([paths.cursor(child, s) for s in made]), strict=True))
     still = {subscription for parent in parents for subscription in live(view, parent)}
-    for subscription in [s for s in made if s not in still]:
-        record = view.get(paths.cursor(child, subscription))
-        if record is not None and Cursor.of(record).deleted_ms is None:
-            with suppress(BadVersion, UnknownOutcome):  # somebody has done it, or the next one who finishes this seal does
-                store.put(record.key, Cursor(deleted_ms=view.now_ms()).to_bytes(), expect=record)
+    left = [r for s, r in records.items() if r is not None and s not in still and Cursor.of(r).deleted_ms is None]
+    for record in left:
+        with suppress(BadVersion, UnknownOutcome):
+            store.put(record.key, Cursor(deleted_ms=view.now_ms()).to_bytes(), expect=record)
+    return None if left else True
 
 
 def make_missing(store: MetadataStore, wanted: Iterable[Where], cursor: Cursor | None = None) -> None:
-    """Make the cursors that do not exist; those that do (tombstones too) stay as they are."""
+    """Make the cursors that do not exist; those that do (tombstones too) stay as they are.
+
+    Raises BadVersion if the store never says what became of one.
+    """
     body = (cursor or Cursor()).to_bytes()
     for some in in_groups(list(wanted)):
         puts = [Put(paths.cursor(*where), body, expect=ABSENT) for where in some]
@@ -63,14 +71,16 @@ def make_missing(store: MetadataStore, wanted: Iterable[Where], cursor: Cursor |
 
 
 def _make(store: MetadataStore, put: Put) -> None:
-    while True:
+    def step() -> bool | None:
         try:
             store.write(put)
-            return
         except BadVersion:
-            return
+            return True  # it is there
         except UnknownOutcome:
-            continue  # with ABSENT it is done once at most
+            return None  # with ABSENT it is done once at most
+        return True
+
+    until(step)
 
 
 def not_found(topic: object, subscription: str) -> SubscriptionNotFound:

@@ -12,8 +12,8 @@ from metadata.names import TopicName, segment_name
 from metadata.pending_ack import PendingAcks
 from metadata.records import Cursor
 from metadata.row_ranges import NONE, Rows, before, end_of
-from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms
-from metadata.topics import Topic, Topics, of_record, until
+from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
+from metadata.topics import Topic, Topics, of_record
 from metadata.topics import not_found as no_topic
 
 MAX_NAME = 256
@@ -47,6 +47,7 @@ class Subscriptions:
 
         def step() -> bool | None:
             nonlocal started
+            self._topics.finish_seals()  # children that no layout shows may have tombstones of this name: they are made live below
             records = self._cursors(topic, name)
             missing = [(w, r) for w, r in records.items() if not _live(r)]
             if not missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,7 +21,7 @@ from metadata.log import LiveLog
 from metadata.names import TopicName, even_ranges, topic_name
 from metadata.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
 from metadata.routing import check_key
-from metadata.store.contract import ABSENT, Record, View, decide, look, time_ms
+from metadata.store.contract import ABSENT, Record, View, decide, look, time_ms, until
 
 T = TypeVar("T")
 
@@ -396,12 +396,3 @@ def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Topic]:
     names = sorted(n for n in found if pattern is None or pattern.fullmatch(str(n)))
     records = view.get_many([paths.topic(n) for n in names]) if names else []
     return [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]
-
-
-def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
-    """Run a step that answers None when it lost a race; each loss means that somebody else moved on."""
-    for _ in range(attempts):
-        answer = step()
-        if answer is not None:
-            return answer
-    raise BadVersion(f"A record kept changing under us, {attempts} times in a row.", advice="Try again.")

@@ -9,8 +9,7 @@ from metadata import paths
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.records import TcSequence
-from metadata.store.contract import ABSENT, look
-from metadata.topics import until
+from metadata.store.contract import ABSENT, look, until
 
 
 class TxnIds:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from txnsegment.cluster import Cluster, connect
     from txnsegment.consumer import Batch, Consumer, Message
     from txnsegment.producer import Producer
+    from txnsegment.spark_transaction import SparkTransaction
     from txnsegment.subscriptions import CursorDescription, SubscriptionDescription
     from txnsegment.topics import SegmentDescription, TopicDescription
     from txnsegment.transaction import Transaction
@@ -40,6 +41,7 @@ __all__ = [
     "Producer",
     "Restored",
     "SegmentDescription",
+    "SparkTransaction",
     "SubscriptionDescription",
     "SweepReport",
     "TopicDescription",
@@ -65,6 +67,7 @@ _WHERE = {
     "Message": "txnsegment.consumer",
     "Producer": "txnsegment.producer",
     "SegmentDescription": "txnsegment.topics",
+    "SparkTransaction": "txnsegment.spark_transaction",
     "SubscriptionDescription": "txnsegment.subscriptions",
     "SweepReport": "metadata.sweeper",
     "TopicDescription": "txnsegment.topics",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from metadata.errors import ConfigurationError, SessionLost
+from metadata.errors import BadVersion, ConfigurationError, SessionLost
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.stored import IndexEntry as IndexEntry
 from metadata.stored import Record as Record
@@ -202,6 +202,21 @@ def decide(store: MetadataStore, body: Callable[[View], T], *, attempts: int = 1
             if not left:
                 raise
     raise AssertionError("attempts must be positive")
+
+
+def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
+    """Run a step that answers None when it has to look again: it lost a race, or the reply to a write. What it answers else.
+
+    Raises BadVersion after `attempts` of them: each lost race means that somebody else moved on, so it is the store, or a crowd.
+    """
+    for _ in range(attempts):
+        answer = step()
+        if answer is not None:
+            return answer
+    raise BadVersion(
+        f"A record kept changing under us, or writing it was never answered, {attempts} times in a row.",
+        advice="Try again; if it stays so, look after the metadata store (txnsegment doctor).",
+    )
 
 
 def look(store: MetadataStore, key: Key) -> Record | None:
