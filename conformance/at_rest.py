@@ -41,7 +41,7 @@ SEGMENTS = 4
 GONE = 5
 """Topics, and subscriptions, that are made, used and deleted in the course of it."""
 FIXED = 6
-"""Records that a cluster has once: itself, its founding, the sweepers' turn, transaction ids; the newest of the log; one to spare."""
+"""Records that a cluster has once: itself, its founding, the sweepers' turn, transaction ids; the log's newest; one to spare."""
 
 
 class Hurried(SystemClock):
