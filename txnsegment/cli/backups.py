@@ -30,9 +30,8 @@ def backup(
         f"{made.file}: {made.topics} topics up to number {made.number} of the log at {moment(made.taken_ms)}, "
         f"{made.records} records, {size(made.bytes)}."
     )
-    typer.echo(
-        f"It can be restored for {made.good_for_ms / 86_400_000:g} days at the least: so long {made.ledgers} keeps its files."
-    )
+    days = made.good_for_ms / 86_400_000
+    typer.echo(f"It can be restored for {days:g} days at the least: so long the files in {made.ledgers} are kept.")
 
 
 def restore(
