@@ -122,8 +122,9 @@ def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: 
 
 
 def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int], *, more_tries: int = 6) -> tuple[int, list[str]]:
-    """Run a job to its end, killed in a commit once so many have been `after` each other. How often it was started, and the
-    transactions that it was killed in.
+    """Run a job to its end, killed in a commit once so many have committed, for each number in `after`. A kill that came just after
+    a commit is tried again, so often (`more_tries`; none: it will do). How often it was started, and the transactions that it was
+    killed in.
     """
     killed: list[str] = []
     kills = list(after)
@@ -137,7 +138,9 @@ def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int], *, more_t
                     sys.exit("The streaming job was done before it could be killed in a commit.")
                 committed = len(cluster.transactions.list("COMMITTED"))
                 if txn is None:
-                    console.print(f"start {starts}: SIGKILL came just after a commit ({committed} committed); once more")
+                    kills = kills if more_tries else kills[1:]
+                    again = "; once more" if more_tries else ""
+                    console.print(f"start {starts}: SIGKILL came just after a commit ({committed} committed){again}")
                 else:
                     killed.append(txn)
                     kills.pop(0)
