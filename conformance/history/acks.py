@@ -83,9 +83,13 @@ class Acks:
             self._redelivered(first, last, ack)
 
     def _redelivered(self, first: Position, last: Position, released: Ack) -> None:
+        """Somebody is given it again, before rows beyond it, unless somebody who had been given it before has acked it since."""
         passed = None
+        name = (released.segment, released.subscription)
+        taken = [self._counts_from(ack) for held, ack in self._acked[name] if _meet(held, (first, last))]
+        acked_at = min((at for at in taken if at > released.at), default=NEVER)
         for poll in self._polls[released.subscription]:
-            if poll.began <= released.at:
+            if poll.began <= released.at or poll.at >= acked_at:
                 continue
             positions = [row.position[:2] for row in poll.rows if row.segment == released.segment]
             if any(first <= position <= last for position in positions):
@@ -95,6 +99,11 @@ class Acks:
         if passed is not None:
             text = f"{released.subscription} was given what lies beyond {last} of {released.segment}, and not {first}..{last} again"
             self._found.note("not redelivered", text, released, passed)
+
+    def _counts_from(self, ack: Ack) -> Time:
+        """A transaction's ack counts from its decision on, whenever it is moved into the cursor."""
+        known = self._truth.txns.get(ack.txn or "")
+        return ack.at if known is None else min(ack.at, known.decided_at)
 
 
 def _meet(one: Range, other: Range) -> bool:

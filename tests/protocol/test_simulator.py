@@ -9,11 +9,15 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+
+import pytest
 
 from conformance.history.format import Ack, Seal
 from conformance.simulator.acking import acking
+from conformance.simulator.moving import moving
 from conformance.simulator.quiet import quiet
-from conformance.simulator.schedules import cast_of, play, schedule, simulate_on
+from conformance.simulator.schedules import Outcome, cast_of, play, schedule, simulate_on
 from conformance.simulator.splitting import drawn
 
 
@@ -60,9 +64,10 @@ def test_watches_wake_late_and_get_lost_and_streams_see_everything_all_the_same(
     assert any(world.plan.zombie for world in worlds)
 
 
-def test_consumers_that_acknowledge_break_no_rule() -> None:
-    """Invariant 11, with transactions and without, through crashes and lost replies."""
-    found = [acking(seed) for seed in range(40)]
+@pytest.mark.parametrize("simulate", [acking, moving])
+def test_consumers_that_acknowledge_break_no_rule(simulate: Callable[[int], Outcome]) -> None:
+    """Invariant 11, with transactions and without, through crashes and lost replies; movers write into two topics besides."""
+    found = [simulate(seed) for seed in range(40)]
     assert not [outcome.violations for outcome in found if outcome.violations]
     assert sum(outcome.commits for outcome in found) > 100
 
