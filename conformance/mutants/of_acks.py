@@ -125,7 +125,7 @@ MUTANTS = (
         "acked-rows-of-the-next-batch",
         "8.11",
         "A stream on a subscription remembers what was acknowledged beyond its micro-batch.",
-        ("spark_txn_source.offsets:StreamOffset.acked_after", "return self.acked if", "return () if"),
+        ("spark_txn_source.offsets:StreamOffset.after", "self.acked if needed else ()", "()"),
         tests=("tests/scripts/test_scripts.py::test_script[subscribed_reads]",),
     ),
     mutant(
@@ -141,5 +141,12 @@ MUTANTS = (
         "What comes between the first reading and its watches wakes whoever waits for the next one.",
         ("spark_txn_source.following:Following._watch", "self._woken.set()", "self._woken.is_set()"),
         tests=("tests/protocol/test_following.py",),
+    ),
+    mutant(
+        "subscription-made-blindly",
+        "8.11",
+        "Who makes a subscription looks whether it is there, in every segment, before it says so.",
+        ("metadata.subscriptions:Subscriptions.create", "return None", "return True"),
+        tests=(f"{_TESTS}::test_a_subscription_is_there_once_its_maker_was_told_so[0-Fate.LOSE_REQUEST]",),
     ),
 )

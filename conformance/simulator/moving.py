@@ -12,9 +12,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from conformance.history.format import Commit, Poll, Row, Written
 from conformance.simulator.acking import SUBSCRIPTIONS, subscribed
 from conformance.simulator.plan import Plan
-from conformance.simulator.quiet import quiet
+from conformance.simulator.readers import rows_of
 from conformance.simulator.scheduler import SETTINGS, Process, World
-from conformance.simulator.schedules import Cast, Outcome, play
+from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import GatedStorage
 from conformance.simulator.sweepers import start_sweeper
@@ -35,9 +35,8 @@ OUTPUTS = (U, D)
 _TYPES = StructType([StructField("value", StringType())]).json()
 
 
-def moving(seed: int, *, trace: bool = False) -> Outcome:
-    """Run the schedule of a seed."""
-    rng = random.Random(f"moves {seed}")
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """A writer, three movers, two of them twins, a sweeper, in half of the worlds one of files, too."""
     sweeps_files = rng.random() < 0.5
     state = subscribed(staged((T, 2), (U, 1), (D, 2)))
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
@@ -48,11 +47,9 @@ def moving(seed: int, *, trace: bool = False) -> Outcome:
     for name, app in MOVERS.items():
         start_mover(world, name, app, rounds=2)
     start_sweeper(world, "w0", 2, orphans=sweeps_files)
-    with quiet():
-        movers = [Job(name, app, "", OUTPUTS, ()) for name, app in MOVERS.items()]  # whose records may be left
-        # (Bounded by one topic more than there are: of an attempt whose commit failed its segments are told twice.)
-        cast = Cast(world, [*jobs, *movers], [], frozenset({T, U, D}), forgets=True, orphans=sweeps_files, topics=4)
-        return play(seed, cast, digest=False, trace=trace)
+    movers = [Job(name, app, "", OUTPUTS, ()) for name, app in MOVERS.items()]  # whose records may be left
+    # (Bounded by one topic more than there are: of an attempt whose commit failed its segments are told twice.)
+    return Cast(world, [*jobs, *movers], [], frozenset({T, U, D}), forgets=True, orphans=sweeps_files, topics=4)
 
 
 def start_mover(world: World, name: str, app: str, *, rounds: int) -> None:
@@ -97,11 +94,11 @@ def _take(world: World, client: Client, txn: SparkTransaction, read: str) -> Non
     reading = client.buffer.read(Selection((T,)))
     cursors = client.coordinator.acks.read((segment.name, SUBSCRIPTIONS[0]) for segment in reading.segments)
     done = acked({segment: cursor for (segment, _), cursor in cursors.items()})
-    rows = []
+    rows = list[Row]()
     for segment in reading.segments:
         ledgers = [ledger for ledger, _ in pending(reading, segment, done[segment.name], 0, reading.cut)]
         ledgers = ledgers[: world.rng.choice((1, 2, 10))]
-        rows += [Row(part.path, segment.name, (f.id, i, 0)) for f in ledgers for i, part in enumerate(f.parts)]
+        rows += [row for found in ledgers for row in rows_of(world, segment.name, found)]
         ack = taken(segment.name, SUBSCRIPTIONS[0], done[segment.name], ledgers)
         txn.acknowledge([] if ack is None else [ack])
     history.saw(Poll(history.now(), began, read, 0, (T,), tuple(rows), subscription=SUBSCRIPTIONS[0], ordered=False))

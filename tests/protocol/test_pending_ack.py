@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count, takewhile
 
 import pytest
 from bench import At, Bench, Party, T, U, each_step
@@ -27,7 +29,7 @@ from metadata.names import topic_name
 from metadata.records import Cursor, Op, OpKind, State
 from metadata.remains import collect_remains
 from metadata.row_ranges import NONE, Rows, end_of, parse_all, texts
-from metadata.subscriptions import Subscriptions
+from metadata.subscriptions import Subscriptions, behind
 from metadata.write_set import WriteSet
 
 NAME = topic_name(T)
@@ -524,3 +526,47 @@ def test_fenced_acks_are_dropped() -> None:
     assert gate.hit
     assert done(bench, first) == []
     bench.finish()
+
+
+@pytest.mark.parametrize("fate", [f for f in FAULTS if f is not Fate.CRASH_BEFORE and f is not Fate.CRASH_AFTER])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_subscription_is_there_once_its_maker_was_told_so(fate: Fate, at: int) -> None:
+    """Whatever became of the request: what is made is made whole, at the number that was asked for."""
+
+    def run(gate: At) -> None:
+        bench, _, _, _ = subscribed("other")
+        party = bench.party(gate)
+        subscriptions(party).create(NAME, SUB, at=at)
+        for segment in party.topics.get(NAME).segments():
+            assert acks.done(stored(bench, segment)) == behind(at)
+        bench.finish()
+
+    assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
+
+
+def test_a_subscription_deleted_and_made_again_while_a_segment_splits_is_whole() -> None:
+    """It is deleted at one step of the split and made again at a later one: the split takes back only what nobody made since."""
+
+    def run(first: int, later: int) -> int:
+        """How many steps the split had."""
+        bench, _, _, _ = subscribed("old")
+        here = subscriptions(bench.party())
+        happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
+        steps = count()
+
+        def gate(kind: str, what: str) -> Fate:
+            happens.get(next(steps), lambda: None)()
+            return Fate.GO
+
+        bench.party(gate).topics.split(NAME, 0)
+        had = next(steps)
+        if had > later:
+            topic = bench.party().topics.get(NAME)
+            assert set(here.cursors(topic, "old")) == set(topic.segments()), (first, later)
+        bench.finish()
+        return had
+
+    firsts = takewhile(lambda first: run(first, first + 1) > first + 1, count())
+    assert (
+        sum(1 for first in firsts for _ in takewhile(partial(lambda f, later: run(f, later) > later, first), count(first + 1))) > 50
+    )
