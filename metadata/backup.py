@@ -116,10 +116,10 @@ class BackupReader:
         layouts = _records(view, paths.TOPICS)
         consistent_cut.check_layouts(number, map(Layout.of, layouts.values()))
         watermarks = self._watermarks(view, log, marks)
-        schemas = _records(view, paths.SCHEMAS)
+        schemas, namespaces = _records(view, paths.SCHEMAS), _records(view, paths.NAMESPACES)
         sequences = _records(view, paths.TC_SEQUENCES)
         known = view.get(paths.CLUSTER)
-        records += [Kept(r.key, r.value) for r in (*layouts.values(), *schemas.values())]
+        records += [Kept(r.key, r.value) for r in (*layouts.values(), *schemas.values(), *namespaces.values())]
         records += [Kept(key, mark.to_bytes()) for key, mark in watermarks.items()]
         records += self._registrations(view, log, watermarks)
         records = sorted({kept.key: kept for kept in records}.values(), key=lambda kept: kept.key)
@@ -267,8 +267,28 @@ _PARTITIONS: Mapping[KeyRange, Callable[[str], str]] = {
     paths.WATERMARKS: lambda path: path.rpartition("/")[2],
     paths.SCHEMAS: lambda path: path.split("/")[2],
     paths.TOPICS: lambda path: "",
+    paths.NAMESPACES: lambda path: "",
     paths.TC_SEQUENCES: lambda path: "",
 }
+"""What a backup is made of besides the log: the ranges, and the partition key of a path in each."""
+
+LEFT_OUT = (
+    "/cluster",
+    "/founding",
+    "/sweep/",
+    "/txn/id/",
+    "/txn/op/",
+    "/txn/segment-events/",
+    "/txn/subscription-events/",
+    "/txn/segment-state/aborted/",
+)
+"""What no backup holds: it is settled and forgotten there, or made anew. (Aborted records follow from the log.)"""
+
+
+def is_known(path: str) -> bool:
+    """Whether a backup takes this record into account, or leaves it out knowingly."""
+    kept = any(within.first <= path <= within.last for within in (*_PARTITIONS, paths.LOG.range()))
+    return kept or path.startswith(LEFT_OUT)
 
 
 def _records(view: View, within: KeyRange) -> dict[Key, Record]:

@@ -81,6 +81,7 @@ SWEEP_TURN = Key("/sweep/turn", "")
 TOPICS = KeyRange("/topics/", "/topics/~", "")
 TC_SEQUENCES = KeyRange("/txn/tc-seq/", "/txn/tc-seq/~", "")
 APPLICATIONS = KeyRange("/txn/app/", "/txn/app/~", "")
+NAMESPACES = KeyRange("/namespaces/", "/namespaces/~", "")
 WATERMARKS = KeyRange("/txn/segment-state/watermark/", "/txn/segment-state/watermark/~", "")
 CURSORS = KeyRange("/cursors/", "/cursors/~", "")
 SUBSCRIPTION_EVENTS = KeyRange("/txn/subscription-events/", "/txn/subscription-events/~", "")
@@ -128,6 +129,11 @@ def tc_sequence(coordinator: int = 0) -> Key:
 
 def topic(name: TopicName) -> Key:
     return Key(f"/topics/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")
+
+
+def namespace(tenant: str, namespace: str) -> Key:
+    """What holds for all topics of a namespace."""
+    return Key(f"/namespaces/{encode(tenant)}/{encode(namespace)}", "")
 
 
 def topic_of(path: str) -> TopicName:

@@ -155,7 +155,7 @@ class Restoration:
                 store.write(*(_put(kept) for kept in some))
             cluster = Cluster("memory://rehearsal", store, self.storage, self.backup.heading.settings, self.clock)
             there = {file.path for file in self.storage.list("")}
-            missing = sorted(set(decide(store, lambda view: set(orphans.protected(cluster, view)))) - there)
+            missing = sorted(set(decide(store, lambda view: set(orphans.named_files(cluster, view)))) - there)
         if missing:
             raise RestoreRefused(
                 f"{len(missing)} files that the backup names are missing in {self.storage.uri}, such as {missing[0]}.",

@@ -8,6 +8,7 @@ from conformance.mutants import (
     of_files,
     of_reading,
     of_splits,
+    of_storage,
     of_stores,
     of_sweeping,
     of_together,
@@ -24,6 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_backups.MUTANTS,
     *of_together.MUTANTS,
     *of_splits.MUTANTS,
+    *of_storage.MUTANTS,
     *of_stores.MUTANTS,
     *of_files.MUTANTS,
 )

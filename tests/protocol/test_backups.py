@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from conformance.at_rest import AtRest
 from conformance.simulator.backups import backing_up
 from conformance.simulator.faults import Crashed, Fate, Gate, GatedStore, always
 from conformance.simulator.storage import GatedStorage
-from metadata import backup_file, consistent_cut, paths
-from metadata.backup import BackupReader
+from metadata import backup_file, consistent_cut, paths, policies
+from metadata.backup import BackupReader, is_known
 from metadata.backup_file import Backup
 from metadata.cluster import MARK, Cluster, read_cluster_record
 from metadata.consistent_cut import Moving, Told, Written
@@ -27,9 +29,10 @@ from metadata.errors import (
     RestoreRefused,
     VersionConflict,
 )
-from metadata.records import Application, Attempt, Cursor, Header, Nanos, State
+from metadata.records import Application, Attempt, Cursor, Header, Nanos, Policies, State
 from metadata.restore import ERA, Restoration
 from metadata.row_ranges import parse_all
+from metadata.store import open_store
 from metadata.store.contract import look
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
@@ -98,6 +101,31 @@ def test_what_commits_above_something_undecided_while_it_waits_is_not_in_it() ->
     assert again.version() == 1
     assert waited == ["sleep"]
     assert {path.split("/")[1] for path in again.shown()} == {"app", "first"}
+
+
+def test_no_kind_of_record_is_forgotten(tmp_path: Path) -> None:
+    """Of everything that comes and goes in a store: a new kind of record is backed up, or left out knowingly."""
+    seen: set[str] = set()
+    run = AtRest(f"memory://{uuid.uuid4().hex}", tmp_path, 60)
+
+    def look_at_all(_: int) -> None:
+        with open_store(run.url) as store:
+            seen.update(store.view().keys(paths.EVERYTHING))
+
+    run.run(look_at_all)
+    look_at_all(0)
+    assert len({path.split("/")[1] for path in seen}) >= 6
+    assert not [path for path in seen if not is_known(path)]
+
+
+def test_what_holds_for_a_namespace_is_in_it() -> None:
+    bench = Bench()
+    policies.set_for_namespace(bench.party().cluster, "public", "default", {"retention_ms": 5})
+    again = Again(bench)
+    again.restore()
+    record = look(again.cluster().store, paths.namespace("public", "default"))
+    assert record is not None
+    assert Policies.of(record).retention_ms == 5
 
 
 # --- a restored bench -------------------------------------------------------------------------------------------------
