@@ -74,9 +74,14 @@ def sequence_number(path: str) -> int:
 
 CLUSTER = Key("/cluster", "")
 FOUNDING = Key("/founding", "")
+RESTORING = Key("/restoring", "")
+EVERYTHING = KeyRange("/", "/\U0010ffff", "")
 LOG = Prefix("/log/log", "log")
 SWEEP_TURN = Key("/sweep/turn", "")
 TOPICS = KeyRange("/topics/", "/topics/~", "")
+TC_SEQUENCES = KeyRange("/txn/tc-seq/", "/txn/tc-seq/~", "")
+APPLICATIONS = KeyRange("/txn/app/", "/txn/app/~", "")
+NAMESPACES = KeyRange("/namespaces/", "/namespaces/~", "")
 WATERMARKS = KeyRange("/txn/segment-state/watermark/", "/txn/segment-state/watermark/~", "")
 CURSORS = KeyRange("/cursors/", "/cursors/~", "")
 SUBSCRIPTION_EVENTS = KeyRange("/txn/subscription-events/", "/txn/subscription-events/~", "")
@@ -120,6 +125,11 @@ def aborted_position(segment: str, ledger_id: int, entry_id: int) -> str:
 
 def tc_sequence(coordinator: int = 0) -> Key:
     return Key(f"/txn/tc-seq/{coordinator}", "")
+
+
+def leader(number: int = 0) -> Key:
+    """The election of who does what one is enough for (ephemeral)."""
+    return Key(f"/txn/tc/leader/{number}", "")
 
 
 def topic(name: TopicName) -> Key:

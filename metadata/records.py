@@ -289,17 +289,24 @@ class SegmentInfo(JsonRecord):
 
 
 class Policies(JsonRecord):
-    """How long and how much is kept, of a topic (in its layout) or of all topics of a namespace. Absent: not said here; -1: no
-    limit.
+    """How long and how much is kept, and when segments split and merge by themselves: of a topic (in its layout) or of all topics
+    of a namespace. Absent: not said here; -1: no limit.
 
     `retention_ms`, `retention_bytes`: rows go that are older, or the oldest while there is more. `despite_subscriptions`: also rows
     that a subscription still needs. `compact_files`: sweepers compact runs of at least so many small files.
+    `split_rows_per_second`, `split_bytes_per_second`: above which a segment is split, over the last `scaling_cool_down_ms`; there
+    are `min_segments` to `max_segments` active ones (metadata/scaling.py).
     """
 
     retention_ms: int | None = None
     retention_bytes: int | None = None
     despite_subscriptions: bool | None = None
     compact_files: int | None = None
+    split_rows_per_second: int | None = None
+    split_bytes_per_second: int | None = None
+    min_segments: int | None = None
+    max_segments: int | None = None
+    scaling_cool_down_ms: int | None = None
 
 
 class Layout(JsonRecord):
@@ -380,12 +387,16 @@ class Attempt(JsonRecord):
 
 
 class Application(JsonRecord):
-    """(`appId`, topic): what makes writing exactly-once. No record means lastCommitted -1."""
+    """(`appId`, topic): what makes writing exactly-once. No record means lastCommitted -1.
+
+    `restored`: it comes from a backup and nothing was written since, so its query may have gone on beyond it and lost that.
+    """
 
     last_committed: int = -1
     by: str | None = None
     current: Attempt | None = None
     random: bool | None = None
+    restored: bool | None = None
 
 
 class TopicSchema(JsonRecord):
@@ -423,6 +434,14 @@ class Turn(JsonRecord):
     orphans_ms: int | None = None
 
 
+class Leader(JsonRecord):
+    """Who leads, for as long as its session lasts. `token`: of this candidate alone; `owner`: for people."""
+
+    owner: str
+    token: str
+    since_ms: int
+
+
 FORMAT_VERSION = 1
 
 
@@ -432,11 +451,35 @@ class Founding(JsonRecord):
     id: str
 
 
+class Lost(JsonRecord):
+    """What a restore lost: the numbers of the log with after < number < before. Some of them were given out and are never again."""
+
+    after: int
+    before: int
+    restored_at_ms: int
+
+
 class ClusterRecord(JsonRecord):
-    """Made once: format version, the cluster's id, where the ledgers are (a URI), when it was created, its settings."""
+    """Made once: format version, the cluster's id, where the ledgers are (a URI), when it was created, its settings.
+
+    `restored`: what its restores lost, ascending (a cluster may be restored from the backup of a restored one).
+    """
 
     format_version: int = FORMAT_VERSION
     id: str
     ledgers: str
     created_at_ms: int
     settings: Settings = Settings()
+    restored: tuple[Lost, ...] | None = None
+
+
+class Restoring(JsonRecord):
+    """A restore that is not complete: nobody may use the store. `backup`: the SHA-256 of its file; `id`: the cluster's new id;
+    `by`: who is at it, the only one that may go on.
+    """
+
+    backup: str
+    id: str
+    ledgers: str
+    began_ms: int
+    by: str

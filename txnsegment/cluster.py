@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -19,12 +20,14 @@ from metadata.records import Settings
 from metadata.sweeper import SweepReport
 from metadata.upkeep import upkeep
 from txnsegment.retention import ClusterRetention
+from txnsegment.scaling import ClusterScaling
 from txnsegment.subscriptions import ClusterSubscriptions, Where
 from txnsegment.topics import ClusterTopics
 from txnsegment.transaction import Transaction, identity, timeout_ms
 from txnsegment.transactions import ClusterTransactions
 
 if TYPE_CHECKING:
+    from txnsegment.backup import BackupDescription
     from txnsegment.consumer import Consumer
     from txnsegment.producer import Producer
     from txnsegment.spark_transaction import SparkTransaction
@@ -50,6 +53,7 @@ class Cluster:
         self.transactions = ClusterTransactions(client)
         self.subscriptions = ClusterSubscriptions(client)
         self.retention = ClusterRetention(client)
+        self.scaling = ClusterScaling(client)
 
     @property
     def url(self) -> str:
@@ -120,12 +124,19 @@ class Cluster:
 
     def sweep(self) -> SweepReport:
         """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing
-        protects. Anyone may, any time. (Topics whose upkeep fails are logged, the others are swept.)
+        protects; and split and merge by policy, unless a sweeper that stays leads. Anyone may, any time. (Topics whose upkeep fails
+        are logged, the others are swept.)
         """
         report = self.client.sweeper.sweep()
+        try:
+            scaled = self.client.autoscaler.scale()
+        finally:
+            self.client.autoscaler.leadership.resign()
         upkeep(self.client)
         orphans = sweep_orphans(self.client.cluster)
-        return dataclasses.replace(report, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes)
+        return dataclasses.replace(
+            report, splits=scaled.splits, merges=scaled.merges, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes
+        )
 
     def compact(
         self,
@@ -160,6 +171,18 @@ class Cluster:
             return [str(one)]
         topic = self.client.topics.get(topic_name(name))
         return [topic.segment(info) for info in topic.layout.kept()]
+
+    def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:
+        """Write a consistent backup of the cluster's metadata, while writers run, into a new file; `txnsegment.restore` reads it.
+
+        Everything that was acknowledged before the call is in it; what is undecided by then is not. It names the ledgers' files and
+        holds none of their rows: it can be restored for as long as those are kept, at least the grace period (7 days by default).
+        `patience`: how long it may take, in seconds or as a timedelta. Raises BackupUnsettled (something kept changing),
+        ConfigurationError (the file is there already, or cannot be written).
+        """
+        from txnsegment.backup import backup
+
+        return backup(self.client.cluster, Path(file), patience)
 
     def close(self) -> None:
         """Wait for the background work of commits, and disconnect."""

@@ -39,7 +39,8 @@ def sweep_until(
     lags: bool = False,
 ) -> None:
     """Sweep now and every so many seconds until `stop` is set; the files that nothing protects at the first pass and then every
-    `orphans_every` seconds. `told` hears of each pass. A pass that fails is logged and counted, and the next one does its work.
+    `orphans_every` seconds. Of all that sweep like this one leads: it splits and merges topics by their policies. `told` hears of
+    each pass. A pass that fails is logged and counted, and the next one does its work.
     `lags`: after each pass measure how far each subscription lags behind, so that the metrics say it though nobody consumes.
     """
     clock = cluster.client.cluster.clock
@@ -51,6 +52,8 @@ def sweep_until(
             drop_gauges_of_the_dead(Path(folder))
         try:
             report = cluster.client.sweeper.sweep()
+            scaled = cluster.client.autoscaler.scale()
+            report = dataclasses.replace(report, splits=scaled.splits, merges=scaled.merges)
             if clock.monotonic() >= next_orphans:
                 upkeep(cluster.client)
                 orphans = sweep_orphans(cluster.client.cluster)
@@ -67,6 +70,7 @@ def sweep_until(
             except TxnSegmentError as error:
                 log.warning("the lags of the subscriptions were not measured: %s", error)
         stop.wait(every)
+    cluster.client.autoscaler.leadership.resign()
 
 
 def measure_lags(cluster: Cluster, before: set[tuple[str, str]]) -> set[tuple[str, str]]:
