@@ -96,6 +96,8 @@ class Transaction:
             return
         incoming = from_arrow(first.schema)
         grown = evolve(self._schema_with_staged(name, self._client.topics.schema(now)), incoming)
+        self._client.topics.schemas.grown(now, incoming)  # what the topic's compatibility mode says to it
+        registered = self._client.topics.schemas.codec(now)
         types = StructType([grown[field.name] for field in incoming])
         schema = arrow_schema(types)
         start = int(self._id.partition("_")[2]) + len(self._staged)
@@ -105,7 +107,10 @@ class Transaction:
         writers: dict[str, PartWriter] = {}
         try:
             for batch in _then(first, found):
-                for segment, rows in router.route(conform(batch, schema)):
+                fitting = conform(batch, schema)
+                if registered is not None:
+                    registered.refuse_nulls(fitting, str(name))
+                for segment, rows in router.route(fitting):
                     if segment not in writers:
                         writers[segment] = self._writer(segment, schema)
                     writers[segment].write(rows)

@@ -68,8 +68,9 @@ class Codec:
     def _records(self, values: pa.Array, name_row: NameRow) -> Iterator[dict[str, Any]]:
         if not len(values):
             return
+        values = values.cast(pa.binary())
         lengths = pc.binary_length(values).to_pylist()
-        _, offsets, data = values.cast(pa.binary()).buffers()
+        _, offsets, data = values.buffers()
         first = pa.Array.from_buffers(pa.int32(), 1, [None, offsets], offset=values.offset)[0].as_py()
         stream = BytesIO(b"" if data is None else data.slice(first, sum(lengths)))
         read, schema, end = fastavro.schemaless_reader, self._bare, 0

@@ -18,7 +18,8 @@ from pyspark.sql import types as T
 
 from ledgers.arrow import arrow_schema, conform
 from ledgers.avro.columns import columns_of, derived, grown
-from ledgers.avro.compatibility import Compatibility, check, problems
+from ledgers.avro.compatibility import check, problems
+from ledgers.avro.modes import Compatibility
 from ledgers.avro.rows import Codec
 from ledgers.avro.schema import dump, parse
 from ledgers.errors import SchemaError, ValueFormatError
