@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from conformance.history.findings import Findings
 from conformance.history.format import (
     Abort,
@@ -14,6 +16,7 @@ from conformance.history.format import (
     Seal,
     Sweep,
     Told,
+    Written,
 )
 from conformance.history.truth import Batch, Registered, Truth, Txn, topic_of
 
@@ -28,6 +31,7 @@ class Deciding:
         self._aborts: dict[str, Abort] = {}
         self._ended: dict[str, tuple[str, Told]] = {}
         self._open: dict[str, Txn] = {}
+        self._ended_epochs: set[tuple[str, int]] = set()
 
     # --- the store ------------------------------------------------------------------------------------------------
 
@@ -101,6 +105,9 @@ class Deciding:
             said = f"{odd} is {'not of this attempt' if odd in got else 'missing'}"
             text = f"{batch.label} committed {len(got)} rows for {len(wanted)} of {asked.who}; {said}"
             self.found.note("other rows committed", text, asked, event)
+        elif (key := next((k for k, ids in _by_key(asked.rows).items() if ids != _by_key(batch.rows)[k]), None)) is not None:
+            text = f"{batch.label} committed the rows of key {key} in another order than {asked.who} wrote them"
+            self.found.note("committed out of order", text, asked, event)
 
     def _decide(self, version: tuple[str, str, int], batch: Batch, by: str | None, event: Event) -> None:
         truth, found = self.truth, self.found
@@ -167,6 +174,9 @@ class Deciding:
 
     def seal(self, event: Seal) -> None:
         self._appeared(event.number, event)
+        if (event.topic, event.epoch) in self._ended_epochs:
+            return  # made from a layout that an earlier seal has ended: void everywhere
+        self._ended_epochs.add((event.topic, event.epoch))
         for segment in event.segments:
             self.truth.seals.setdefault(segment, event.number)
         if event.why == "delete":
@@ -245,7 +255,13 @@ class Deciding:
         return known is None or call.attempt is None or known.header.attempt != call.attempt
 
     def _stalled(self, call: Commit, told: Told) -> None:
-        if told.error != "SegmentSealed" or told.number is None:
+        if told.error != "SegmentSealed":
+            return
+        topics = {topic_of(row.segment or call.topic) for row in call.rows}
+        if self.truth.store and topics.isdisjoint(self.truth.deleted):
+            text = f"{call.who} was refused for a seal, although nobody deleted {', '.join(sorted(topics))}"
+            self.found.note("stalled by a seal", text, call, told)
+        if told.number is None:
             return
         seals = [self.truth.seals[r.segment] for r in call.rows if r.segment in self.truth.seals]
         if seals and told.number < min(seals):
@@ -308,3 +324,12 @@ class Deciding:
         elif told.said == "failed" and before is not None and before[0] == what:
             text = f"{asked.who} may not {asked.action} {asked.txn} again: {told.error}"
             found.note("repeat refused", text, asked, before[1], told)
+
+
+def _by_key(rows: Iterable[Written]) -> dict[str, list[str]]:
+    """The ids of each key's rows, in their order."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.key is not None:
+            found.setdefault(row.key, []).append(row.id)
+    return found
