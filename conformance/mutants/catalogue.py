@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from conformance.mutants import of_acks, of_files, of_reading, of_splits, of_stores, of_sweeping, of_together, of_writing
+from conformance.mutants import (
+    of_acks,
+    of_files,
+    of_reading,
+    of_schemas,
+    of_splits,
+    of_stores,
+    of_sweeping,
+    of_together,
+    of_writing,
+)
 from conformance.mutants.planting import Mutant
 from metadata.errors import OptionError
 
@@ -11,6 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_reading.MUTANTS,
     *of_sweeping.MUTANTS,
     *of_acks.MUTANTS,
+    *of_schemas.MUTANTS,
     *of_together.MUTANTS,
     *of_splits.MUTANTS,
     *of_stores.MUTANTS,

@@ -74,7 +74,7 @@ def test_bytes_of_other_programs_go_in_and_come_out_the_same(here: Deployment) -
     assert (columns[5]["amount"], columns[5]["kind"], columns[5]["tags"]) == (Decimal("0.05"), "NEW", {"n": "5"})
     placed = here.read(valueFormat="avro", includeMetadata="true")
     assert placed.schema.fieldNames()[:2] == ["value", "__topic"]
-    assert placed.where("__messageId like '1:0:%'").count() == 40
+    assert placed.where("__messageId like '1:%'").count() == 40
     # as a stream into another topic, whose schema is made from its columns
     here.cluster.topics.create("u", schema=here.cluster.topics.describe("t").schema)
     stream = here.stream(startingOffsets="earliest", valueFormat="avro")
@@ -148,8 +148,6 @@ def test_versions(here: Deployment) -> None:
         here.read(schemaVersion=9)
     assert sorted(bytes(r[0]) for batch in here.drain(pinned, "p") for r in batch) == old
     assert len([r for batch in here.drain(patient, "q") for r in batch]) == 3
-    registered = here.cluster.client.buffer.log
-    assert registered is not None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,110 @@
+"""Values of Avro through sink and source without Spark: which version they are read by, what rows from before a field give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from metadata.errors import SchemaError, ValueFormatError
+from metadata.store.contract import decide
+from spark_txn_sink.commit import Identity, commit
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import plan_write
+from spark_txn_sink.staging import stage
+from spark_txn_source.batch import BatchReader
+from tests.ledgers.test_avro import written
+from txnsegment import Cluster
+
+VALUE = StructType([StructField("value", BinaryType())])
+FIRST: dict[str, Any] = {
+    "type": "record",
+    "name": "r",
+    "fields": [{"name": "a", "type": "int"}, {"name": "s", "type": "string", "default": "none"}],
+}
+SECOND: dict[str, Any] = {
+    "type": "record",
+    "name": "r",
+    "fields": [
+        {"name": "s", "type": "string"},
+        {"name": "a", "type": "long"},
+        {"name": "n", "type": ["int", "null"], "default": 7},
+    ],
+}
+ROW = {"a": 1, "s": "x"}
+
+
+def put(cluster: Cluster, given: list[bytes | None], schema: StructType = VALUE, **options: Any) -> None:
+    """As one task of one Spark write does it."""
+    texts = {"serviceUrl": cluster.url, "path": "t", "valueFormat": "avro"} | {k: str(v) for k, v in options.items()}
+    client, plan = plan_write(WriteOptions.parse(texts, streaming=False), schema)
+    staged = stage(plan, [pa.record_batch({"value": pa.array(given, pa.binary())})] if given else [])
+    commit(client, plan, Identity(f"app-{cluster.client.cluster.unique()}", 1, True, False), 30_000, [staged])
+
+
+def got(cluster: Cluster, schema: StructType = VALUE, **options: Any) -> list[Any]:
+    texts = {"serviceUrl": cluster.url, "path": "t", "valueFormat": "avro"} | {k: str(v) for k, v in options.items()}
+    reader = BatchReader(texts, schema)
+    return [row["value"] for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+
+
+@pytest.fixture(autouse=True)
+def _topic(cluster: Cluster) -> None:
+    cluster.topics.create("t")
+    cluster.topics.set_schema("t", FIRST)
+
+
+def schema_ids(cluster: Cluster) -> list[int]:
+    listing = decide(cluster.client.cluster.store, cluster.client.buffer.log.list)
+    return [p.schema for e in listing.entries for w in e.registration.segments.values() for p in w.parts]
+
+
+def test_values_are_read_by_the_version_they_were_written_in(cluster: Cluster) -> None:
+    put(cluster, list(written(FIRST, [ROW])))
+    cluster.topics.set_schema("t", SECOND)
+    put(cluster, list(written(FIRST, [ROW | {"a": 2}])), schemaVersion=0)
+    put(cluster, list(written(SECOND, [ROW | {"a": 2**40, "n": None}])))
+    assert schema_ids(cluster) == [0, 0, 1]
+    with pytest.raises(ValueFormatError, match=r"value 1 \(from 0\) of partition 0 in a write to topic://public/default/t is"):
+        put(cluster, [*written(SECOND, [ROW | {"n": 1}]), *written(FIRST, [ROW])])
+    with pytest.raises(SchemaError, match="versions are: 0, 1"):
+        put(cluster, [], schemaVersion=2)
+    assert len(schema_ids(cluster)) == 3
+
+
+def test_rows_from_before_a_field_have_its_default(cluster: Cluster) -> None:
+    put(cluster, list(written(FIRST, [ROW])))
+    assert got(cluster) == written(FIRST, [ROW])
+    cluster.topics.set_schema("t", SECOND)
+    put(cluster, list(written(SECOND, [ROW | {"n": None}])))
+    assert got(cluster) == written(SECOND, [ROW | {"n": 7}, ROW | {"n": None}])
+    with pytest.raises(SchemaError, match="column a is bigint; it cannot be read as int"):
+        got(cluster, schemaVersion=0)
+    cluster.client.sweeper.sweep()
+    assert got(cluster) == written(SECOND, [ROW | {"n": 7}, ROW | {"n": None}])
+
+
+def test_writers_of_columns_respect_the_registered_schema(cluster: Cluster) -> None:
+    with cluster.begin() as txn:
+        with pytest.raises(SchemaError, match="In a write to topic://public/default/t the column a is missing"):
+            txn.append("t", pa.table({"s": ["x"]}))
+        with pytest.raises(SchemaError, match="the column a is null"):
+            txn.append("t", pa.table({"a": pa.array([None], pa.int32())}))
+        txn.append("t", pa.table({"a": pa.array([5], pa.int32())}))
+        txn.commit()
+    assert got(cluster) == written(FIRST, [{"a": 5, "s": "none"}])
+
+
+def test_a_read_of_values_has_one_column(cluster: Cluster) -> None:
+    with pytest.raises(SchemaError, match=r"column value \(binary\), and not struct<a:int,s:string>"):
+        got(cluster, cluster.topics.schemas("t")[0].columns)
+    with pytest.raises(SchemaError, match=r"one column, value \(binary\), and not struct<a:int,s:string>"):
+        put(cluster, [], cluster.topics.schemas("t")[0].columns)
+    cluster.topics.delete("t")
+    cluster.topics.create("t")
+    with pytest.raises(SchemaError, match="has no schema"):
+        put(cluster, [])
+    with pytest.raises(SchemaError, match="no schema yet"):
+        got(cluster)
