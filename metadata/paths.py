@@ -126,6 +126,11 @@ def topic(name: TopicName) -> Key:
     return Key(f"/topics/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")
 
 
+def namespace(tenant: str, namespace: str) -> Key:
+    """What holds for all topics of a namespace."""
+    return Key(f"/namespaces/{encode(tenant)}/{encode(namespace)}", "")
+
+
 def topic_of(path: str) -> TopicName:
     _, _, tenant, namespace, name = path.split("/")
     return TopicName(decode(tenant), decode(namespace), decode(name))

@@ -18,7 +18,7 @@ from conformance.history.format import (
     Told,
     Written,
 )
-from conformance.history.truth import Batch, Registered, Truth, Txn, topic_of
+from conformance.history.truth import Batch, Registered, Truth, Txn, Version, topic_of
 
 
 class Deciding:
@@ -31,6 +31,8 @@ class Deciding:
         self._aborts: dict[str, Abort] = {}
         self._ended: dict[str, tuple[str, Told]] = {}
         self._open: dict[str, Txn] = {}
+        self._empty: set[Version] = set()
+        """Versions that somebody was to commit without rows."""
         self._ended_epochs: set[tuple[str, int]] = set()
 
     # --- the store ------------------------------------------------------------------------------------------------
@@ -196,6 +198,8 @@ class Deciding:
         truth.calls[event.call] = event
         if event.attempt is not None:
             truth.attempts[event.attempt] = event
+        if not event.rows:
+            self._empty.add((event.app, event.topic, event.version))
         if not truth.store:
             truth.batch_of_call(event).calls.append(event)
 
@@ -233,6 +237,8 @@ class Deciding:
             return  # nobody can fence it, and there is nothing to lose
         if said in ("committed", "skipped") and batch is None:
             found.note("lost write", f"{which}, which nobody committed", call, told)
+        elif said in ("committed", "skipped") and call.rows and batch is not None and self._raised_alone(batch, version):
+            found.note("lost write", f"{which}: lastCommitted was raised to it, and nobody committed its rows", call, told)
         elif said == "committed" and told.txn and batch is not None and batch.txn != told.txn:
             found.note("wrong answer", f"{which} by {told.txn}: {batch.label} committed it", call, told)
         elif said == "committed" and told.number is not None and batch is not None and batch.number != told.number:
@@ -249,6 +255,10 @@ class Deciding:
                 found.note("wrong answer", f"{which}: {batch.txn} of this attempt committed it", call, told)
         if said in ("committed", "skipped") and batch is not None:
             batch.told_at = min(batch.told_at, told.at)
+
+    def _raised_alone(self, batch: Batch, version: Version) -> bool:
+        """Whether the application record alone says that the version is committed, and nobody was to commit it without rows."""
+        return batch.txn is None and batch.number is None and version not in self._empty
 
     def _foreign(self, call: Commit, txn: str) -> bool:
         known = self.truth.txns.get(txn)

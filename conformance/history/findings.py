@@ -27,7 +27,7 @@ WORDS = {
     "other rows committed": (4, "a transaction committed other rows than those that its attempt was to write"),
     "committed out of order": (13, "a transaction committed rows of a key in another order than its attempt wrote them"),
     "wrongly settled": (4, "a registration was settled against its header, or differently twice"),
-    "moved row": (5, "a row was seen at two positions: positions never change"),
+    "moved row": (5, "a row was seen at two positions, or two at one: positions never change"),
     "outside its range": (5, "a read returned a committed row from outside the range that it was asked for"),
     "read failed": (5, "what a read needed is gone"),
     "replay differs": (5, "the same micro-batch returned other rows, or had another range, the second time"),

@@ -19,7 +19,10 @@ class Reading:
 
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found
-        self._placed: dict[tuple[int, str], Row] = {}
+        self.placed: dict[tuple[int, str], Row] = {}
+        """Each row (its number, its id) as some reader first got it."""
+        self._held: dict[tuple[str, tuple[int, int, int]], str] = {}
+        """What lies at each position of a segment, as it was first seen."""
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
         """For each selection of topics: when reads returned, and the highest number that any had shown by then."""
 
@@ -68,12 +71,30 @@ class Reading:
             or len(set(got)) != len(got)
         ):
             self._differ(event, start, end, Counter(got), expected.cells)
-        placed = self._placed
+        self._at_their_places(event)
+
+    def delivered(self, event: Poll) -> None:
+        """Rows given to a subscription: no range says which they must be, but each is committed, and at its place."""
+        expected = self._ranges.expected(event.topics, -1, NEVER, event.at, event.segments)
+        got = Counter(self._cell(row) for row in event.rows)
+        missing = expected.cells.difference(got)
+        self._differ(event, -1, NEVER, got, expected.cells - missing)
+        self._at_their_places(event)
+
+    def _cell(self, row: Row) -> Cell:
+        return row.position[0], row.segment if self._truth.store else None, row.id
+
+    def _at_their_places(self, event: Read | Poll) -> None:
+        placed = self.placed
         tops: dict[str, tuple[int, int, int]] = {}
-        for row in rows:
+        for row in event.rows:
             name, segment, position, _, _ = row
             before = placed.setdefault((position[0], name), row)
-            if before is not row and (before[2] != position or before[1] != segment):
+            if before is row:
+                held = self._held.setdefault((segment, position), name)
+                if held != name:
+                    self._found.note("moved row", f"{_who(event)} got {row} where {held} was", event)
+            elif before[2] != position or before[1] != segment:
                 self._found.note("moved row", f"{_who(event)} got {row}, it was {before}", event)
             if event.ordered:
                 if segment in tops and position <= tops[segment]:

@@ -8,6 +8,7 @@ from conformance.mutants import (
     of_reading,
     of_schemas,
     of_splits,
+    of_storage,
     of_stores,
     of_sweeping,
     of_together,
@@ -24,6 +25,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_schemas.MUTANTS,
     *of_together.MUTANTS,
     *of_splits.MUTANTS,
+    *of_storage.MUTANTS,
     *of_stores.MUTANTS,
     *of_files.MUTANTS,
 )

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from typing import Any
 
 from conformance.simulator.storage import GatedStorage
 from ledgers import snapshot_files, snapshots
-from ledgers.model import Ledger
 from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
 from metadata.records import JsonRecord
@@ -84,5 +83,15 @@ def _heads(read_head: Callable[[LedgerStorage, str], SnapshotHead]) -> Callable[
     return read
 
 
-def _blocks(decode: Callable[[bytes], Iterator[Ledger]]) -> Callable[[bytes], Sequence[Ledger]]:
-    return lru_cache(KEPT)(lambda raw: tuple(decode(raw)))
+def _blocks(decode: Callable[[bytes, Any], dict[str, Any]]) -> Callable[[bytes, Any], dict[str, Any]]:
+    """The same function, which decodes the same bytes once. (All blocks here are of this version: the schema is the same.)"""
+    known: dict[bytes, dict[str, Any]] = {}
+
+    def decoded(raw: bytes, schema: Any) -> dict[str, Any]:
+        if len(known) > KEPT:
+            known.clear()
+        if raw not in known:
+            known[raw] = decode(raw, schema)
+        return known[raw]
+
+    return decoded
