@@ -88,7 +88,7 @@ class Transaction:
         does not fit the topic), OptionError (the topic's key column is missing or no key), StorageError, TxnConflict (ended).
         """
         self._check_open("append to")
-        found = _batches(batches)
+        found = batches_of(batches)
         first = next(found, None)
         name = topic_name(topic)
         now = self._client.topics.get(name)
@@ -289,7 +289,7 @@ def identity(app: str | None, version: int | None) -> tuple[str | None, int | No
     return app, version
 
 
-def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
+def batches_of(given: Batches) -> Iterator[pa.RecordBatch]:
     """Batches with rows, one by one."""
     if isinstance(given, pa.RecordBatch):
         if given.num_rows:
@@ -300,7 +300,7 @@ def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
         for one in given:
             if not isinstance(one, pa.RecordBatch | pa.Table):
                 raise _no_batches(one)
-            yield from _batches(one)
+            yield from batches_of(one)
     else:
         raise _no_batches(given)
 

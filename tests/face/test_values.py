@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from metadata.errors import SchemaError, ValueFormatError
+from metadata.errors import OptionError, SchemaError, ValueFormatError
 from metadata.store.contract import decide
 from spark_txn_sink.commit import Identity, commit
 from spark_txn_sink.options import WriteOptions
@@ -108,3 +108,56 @@ def test_a_read_of_values_has_one_column(cluster: Cluster) -> None:
         put(cluster, [])
     with pytest.raises(SchemaError, match="no schema yet"):
         got(cluster)
+
+
+# --- Consumer and Producer ----------------------------------------------------------------------------------------
+
+
+def test_programs_without_spark_share_a_topic_as_avro(cluster: Cluster) -> None:
+    first = written(FIRST, [ROW, ROW | {"a": 2}])
+    with cluster.producer("t", value_format="avro") as producer:
+        for value in first:
+            producer.send(value)
+        with pytest.raises(ValueFormatError, match=r"value 0 \(from 0\) in a write to topic://public/default/t is not Avro"):
+            producer.send(b"\x02")
+        with pytest.raises(SchemaError, match="bytes, not dict"):
+            producer.send({"a": 1})
+    with cluster.consumer("t", "s", start="earliest", value_format="avro") as consumer:
+        assert [m.value for m in consumer.messages(timeout=0)] == [{"value": value} for value in first]
+        cluster.topics.set_schema("t", SECOND)
+        late = cluster.producer("t", value_format="avro", schema_version=0)
+        with cluster.begin() as txn:
+            late.write(pa.table({"value": pa.array(written(FIRST, [ROW | {"a": 3}]), pa.binary())}), txn=txn)
+            txn.commit()
+        cluster.producer("t", value_format="avro").write(pa.table({"value": written(SECOND, [ROW | {"a": 4, "n": 1}])}))
+        assert [m.value["value"] for m in consumer.messages(timeout=0)] == written(
+            SECOND, [ROW | {"a": 3, "n": 7}, ROW | {"a": 4, "n": 1}]
+        )
+        consumer.rewind()
+        whole = [batch.rows.column("value").to_pylist() for batch in consumer.batches(timeout=0)]
+        assert [value for values in whole for value in values] == written(
+            SECOND, [ROW | {"a": n, "n": m} for n, m in ((1, 7), (2, 7), (3, 7), (4, 1))]
+        )
+    assert got(cluster) == written(SECOND, [ROW | {"a": n, "n": m} for n, m in ((1, 7), (2, 7), (3, 7), (4, 1))])
+
+
+def test_what_programs_cannot_ask_for(cluster: Cluster) -> None:
+    cluster.topics.create("u")
+    for make, words in (
+        (lambda: cluster.producer("t", value_format="json"), "must be one of columns, avro"),
+        (lambda: cluster.producer("t", schema_version=0), "schema_version is given without"),
+        (lambda: cluster.consumer("t", "s", start="earliest", schema_version=0), "schema_version is given without"),
+        (lambda: cluster.consumer(["t", "u"], "s", start="earliest", value_format="avro"), "reads one topic"),
+        (
+            lambda: cluster.consumer("t", "s", start="earliest", value_format="avro", columns=["a"]),
+            "value_format='avro' and columns",
+        ),
+    ):
+        with pytest.raises(OptionError, match=words):
+            make()
+    with pytest.raises(SchemaError, match="has no schema yet"):
+        cluster.producer("u", value_format="avro")
+    with pytest.raises(SchemaError, match="one column value"):
+        cluster.producer("t", value_format="avro").write(pa.table({"a": [1]}))
+    with pytest.raises(SchemaError, match="by its columns"):
+        cluster.producer("t").send(b"")

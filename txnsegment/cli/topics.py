@@ -11,8 +11,8 @@ import typer
 
 from metadata.errors import OptionError
 from txnsegment import lineage
-from txnsegment.cli.schema import schema
 from txnsegment.cli.operations import duration
+from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, show_facts, show_json, show_table
 from txnsegment.rows import committed_rows
 from txnsegment.topics import TopicDescription
