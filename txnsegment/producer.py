@@ -44,9 +44,7 @@ class Producer:
             self._waiting.append(row)
             return
         if isinstance(row, bytes):
-            raise SchemaError(
-                "A row is given by its columns, not as bytes.", advice='Or make the producer with value_format="avro".'
-            )
+            raise SchemaError("A row is given by its columns, not bytes.", advice='Or make the producer with value_format="avro".')
         self._waiting.append(dict(row))
 
     def flush(self) -> Committed | None:

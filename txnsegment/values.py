@@ -83,9 +83,7 @@ def written_values(client: Client, name: str, value_format: str, version: int | 
     topic, schemas = client.topics.get(topic_name(name)), client.topics.schemas
     found = schemas.latest(topic) if version is None else schemas.version(topic, version)
     if found is None:
-        raise SchemaError(
-            f"The topic {topic.name} has no schema yet.", advice="Register one: cluster.topics.set_schema(name, avro)."
-        )
+        raise SchemaError(f"The topic {topic.name} has no schema yet.", advice="Register one: cluster.topics.set_schema.")
     return WrittenValues(topic.name, Codec(found.avro))
 
 
