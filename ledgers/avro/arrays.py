@@ -89,6 +89,28 @@ def _pairs(value: Any, kind: Type) -> Any:
     return value
 
 
+def values(array: pa.Array, kind: Type, path: str) -> list[Any]:
+    """The values of a column of `stored` as fastavro takes them: maps as dicts. Raises Unfit for a key that comes twice."""
+    found: list[Any] = array.to_pylist()
+    return [_dicts(value, kind, path) for value in found] if _has_map(kind) else found
+
+
+def _dicts(value: Any, kind: Type, path: str) -> Any:
+    if value is None:
+        return None
+    match plain(kind):
+        case Map(values=inner):
+            found = {key: _dicts(one, inner, f"{path}.value") for key, one in value}
+            if len(found) != len(value):
+                raise Unfit(f"the column {path} has a key twice")
+            return found
+        case Array(items=items):
+            return [_dicts(one, items, f"{path}.element") for one in value]
+        case Record(fields=fields):
+            return {f.name: _dicts(value[f.name], f.type, f"{path}.{f.name}") for f in fields}
+    return value
+
+
 def default(field: Field, path: str, rows: int) -> pa.Array | None:
     """A column of a field's default; None: it has none, or null, which is what a missing column is anyway."""
     if field.default is NO_DEFAULT or field.default is None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema, conform
-from ledgers.avro.arrays import Unfit, array, default, filled, logical, refuse_missing, refuse_nulls, stored
+from ledgers.avro.arrays import Unfit, array, default, filled, logical, refuse_missing, refuse_nulls, stored, values
 from ledgers.avro.columns import columns_of
 from ledgers.avro.schema import Record, bare
 from ledgers.errors import SchemaError, ValueFormatError
@@ -46,32 +46,32 @@ class Codec:
 
     # --- bytes to rows --------------------------------------------------------------------------------------------
 
-    def decode(self, values: pa.Array, name_row: NameRow) -> pa.RecordBatch:
+    def decode(self, given: pa.Array, name_row: NameRow) -> pa.RecordBatch:
         """The rows of binary values. Raises ValueFormatError, naming the row, for a null, for bytes that the schema does not read
         to their end, and for values that a column cannot hold.
         """
-        if values.null_count:
-            row = pc.index(values.is_null(), True).as_py()
+        if given.null_count:
+            row = pc.index(given.is_null(), True).as_py()
             raise ValueFormatError(f"{name_row(row)} has no value (null).", advice="Leave such rows out; a row is a whole record.")
-        found = list(self._records(values, name_row))
+        found = list(self._records(given, name_row))
         try:
             columns = [logical(array([row[f.name] for row in found], f.type), f.type, f.name) for f in self.record.fields]
             batch = pa.RecordBatch.from_arrays(columns, [f.name for f in self.record.fields])
             return conform(batch, self.arrow)
         except (Unfit, pa.ArrowException) as error:
-            if len(values) == 1:
+            if len(given) == 1:
                 raise ValueFormatError(f"{name_row(0)} has a value that its column cannot hold: {error}.") from error
-            for row in range(len(values)):
-                self.decode(values.slice(row, 1), lambda _, row=row: name_row(row))  # type: ignore[misc]
-            raise ValueFormatError(f"{name_row(0)} and the {len(values) - 1} rows after it do not fit: {error}.") from error
+            for row in range(len(given)):
+                self.decode(given.slice(row, 1), lambda _, row=row: name_row(row))  # type: ignore[misc]
+            raise ValueFormatError(f"{name_row(0)} and the {len(given) - 1} rows after it do not fit: {error}.") from error
 
-    def _records(self, values: pa.Array, name_row: NameRow) -> Iterator[dict[str, Any]]:
-        if not len(values):
+    def _records(self, given: pa.Array, name_row: NameRow) -> Iterator[dict[str, Any]]:
+        if not len(given):
             return
-        values = values.cast(pa.binary())
-        lengths = pc.binary_length(values).to_pylist()
-        _, offsets, data = values.buffers()
-        first = pa.Array.from_buffers(pa.int32(), 1, [None, offsets], offset=values.offset)[0].as_py()
+        given = given.cast(pa.binary())
+        lengths = pc.binary_length(given).to_pylist()
+        _, offsets, data = given.buffers()
+        first = pa.Array.from_buffers(pa.int32(), 1, [None, offsets], offset=given.offset)[0].as_py()
         stream = BytesIO(b"" if data is None else data.slice(first, sum(lengths)))
         read, schema, end = fastavro.schemaless_reader, self._bare, 0
         for row, length in enumerate(lengths):
@@ -102,12 +102,12 @@ class Codec:
         Moments of timestamp-millis are cut to whole milliseconds.
         """
         try:
-            columns = [stored(batch.column(f.name), f.type, f.name).to_pylist(maps_as_pydicts="strict") for f in self.record.fields]
+            columns = [values(stored(batch.column(f.name), f.type, f.name), f.type, f.name) for f in self.record.fields]
             names = [f.name for f in self.record.fields]
             stream, ends = BytesIO(), [0]
             write, schema = fastavro.schemaless_writer, self._bare
-            for values in zip(*columns, strict=True):
-                write(stream, schema, dict(zip(names, values, strict=True)))
+            for row in zip(*columns, strict=True):
+                write(stream, schema, dict(zip(names, row, strict=True)))
                 ends.append(stream.tell())
             offsets = pa.array(ends, pa.int32())
         except Exception as error:  # whatever fastavro refuses besides: its own errors have no root

@@ -232,6 +232,11 @@ def test_values_are_the_columns_values() -> None:
         ("int", None, ["row 1", "column x is null"]),
         ({"type": "array", "items": "boolean"}, [None], ["row 1", "column x.element is null"]),
         ({"type": "map", "values": "string"}, [("k", None)], ["row 1", "column x.value is null"]),
+        (
+            {"type": "array", "items": {"type": "map", "values": "int"}},
+            [[("k", 1), ("k", 2)]],
+            ["row 1", "x.element has a key twice"],
+        ),
         ({"type": "record", "name": "s", "fields": [{"name": "y", "type": "int"}]}, {"y": None}, ["row 1", "column x.y is null"]),
         ({"type": "enum", "name": "e", "symbols": ["A"]}, "B", ["row 1", "column x is 'B'", "symbols of e"]),
         ({"type": "fixed", "name": "f", "size": 2}, b"123", ["row 1", "column x has 3 bytes", "2"]),
