@@ -71,6 +71,7 @@ SINK_NAMES: Final = [
     "txnVersion",
     "txnStaging",
     "txnTimeoutMs",
+    "afterRestore",
     "compression",
     "entryBytes",
     "entryRows",
