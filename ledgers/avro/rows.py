@@ -106,8 +106,8 @@ class Codec:
             names = [f.name for f in self.record.fields]
             stream, ends = BytesIO(), [0]
             write, schema = fastavro.schemaless_writer, self._bare
-            for row in zip(*columns, strict=True):
-                write(stream, schema, dict(zip(names, row, strict=True)))
+            for record in zip(*columns, strict=True):
+                write(stream, schema, dict(zip(names, record, strict=True)))
                 ends.append(stream.tell())
             offsets = pa.array(ends, pa.int32())
         except Exception as error:  # whatever fastavro refuses besides: its own errors have no root
