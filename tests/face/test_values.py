@@ -6,15 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from metadata.errors import OptionError, SchemaError, ValueFormatError
+from metadata.errors import OptionError, SchemaChanged, SchemaError, ValueFormatError
 from metadata.store.contract import decide
 from spark_txn_sink.commit import Identity, commit
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
 from spark_txn_sink.staging import stage
 from spark_txn_source.batch import BatchReader
+from spark_txn_source.stream import StreamReader
 from tests.ledgers.test_avro import written
 from txnsegment import Cluster
 
@@ -95,6 +97,44 @@ def test_writers_of_columns_respect_the_registered_schema(cluster: Cluster) -> N
         txn.append("t", pa.table({"a": pa.array([5], pa.int32())}))
         txn.commit()
     assert got(cluster) == written(FIRST, [{"a": 5, "s": "none"}])
+    columns = StructType([StructField("a", IntegerType())])
+    _, plan = plan_write(WriteOptions.parse({"serviceUrl": cluster.url, "path": "t"}, streaming=False), columns)
+    with pytest.raises(SchemaError, match="In a write to topic://public/default/t the column a is null"):
+        stage(plan, [pa.record_batch({"a": pa.array([1, None], pa.int32())})])
+
+
+def stream(cluster: Cluster, **options: str) -> StreamReader:
+    texts = {"serviceUrl": cluster.url, "path": "t", "valueFormat": "avro", "startingOffsets": "earliest"} | options
+    return StreamReader(texts, VALUE)
+
+
+def next_batch(reader: StreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], list[pa.RecordBatch]]:
+    end = reader.latestOffset(start, ReadAllAvailable())
+    return end, [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
+
+
+def test_a_stream_of_values_goes_by_one_version_into_another_topic(cluster: Cluster) -> None:
+    first, second = written(FIRST, [ROW, ROW | {"a": 2}]), written(FIRST, [ROW | {"a": 3}])
+    put(cluster, list(first))
+    reader, patient, pinned = stream(cluster), stream(cluster, schemaChange="ignoreNewColumns"), stream(cluster, schemaVersion="0")
+    end, batches = next_batch(reader, reader.initialOffset())
+    assert [v for batch in batches for v in batch.column("value").to_pylist()] == first
+
+    cluster.topics.create("u", segments=2)
+    cluster.topics.set_schema("u", FIRST)
+    texts = {"serviceUrl": cluster.url, "path": "u", "valueFormat": "avro", "keyColumn": "s"}
+    client, plan = plan_write(WriteOptions.parse(texts, streaming=True), VALUE)
+    commit(client, plan, Identity("query", 0, False, True), 30_000, [stage(plan, batches)])
+    assert got(cluster, path="u") == first
+    assert cluster.topics.describe("u").key == "s"
+
+    cluster.topics.set_schema("t", FIRST | {"fields": [*FIRST["fields"], {"name": "n", "type": "int", "default": 7}]})
+    put(cluster, list(second), schemaVersion=0)
+    with pytest.raises(SchemaChanged, match="is version 1 now; this stream gives values by version 0"):
+        next_batch(reader, end)
+    for other in (patient, pinned):
+        _, batches = next_batch(other, end)
+        assert [v for batch in batches for v in batch.column("value").to_pylist()] == second
 
 
 def test_a_read_of_values_has_one_column(cluster: Cluster) -> None:

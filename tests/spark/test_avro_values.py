@@ -75,22 +75,6 @@ def test_bytes_of_other_programs_go_in_and_come_out_the_same(here: Deployment) -
     placed = here.read(valueFormat="avro", includeMetadata="true")
     assert placed.schema.fieldNames()[:2] == ["value", "__topic"]
     assert placed.where("__messageId like '1:%'").count() == 40
-    # as a stream into another topic, whose schema is made from its columns
-    here.cluster.topics.create("u", schema=here.cluster.topics.describe("t").schema)
-    stream = here.stream(startingOffsets="earliest", valueFormat="avro")
-    assert stream.schema == VALUE
-    here.cluster.topics.set_compatibility("u", "none")
-    here.cluster.topics.set_schema("u", FIRST)
-    writing = stream.writeStream.format("txnsegment").option("serviceUrl", here.url).option("valueFormat", "avro")
-    query = writing.option("checkpointLocation", f"{here.folder}/c").outputMode("append").trigger(availableNow=True).start("u")
-    here.queries.append(query)
-    query.awaitTermination()
-    assert got(here, "u") == sorted(given)
-    # rows that Spark wrote as columns come out as values, too, and one that the schema does not take is refused
-    here.write(here.read().where("id = 7"), "u")
-    assert got(here, "u") == sorted([*given, given[7]])
-    with pytest.raises(PySparkException, match="In a write to topic://public/default/u the column customer is null"):
-        here.write(here.read().where("id = 7").selectExpr("* except(customer)", "cast(null as string) customer"), "u")
 
 
 def test_bad_bytes_name_topic_and_row_and_nothing_is_committed(here: Deployment) -> None:
