@@ -290,17 +290,24 @@ class SegmentInfo(JsonRecord):
 
 
 class Policies(JsonRecord):
-    """How long and how much is kept, of a topic (in its layout) or of all topics of a namespace. Absent: not said here; -1: no
-    limit.
+    """How long and how much is kept, and when segments split and merge by themselves: of a topic (in its layout) or of all topics
+    of a namespace. Absent: not said here; -1: no limit.
 
     `retention_ms`, `retention_bytes`: rows go that are older, or the oldest while there is more. `despite_subscriptions`: also rows
     that a subscription still needs. `compact_files`: sweepers compact runs of at least so many small files.
+    `split_rows_per_second`, `split_bytes_per_second`: above which a segment is split, over the last `scaling_cool_down_ms`; there
+    are `min_segments` to `max_segments` active ones (metadata/scaling.py).
     """
 
     retention_ms: int | None = None
     retention_bytes: int | None = None
     despite_subscriptions: bool | None = None
     compact_files: int | None = None
+    split_rows_per_second: int | None = None
+    split_bytes_per_second: int | None = None
+    min_segments: int | None = None
+    max_segments: int | None = None
+    scaling_cool_down_ms: int | None = None
 
 
 class Layout(JsonRecord):
@@ -434,6 +441,14 @@ class Turn(JsonRecord):
     by: str | None = None
     forgot_ms: int | None = None
     orphans_ms: int | None = None
+
+
+class Leader(JsonRecord):
+    """Who leads, for as long as its session lasts. `token`: of this candidate alone; `owner`: for people."""
+
+    owner: str
+    token: str
+    since_ms: int
 
 
 FORMAT_VERSION = 1

@@ -130,17 +130,18 @@ class Topics:
 
     # --- splitting, merging, deleting: a seal, then the layout that shows it (5, Sealing) --------------------------
 
-    def split(self, name: TopicName, segment_id: int) -> Topic:
+    def split(self, name: TopicName, segment_id: int, *, epoch: int | None = None) -> Topic:
         """Halve an active segment: it is sealed, two children take its range. The topic as it is then.
 
+        `epoch`: of the layout that this was decided by; any other is BadVersion, and nothing is done.
         Raises TopicNotFound, OptionError (no such segment, one place alone, too many segments), SegmentSealed (it is no longer
         active; its children are named), OutcomeUnknown.
         """
-        return until(lambda: self._seal(name, (segment_id,), "split"))
+        return until(lambda: self._seal(name, (segment_id,), "split", epoch))
 
-    def merge(self, name: TopicName, first: int, second: int) -> Topic:
+    def merge(self, name: TopicName, first: int, second: int, *, epoch: int | None = None) -> Topic:
         """Join two active neighbours: they are sealed, one child takes both ranges. Raises as `split` does."""
-        return until(lambda: self._seal(name, (first, second), "merge"))
+        return until(lambda: self._seal(name, (first, second), "merge", epoch))
 
     def delete(self, name: TopicName) -> None:
         """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound."""
@@ -153,9 +154,14 @@ class Topics:
 
         until(step)
 
-    def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str) -> Topic | None:
+    def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str, epoch: int | None) -> Topic | None:
         self.finish_seals()  # a crash left one? Ours, made from the same layout, would be void (A35)
         topic = self.get(name)
+        if epoch is not None and topic.layout.epoch != epoch:
+            raise BadVersion(
+                f"The layout of {name} is of epoch {topic.layout.epoch}; this {why} was decided by epoch {epoch}.",
+                advice="Nothing was done. Somebody has split or merged since: look again, and decide again.",
+            )
         parents = [self._active(topic, segment_id) for segment_id in segment_ids]
         parents.sort(key=lambda info: info.hash_range.start)
         try:

@@ -20,6 +20,7 @@ from metadata.records import Settings
 from metadata.sweeper import SweepReport
 from metadata.upkeep import upkeep
 from txnsegment.retention import ClusterRetention
+from txnsegment.scaling import ClusterScaling
 from txnsegment.subscriptions import ClusterSubscriptions, Where
 from txnsegment.topics import ClusterTopics
 from txnsegment.transaction import Transaction, identity, timeout_ms
@@ -52,6 +53,7 @@ class Cluster:
         self.transactions = ClusterTransactions(client)
         self.subscriptions = ClusterSubscriptions(client)
         self.retention = ClusterRetention(client)
+        self.scaling = ClusterScaling(client)
 
     @property
     def url(self) -> str:
@@ -129,12 +131,19 @@ class Cluster:
 
     def sweep(self) -> SweepReport:
         """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing
-        protects. Anyone may, any time. (Topics whose upkeep fails are logged, the others are swept.)
+        protects; and split and merge by policy, unless a sweeper that stays leads. Anyone may, any time. (Topics whose upkeep fails
+        are logged, the others are swept.)
         """
         report = self.client.sweeper.sweep()
+        try:
+            scaled = self.client.autoscaler.scale()
+        finally:
+            self.client.autoscaler.leadership.resign()
         upkeep(self.client)
         orphans = sweep_orphans(self.client.cluster)
-        return dataclasses.replace(report, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes)
+        return dataclasses.replace(
+            report, splits=scaled.splits, merges=scaled.merges, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes
+        )
 
     def compact(
         self,

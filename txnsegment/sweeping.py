@@ -37,7 +37,8 @@ def sweep_until(
     orphans_every: float = ORPHANS_EVERY,
 ) -> None:
     """Sweep now and every so many seconds until `stop` is set; the files that nothing protects at the first pass and then every
-    `orphans_every` seconds. `told` hears of each pass. A pass that fails is logged and counted, and the next one does its work.
+    `orphans_every` seconds. Of all that sweep like this one leads: it splits and merges topics by their policies. `told` hears of
+    each pass. A pass that fails is logged and counted, and the next one does its work.
     """
     clock = cluster.client.cluster.clock
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -47,6 +48,8 @@ def sweep_until(
             drop_gauges_of_the_dead(Path(folder))
         try:
             report = cluster.client.sweeper.sweep()
+            scaled = cluster.client.autoscaler.scale()
+            report = dataclasses.replace(report, splits=scaled.splits, merges=scaled.merges)
             if clock.monotonic() >= next_orphans:
                 upkeep(cluster.client)
                 orphans = sweep_orphans(cluster.client.cluster)
@@ -58,6 +61,7 @@ def sweep_until(
             PASSES.labels(result="error").inc()
             log.error("the sweep failed, the next one is in %s s: %s", every, error)
         stop.wait(every)
+    cluster.client.autoscaler.leadership.resign()
 
 
 def drop_gauges_of_the_dead(folder: Path) -> None:
