@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -22,17 +23,19 @@ from metadata.client import Client, client
 from metadata.cluster import open_cluster
 from metadata.coordinator import Coordinator
 from metadata.names import topic_name
-from metadata.records import Registration, SegmentWrite, Settled, Watermark
+from metadata.records import Registration, SegmentWrite, Settings, Settled, Watermark
 from spark_txn_source.stream import StreamReader
 
 SEGMENTS = 64
+FOLDED = Settings().fold_after_registrations
 SPREADS = (1, 4, 16, 64, 256)
 """So many segments of one topic, and so many topics of one segment, in one transaction."""
 
 
 def folded(made: Client, name: str, first: int, each: int, part: Part) -> int:
     """A topic of 64 segments, each with `each` folded ledgers, of transactions over all of them; the newest is in the log. Its
-    number. (The numbers are set, not appended: so many commits are another benchmark.)"""
+    number. As sweeping leaves it: the newest 64 at most were folded last, and lie in the snapshots' heads. (The numbers are set, not
+    appended: so many commits are another benchmark.)"""
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), segments=SEGMENTS, schema=SCHEMA)
     write = SegmentWrite(parts=(part,), rows=part.rows, bytes=part.bytes, entries=1)
@@ -40,8 +43,9 @@ def folded(made: Client, name: str, first: int, each: int, part: Part) -> int:
     last = first + each - 1
     for segment in topic.segments():
         head = None
-        for start in range(first, last + 1, 5000):
-            found = [Ledger(n, now, f"0_{n}", (part,)) for n in range(start, min(start + 5000, last + 1))]
+        bounds = [*range(first, max(first, last - FOLDED + 1), 5000), max(first, last - FOLDED + 1), last + 1]
+        for start, end in pairwise(bounds):
+            found = [Ledger(n, now, f"0_{n}", (part,)) for n in range(start, end)]
             mark = (found[-1].id, 0)
             head = snapshots.extend(cluster.storage, head, segment, found, watermark=mark, name=cluster.unique())
         cluster.store.put(paths.watermark(segment), Watermark(ledger_id=last, entry_id=0, snapshot=head).to_bytes())
