@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from benchmarks.commits import write_set
@@ -25,8 +26,10 @@ from metadata.coordinator import Coordinator
 from metadata.names import topic_name
 from metadata.records import Registration, SegmentWrite, Settings, Settled, Watermark
 from spark_txn_source.stream import StreamReader
+from txnsegment import connect
 
 SEGMENTS = 64
+BATCH = 20_000
 FOLDED = Settings().fold_after_registrations
 SPREADS = (1, 4, 16, 64, 256)
 """So many segments of one topic, and so many topics of one segment, in one transaction."""
@@ -34,8 +37,8 @@ SPREADS = (1, 4, 16, 64, 256)
 
 def folded(made: Client, name: str, first: int, each: int, part: Part) -> int:
     """A topic of 64 segments, each with `each` folded ledgers, of transactions over all of them; the newest is in the log. Its
-    number. As sweeping leaves it: the newest 64 at most were folded last, and lie in the snapshots' heads. (The numbers are set, not
-    appended: so many commits are another benchmark.)"""
+    number. As sweeping leaves it: the newest 64 at most were folded last, and lie in the snapshots' heads. (The numbers are set,
+    not appended: so many commits are another benchmark.)"""
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), segments=SEGMENTS, schema=SCHEMA)
     write = SegmentWrite(parts=(part,), rows=part.rows, bytes=part.bytes, entries=1)
@@ -127,6 +130,28 @@ def commits(report: Report, name: str, url: str, runs: int) -> None:
     report.claim(text, max(trips.values()) - min(trips.values()), 0, at_least=False, unit="")
 
 
+def rerouting(report: Report, root: Path, runs: int) -> None:
+    """A commit of 20,000 rows in four segments, all of which are split between staging and commit: it finds the seals, is aborted,
+    writes its parts anew for the children and commits those. Against the same without a split.
+    """
+    taken: dict[str, list[float]] = {"calm": [], "split": []}
+    rows = pa.table({"k": [f"key-{i % 1_000}" for i in range(BATCH)], "payload": [f"{i:0100d}" for i in range(BATCH)]})
+    with connect(f"file://{root}/rerouting") as cluster:
+        for i in range(runs):
+            for name, found in taken.items():
+                topic = cluster.topics.create(f"{name}-{i}", segments=4, key="k", schema="k string, payload string")
+                with cluster.begin() as transaction:
+                    transaction.append(topic.name, rows)
+                    for segment in topic.segments if name == "split" else ():
+                        cluster.topics.split(topic.name, segment.id)
+                    started = time.perf_counter()
+                    transaction.commit()
+                    found.append(time.perf_counter() - started)
+    text = f"a commit of {BATCH:,} rows that meets the splits of its four segments, the slowest of {runs}"
+    calm = statistics.median(taken["calm"]) * 1000
+    report.claim(text, max(taken["split"]), 1, at_least=False, unit="s", note=f"without: {calm:.0f} ms")
+
+
 def writing(report: Report, root: Path, rows: int, runs: int) -> None:
     with spark_session() as spark:
         make_rows(root / "input", rows)
@@ -150,6 +175,7 @@ def run(*, large: int = 1_000_000, small: int = 1_024, commits_each: int = 30, r
     with folder() as root:
         history(report, root, large, small)
         commits(report, "sqlite", f"file://{root}/commits", commits_each)
+        rerouting(report, root, commits_each)
         with ZooKeeperServer(root / "zookeeper") as server:
             url = f"zk://{server.hosts}/bench"
             client(open_cluster(url, ledgers=f"file://{root}/zk-ledgers")).close()
