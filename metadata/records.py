@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
+from ledgers.avro.modes import Compatibility
 from ledgers.model import Ledger, Part
 from metadata.errors import CorruptRecord
 from metadata.names import HashRange
@@ -310,7 +311,8 @@ class Policies(JsonRecord):
 
 
 class Layout(JsonRecord):
-    """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`.
+    """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`,
+    `compatibility` (of schemas; None: nobody has set it).
 
     `deleted_to_log`: the highest seal of a deletion whose segments have left the layout: the guard of readers that begin below it.
     `trimmed_to`, `trimmed_ms`: the highest of the sealed segments that were trimmed whole and left the layout: a guard, too.
@@ -323,6 +325,7 @@ class Layout(JsonRecord):
     deleted: bool | None = None
     key: str | None = None
     schema_id: int | None = None
+    compatibility: Compatibility | None = None
     deleted_to_log: int | None = None
     policies: Policies | None = None
     trimmed_to: Position | None = None
@@ -400,10 +403,16 @@ class Application(JsonRecord):
 
 
 class TopicSchema(JsonRecord):
-    """A topic's schema of one version: Spark's schema JSON, nullable at every level."""
+    """A topic's schema of one version: Spark's schema JSON, nullable at every level.
+
+    `avro`: the Avro schema as it was registered, or has grown since; absent: made from the columns. `follows`: the version before;
+    absent: there was none.
+    """
 
     spark: str
     created_at_ms: int
+    avro: str | None = None
+    follows: int | None = None
 
 
 class Settings(JsonRecord):

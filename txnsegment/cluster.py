@@ -103,24 +103,31 @@ class Cluster:
         *,
         start: Where | None = None,
         columns: Sequence[str] | None = None,
+        value_format: str = "columns",
+        schema_version: int | None = None,
     ) -> Consumer:
         """Follow one or several topics (or segments) from where a subscription stands.
 
         `start`: makes the subscription there on topics that do not have it (`earliest`, `latest`, a number, a moment); without it
-        that is an error. Raises TopicNotFound, SubscriptionNotFound, OptionError.
+        that is an error. `value_format="avro"`: each row is `{"value": bytes}`, by the last version of the topic's schema or by
+        `schema_version`. Raises TopicNotFound, SubscriptionNotFound, OptionError.
         """
         from txnsegment.consumer import Consumer
 
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         if start is not None:
             self.subscriptions.join(names, subscription, start)
-        return Consumer(self.client, names, subscription, columns=columns)
+        return Consumer(self.client, names, subscription, columns=columns, value_format=value_format, schema_version=schema_version)
 
-    def producer(self, topic: str) -> Producer:
-        """Write to one topic, transaction by transaction. Raises TopicNotFound."""
+    def producer(self, topic: str, *, value_format: str = "columns", schema_version: int | None = None) -> Producer:
+        """Write to one topic, transaction by transaction. `value_format="avro"`: rows are bytes, by the last version of the topic's
+        schema as it is now, or by `schema_version`. Raises TopicNotFound, SchemaError, OptionError.
+        """
         from txnsegment.producer import Producer
+        from txnsegment.values import written_values
 
-        return Producer(self.begin, self.topics.describe(topic).name)
+        name = self.topics.describe(topic).name
+        return Producer(self.begin, name, written_values(self.client, name, value_format, schema_version))
 
     def sweep(self) -> SweepReport:
         """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing

@@ -1,4 +1,4 @@
-"""`txnsegment topics create|list|describe|split|merge|delete|read`."""
+"""`txnsegment topics create|list|describe|schema|split|merge|delete|read`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import typer
 from metadata.errors import OptionError
 from txnsegment import lineage
 from txnsegment.cli.operations import duration
+from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, show_facts, show_json, show_table
 from txnsegment.retention import FIELDS as RETAINED
 from txnsegment.rows import committed_rows
 from txnsegment.topics import TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics; their schemas.")
+
+app.command()(schema)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")]
 
