@@ -61,7 +61,9 @@ class Written(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row (or part) as a reader got it. `position`: ledgerId, entryId, batchIndex."""
+    """One row (or part) as a reader got it. `position`: ledgerId, entryId, batchIndex. `txn`: the transaction that it said the row
+    is of; None: of none, or not recorded.
+    """
 
     id: str
     segment: str

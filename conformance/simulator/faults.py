@@ -41,9 +41,6 @@ class Fate(Enum):
     """The session ends; views of it raise SessionLost, a write of it is Unavailable."""
 
 
-READ_FATES = (Fate.GO, Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
-
-
 class Crashed(BaseException):
     """The process is dead: nothing of it runs on, whatever it catches."""
 

@@ -117,7 +117,7 @@ def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
     for i, part in enumerate(ledger.parts):
         data, _ = world.disk.files.get(part.path, (b"", 0))
         for j, (name, key) in enumerate(keyed.rows_of(part.path, data)):
-            yield Row(name, segment, (ledger.id, i, j), key)
+            yield Row(name, segment, (ledger.id, i, j), key, ledger.txn)
         if not data:
             world.history.bad(f"the part {part.path} of {ledger.id} is gone although it is visible", 5)
 

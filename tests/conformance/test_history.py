@@ -125,6 +125,11 @@ def row(name: str, number: int, index: int = 0, *, key: str | None = None, segme
     return Row(name, segment, (number, 0, index), key)
 
 
+def of(txn: str, *seen: Row) -> list[Row]:
+    """The rows, as ones of this transaction."""
+    return [each._replace(txn=txn) for each in seen]
+
+
 def sealed(number: int) -> Segment:
     return Segment(S, 0, 0x7FFF, False, (), number)
 
@@ -245,6 +250,30 @@ CASES: list[tuple[str, int, H, H]] = [
         4,
         H().reads(row("x", 1)).asks("c", 0, "x").told("c", "committed", "0_1", 1),
         H().asks("c", 0, "x").reads(row("x", 1)).told("c", "committed", "0_1", 1),
+    ),
+    (
+        "wrong transaction",
+        4,
+        H().commits(1, 0).reads(*of("0_2", *both(1)), start=0, end=1),
+        H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1),
+    ),
+    (
+        "wrong transaction",  # right the first time
+        4,
+        H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1).polls(0, 0, 1, *of("0_2", *both(1))),
+        H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1).polls(0, 0, 1, *of("0_1", *both(1))),
+    ),
+    (
+        "wrong transaction",  # a plain write
+        4,
+        H().register(1, None, *rows(1)).reads(*of("0_1", *both(1)), start=0, end=1),
+        H().register(1, None, *rows(1)).reads(*both(1), start=0, end=1),
+    ),
+    (
+        "wrong transaction",  # as clients saw it
+        4,
+        H().writes("c", 0, 1, "x").reads(*of("0_2", row("x", 1))),
+        H().writes("c", 0, 1, "x").reads(*of("0_1", row("x", 1))),
     ),
     (
         "unwritten read",
