@@ -82,6 +82,11 @@ quickstart: venv  ## run the quick start of README.md and compare its output
 demo: venv  ## a year of flights through a driver that is killed in the middle of a commit
 	$(BIN)/python examples/flights.py
 
+.PHONY: examples
+examples: venv  ## one transaction over several topics in a stream and in a scheduled job, killed and counted (long)
+	$(BIN)/python examples/split_flights.py
+	$(BIN)/python examples/etl_killed.py
+
 .PHONY: bench
 bench: venv  ## every figure of README.md, measured again (long)
 	$(BIN)/python -m benchmarks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
 from types import TracebackType
@@ -47,6 +48,7 @@ class SparkTransaction(Transaction):
         super().__init__(client, app=app, version=version, timeout_ms=timeout_ms)
         self._area = StagingArea(client.cluster.storage, self._attempt)
         self._opened = False
+        self._opening = threading.Lock()
         self._appended: list[tuple[int, Appended]] = []
         self._appended_ms: int | None = None
 
@@ -57,9 +59,10 @@ class SparkTransaction(Transaction):
         Raises TxnConflict (ended), StorageError.
         """
         self._check_open("write in")
-        if not self._opened:
-            self._area.open()
-            self._opened = True
+        with self._opening:  # writes may begin in several threads
+            if not self._opened:
+                self._area.open()
+                self._opened = True
         return {"serviceUrl": self._client.cluster.url, "txnStaging": self._area.token}
 
     def read(self, spark: SparkSession, topic: str | Sequence[str], *, subscription: str, **options: object) -> DataFrame:
