@@ -873,6 +873,64 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .reads(row("p", 1), row("q", 1, 1)),
     ),
     (
+        "redelivered after ack",  # what a seek put behind the cursor
+        11,
+        entry(1, "p", "q").add(Ack, **acks("moved", None, 1, 1)).polls(0, 0, 1, row("p", 1), subscription="x"),
+        entry(1, "p", "q").add(Ack, **acks("moved", None, 0, 0)).polls(0, 0, 1, row("p", 1), subscription="x"),
+    ),
+    (
+        "redelivered after ack",  # a seek in the middle of a poll: it may have seen either cursor
+        11,
+        entry(1, "p", "q")
+        .add(Ack, **acks("acked", None, 1, 1))
+        .add(Ack, **acks("moved", None, 1, 1))
+        .polls(0, 0, 1, row("p", 1), subscription="x"),
+        entry(1, "p", "q")
+        .add(Ack, **acks("acked", None, 1, 1))
+        .add(Ack, **acks("moved", None, 0, 0))
+        .polls(0, 0, 1, row("p", 1), subscription="x", began=5),
+    ),
+    (
+        "poll skip",  # a seek back: it is to be given again, also to who had it before
+        11,
+        entry(1, "p", "q")
+        .polls(0, 0, 1, row("p", 1), subscription="x")
+        .add(Ack, **acks("acked", None, 1, 1))
+        .add(Ack, **acks("moved", None, 0, 0))
+        .polls(1, 0, 1, row("q", 1, 1), subscription="x"),
+        entry(1, "p", "q")
+        .polls(0, 0, 1, row("p", 1), subscription="x")
+        .add(Ack, **acks("acked", None, 1, 1))
+        .add(Ack, **acks("moved", None, 0, 0))
+        .polls(1, 0, 1, row("p", 1), row("q", 1, 1), subscription="x"),
+    ),
+    (
+        "redelivered after ack",  # acked by the one that was made again, not only by the one that was deleted
+        11,
+        entry(1, "p", "q")
+        .add(Ack, S, "x", "deleted", ())
+        .add(Ack, **single("acked", None, 1, 0, 0))
+        .polls(0, 0, 1, row("p", 1), subscription="x"),
+        entry(1, "p", "q")
+        .add(Ack, **single("acked", None, 1, 0, 0))
+        .add(Ack, S, "x", "deleted", ())
+        .polls(0, 0, 1, row("p", 1), subscription="x"),
+    ),
+    (
+        "committed ack lost",  # the claim of an OPEN transaction, which a seek must leave
+        11,
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .add(Ack, **single("released", "0_9", 1, 0, 0))
+        .decide("0_9", None, 5),
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .add(Ack, S, "x", "deleted", ())
+        .decide("0_9", None, 5),
+    ),
+    (
         "redelivered after ack",  # a single row
         11,
         entry(1, "p", "q").add(Ack, **single("acked", None, 1, 0, 0)).polls(0, 0, 1, row("p", 1), subscription="x"),
