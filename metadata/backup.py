@@ -168,9 +168,11 @@ class BackupReader:
         for entry in log.entries:
             txn = entry.registration.txn
             header = None if txn is None else headers[txn]
+            verdict = log.verdicts[entry.number]
             if header is not None and header.app is not None and header.version is not None:
-                visible = log.verdicts[entry.number] is Verdict.VISIBLE
-                found.setdefault(header.app, []).append(Written(entry.number, txn or "", header.version, visible))
+                if verdict is not Verdict.FILTERED:
+                    one = Written(entry.number, txn or "", header.version, verdict is Verdict.VISIBLE)
+                    found.setdefault(header.app, []).append(one)
             elif txn is not None and header is None:
                 gone.add(entry.number)
         new, self._forgotten = gone - self._forgotten, self._forgotten | gone

@@ -31,6 +31,13 @@ MUTANTS = (
         tests=_MOMENTS,
     ),
     mutant(
+        "backup-takes-a-dropped-claim-for-a-settled-one",
+        "8.11",
+        "What an aborted transaction had claimed was acknowledged by somebody else, who has to be known.",
+        ("metadata.consistent_cut:cursor_at", " if told(txn).has_committed", ""),
+        tests=(f"{_TESTS}test_a_cursor_at_a_number",),
+    ),
+    mutant(
         "backup-does-not-wait",
         "8.5, 8.6",
         "A backup reaches beyond everything that was registered when it began: what applications and cursors say is in its log.",
