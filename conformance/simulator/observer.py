@@ -186,7 +186,8 @@ class History(Observer):
     def _rows(self, registration: Any) -> tuple[Written, ...]:
         segments = registration["segments"]
         if "manifest" in registration:
-            segments = json.loads(self.disk.files[registration["manifest"]][0])
+            manifest, _ = self.disk.files.get(registration["manifest"], (b"{}", 0))  # gone: a request of long ago arrives, void
+            segments = json.loads(manifest)
         files = self.disk.files
         return tuple(
             Written(name, key, segment)
