@@ -38,6 +38,9 @@ ROWS, KEYS = 120, 11
 """Of each writer: rows of a transaction, and keys of its own."""
 FEWEST, MOST = 4, 16
 PAUSE_SECONDS = 0.02
+BETWEEN_SECONDS = 0.5
+"""From one split or merge to the next. A transaction over the whole topic that meets one begins again: with less than a commit takes
+between them, hardly any gets through."""
 LAST_SECONDS = 300.0
 SETTINGS = Settings(txn_timeout_ms=10_000, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000)
 
@@ -156,7 +159,7 @@ def split_on(place: Place, folder: Path, stop: Path) -> None:
                     cluster.topics.merge(place.topic, left[2], right[2])
             with noted.open("a") as out:
                 out.write("split\n" if growing else "merge\n")
-            time.sleep(5 * PAUSE_SECONDS)
+            time.sleep(BETWEEN_SECONDS)
 
 
 def _active(cluster: Cluster, topic: str) -> list[tuple[int, int, int]]:
