@@ -39,8 +39,8 @@ ROWS, KEYS = 120, 11
 FEWEST, MOST = 4, 16
 PAUSE_SECONDS = 0.02
 BETWEEN_SECONDS = 0.5
-"""From one split or merge to the next. A transaction over the whole topic that meets one begins again: with less than a commit takes
-between them, hardly any gets through."""
+"""From one split or merge to the next. A transaction over the whole topic that meets one begins again: with less time than a commit
+takes between them, hardly any gets through."""
 LAST_SECONDS = 300.0
 SETTINGS = Settings(txn_timeout_ms=10_000, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000)
 
