@@ -96,19 +96,19 @@ class GatedStore(MetadataStore):
         self.state, self.clock, self.gate, self.torn, self.slow = state, clock, gate, torn, slow
         self.observer = observer or Observer()
         self.session = state.begin_session()
-        self._late, self._lags, self._wakes = late, lags, wakes
+        self._late, self.lags, self._wakes = late, lags, wakes
         self._replica = state
 
     def view(self) -> View:
-        if self._lags is not None:
-            self._replica = self.state.copy()
+        if self.lags is not None:
+            self._replica = self.state.snapshot()
         return GatedView(self)
 
     def read(self) -> MemoryState:
         """The state that answers a read of now."""
-        if self._lags is None or self._lags():
+        if self.lags is None or self.lags():
             return self._replica
-        self._replica = self.state.copy()
+        self._replica = self.state.snapshot()
         return self._replica
 
     def write(self, *writes: Write) -> list[Record | None]:
@@ -136,10 +136,12 @@ class GatedStore(MetadataStore):
             raise Crashed
         if fate in (Fate.LOSE_REPLY, Fate.SPLIT, Fate.LATE):
             raise UnknownOutcome("The simulated reply was lost.")
-        self.reply()
+        if self.slow is not None:
+            self.reply()
         return records
 
     def reply(self) -> None:
+        """It takes its time, now and then: others may go on between a step and its answer."""
         if self.slow is not None and self.slow() and self.gate("reply", "") is not Fate.GO:
             raise Crashed
 
@@ -162,8 +164,8 @@ class GatedStore(MetadataStore):
             self.observer.wrote(key, None if old is None else old.value, after)
             if self._wakes is not None:
                 self._wakes.changed(key)
-        if self._lags is not None:
-            self._replica = self.state.copy()
+        if self.lags is not None:
+            self._replica = self.state.snapshot()
         return records
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
@@ -185,6 +187,8 @@ class _Silent(Watch):
 
 
 class GatedView(View):
+    __slots__ = ("_session", "_store")
+
     def __init__(self, store: GatedStore) -> None:
         self._store = store
         self._session = store.session
@@ -201,25 +205,27 @@ class GatedView(View):
                 raise Crashed
         if store.session != self._session:
             raise SessionLost("The simulated session has ended.")
-        return store.read()
+        return store.state if store.lags is None else store.read()
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         store = self._store
         state = self._pass("get", keys[0].path if keys else "")
         if store.torn is None or len(keys) < 2:
-            found = [state.get(key) for key in keys]
+            found = list(map(state.records.get, keys))
         else:
             found = [state.get(keys[0])]
             for key in keys[1:]:
                 if store.torn():
                     state = self._pass("get", key.path)
                 found.append(state.get(key))
-        store.reply()
+        if store.slow is not None:
+            store.reply()
         return found
 
     def keys(self, within: KeyRange) -> list[str]:
         found = [key.path for key in self._pass("keys", within.first).keys(within)]
-        self._store.reply()
+        if self._store.slow is not None:
+            self._store.reply()
         return found
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:

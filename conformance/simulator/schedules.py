@@ -242,7 +242,7 @@ def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         _finish(cast)
     else:
         history.bad(f"no end after {STEPS} steps: {[a.name for a in world.actors]}")
-    return Outcome(
+    outcome = Outcome(
         seed,
         checks.violations(history),
         world.steps,
@@ -254,6 +254,8 @@ def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         history.recorded(seed) if digest else [],
         history.before,
     )
+    world.close()
+    return outcome
 
 
 def _digest(world: World) -> str:
