@@ -9,8 +9,8 @@ import json
 import threading
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from ledgers.model import Ledger
 from ledgers.storage import LedgerStorage
@@ -86,8 +86,7 @@ class LiveLog:
             self._keep(entry)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """`entries` ascending; `end` the newest listed number (0: nothing was ever written), `also` the records asked for besides."""
 
     entries: list[Entry]

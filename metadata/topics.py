@@ -6,8 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyspark.sql.types import StructType
 
@@ -29,8 +28,7 @@ MAX_LAYOUT_SEGMENTS = 3_000
 """Segments in one layout record, sealed ones among them: about 250 bytes each, of 768 KiB."""
 
 
-@dataclass(frozen=True)
-class Topic:
+class Topic(NamedTuple):
     """A topic as one view saw it: name, layout, its record (for a CAS)."""
 
     name: TopicName
