@@ -5,7 +5,7 @@ Used with a gate that counts (crash exactly at the k-th step) and with the sched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
@@ -58,6 +58,11 @@ def always(kind: str, what: str) -> Fate:
 
 class Wakes(Protocol):
     """Who wakes the watches of a world, and when: late, twice, or never."""
+
+    @property
+    def open(self) -> Collection[Watch]:
+        """The watches that somebody waits for."""
+        ...
 
     def add(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch: ...
 
@@ -114,6 +119,11 @@ class GatedStore(MetadataStore):
     def write(self, *writes: Write) -> list[Record | None]:
         check_writes(writes)
         fate = self.gate("write", _what(writes[0]))
+        if fate is Fate.GO:
+            records = self._apply(writes)
+            if self.slow is not None:
+                self.reply()
+            return records
         if fate is Fate.CRASH_BEFORE:
             raise Crashed
         if fate is Fate.UNAVAILABLE:
@@ -153,8 +163,9 @@ class GatedStore(MetadataStore):
             return
 
     def _apply(self, writes: Sequence[Write]) -> list[Record | None]:
-        before = [None if isinstance(write, Append) else self.state.get(write.key) for write in writes]
-        records = self.state.apply(writes, self.session)
+        state, wakes = self.state, self._wakes
+        before = [None if isinstance(write, Append) else state.records.get(write.key) for write in writes]
+        records = state.apply(writes, self.session)
         for write, old, record in zip(writes, before, records, strict=True):
             if record is None:
                 assert not isinstance(write, Append)
@@ -162,8 +173,8 @@ class GatedStore(MetadataStore):
             else:
                 key, after = record.key, record.value
             self.observer.wrote(key, None if old is None else old.value, after)
-            if self._wakes is not None:
-                self._wakes.changed(key)
+            if wakes is not None and wakes.open:
+                wakes.changed(key)
         if self.lags is not None:
             self._replica = self.state.snapshot()
         return records

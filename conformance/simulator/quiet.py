@@ -15,7 +15,7 @@ from ledgers.model import Ledger
 from ledgers.snapshot_files import Block
 from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
-from metadata import metrics
+from metadata import log, metrics
 from metadata.records import JsonRecord
 
 KEPT = 20_000
@@ -39,6 +39,7 @@ def quiet() -> Iterator[None]:
         (snapshots, "read_head", _heads(snapshots.read_head)),
         (snapshot_files, "_directory", lru_cache(KEPT)(snapshot_files._directory)),
         (snapshot_files, "_decode_block", _blocks(snapshot_files._decode_block)),
+        (log, "_parts", lru_cache(KEPT)(log._parts)),
         (snapshots, "encode_block", _encoded(snapshots.encode_block)),
     ]
     metrics.declare()

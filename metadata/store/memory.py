@@ -155,8 +155,9 @@ class MemoryState:
         if old is None or old.indexes != record.indexes:
             if old is not None:
                 self._unlist(old)
-            for name, entry in set(record.indexes):
-                insort(self._indexes.setdefault(name, []), (entry, key))
+            if record.indexes:
+                for name, entry in set(record.indexes):
+                    insort(self._indexes.setdefault(name, []), (entry, key))
         self.records[key] = record
         if session:
             self._ephemeral[key] = session
@@ -170,6 +171,8 @@ class MemoryState:
         self._ephemeral.pop(key, None)
 
     def _unlist(self, record: Record) -> None:
+        if not record.indexes:
+            return
         for name, entry in set(record.indexes):
             entries = self._indexes[name]
             del entries[bisect_left(entries, (entry, record.key))]
