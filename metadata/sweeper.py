@@ -63,7 +63,7 @@ class Sweeper:
         """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if segments could not be folded."""
         report = SweepReport()
         report.timed_out = self.timeouts()
-        report.seals_finished = Topics(self.cluster, self.buffer.log).finish_seals()
+        report.seals_finished = Topics(self.cluster).finish_seals()
         self.settle(report)
         unfolded = self.fold(report)
         self.collect_ops()
@@ -86,7 +86,7 @@ class Sweeper:
         if record is not None:
             turn = Turn.of(record)
             report.timed_out = self.timeouts()
-            report.seals_finished = Topics(self.cluster, self.buffer.log).finish_seals()
+            report.seals_finished = Topics(self.cluster).finish_seals()
             self.settle(report)
             unfolded = self.fold(report)
             self.collect_ops()
@@ -229,8 +229,8 @@ class Sweeper:
             outstanding = Counter(op.key.partition for op in ops)  # an op's partition is its transaction
             txns = sorted(outstanding)
             headers = dict(zip(txns, view.get_many([paths.header(t) for t in txns]), strict=True)) if txns else {}
-            listed = self.buffer.log.list(view, again=_unsettled).entries if txns else ()
-            unsettled = {e.registration.txn for e in listed if _unsettled(e)}
+            listing = self.buffer.log.list(view, again=_unsettled)
+            unsettled = {e.registration.txn for e in listing.entries if _unsettled(e)}
             left = 0
             for txn in txns:
                 header = headers[txn]
@@ -255,8 +255,6 @@ class Sweeper:
         def body(view: View) -> None:
             with metrics.INDEX_QUERY_SECONDS.time():
                 found = view.scan_index(paths.TXN_ABORTED_BY_POSITION, "", "~")
-            if not found:
-                return
             segments = sorted({paths.decode(r.key.partition) for r in found})  # it lives with its segment's watermark
             layouts = _layouts(view, segments)
             marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))

@@ -63,10 +63,9 @@ def not_found(name: TopicName) -> TopicNotFound:
 class Topics:
     """The topics of a cluster."""
 
-    def __init__(self, cluster: Cluster, log: LiveLog | None = None) -> None:
-        """`log`: what the process knows of it already, so that it is not read again; None: nothing yet."""
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._log = LiveLog() if log is None else log
+        self._log = LiveLog()
         self._schemas: dict[tuple[TopicName, int], StructType] = {}  # a version never changes
 
     def get(self, name: TopicName) -> Topic:

@@ -119,12 +119,11 @@ class GatedStore(MetadataStore):
     def write(self, *writes: Write) -> list[Record | None]:
         check_writes(writes)
         fate = self.gate("write", _what(writes[0]))
-        records = self._apply(writes) if fate is Fate.GO else self._befalls(fate, writes)
-        if self.slow is not None:
-            self.reply()
-        return records
-
-    def _befalls(self, fate: Fate, writes: Sequence[Write]) -> list[Record | None]:
+        if fate is Fate.GO:
+            records = self._apply(writes)
+            if self.slow is not None:
+                self.reply()
+            return records
         if fate is Fate.CRASH_BEFORE:
             raise Crashed
         if fate is Fate.UNAVAILABLE:
@@ -147,6 +146,8 @@ class GatedStore(MetadataStore):
             raise Crashed
         if fate in (Fate.LOSE_REPLY, Fate.SPLIT, Fate.LATE):
             raise UnknownOutcome("The simulated reply was lost.")
+        if self.slow is not None:
+            self.reply()
         return records
 
     def reply(self) -> None:
