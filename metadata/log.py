@@ -16,7 +16,7 @@ from ledgers.model import Ledger, Part
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.errors import CorruptRecord
-from metadata.paths import Key, sequence_number
+from metadata.paths import Key
 from metadata.records import Registration, SegmentWrite
 from metadata.store.contract import Record, View
 

@@ -101,17 +101,17 @@ class GatedStore(MetadataStore):
         self.state, self.clock, self.gate, self.torn, self.slow = state, clock, gate, torn, slow
         self.observer = observer or Observer()
         self.session = state.begin_session()
-        self._late, self.lags, self._wakes = late, lags, wakes
+        self._late, self.lagging, self._wakes = late, lags, wakes
         self._replica = state
 
     def view(self) -> View:
-        if self.lags is not None:
+        if self.lagging is not None:
             self._replica = self.state.snapshot()
         return GatedView(self)
 
     def read(self) -> MemoryState:
         """The state that answers a read of now."""
-        if self.lags is None or self.lags():
+        if self.lagging is None or self.lagging():
             return self._replica
         self._replica = self.state.snapshot()
         return self._replica
@@ -119,11 +119,12 @@ class GatedStore(MetadataStore):
     def write(self, *writes: Write) -> list[Record | None]:
         check_writes(writes)
         fate = self.gate("write", _what(writes[0]))
-        if fate is Fate.GO:
-            records = self._apply(writes)
-            if self.slow is not None:
-                self.reply()
-            return records
+        records = self._apply(writes) if fate is Fate.GO else self._befalls(fate, writes)
+        if self.slow is not None:
+            self.reply()
+        return records
+
+    def _befalls(self, fate: Fate, writes: Sequence[Write]) -> list[Record | None]:
         if fate is Fate.CRASH_BEFORE:
             raise Crashed
         if fate is Fate.UNAVAILABLE:
@@ -146,8 +147,6 @@ class GatedStore(MetadataStore):
             raise Crashed
         if fate in (Fate.LOSE_REPLY, Fate.SPLIT, Fate.LATE):
             raise UnknownOutcome("The simulated reply was lost.")
-        if self.slow is not None:
-            self.reply()
         return records
 
     def reply(self) -> None:
@@ -175,7 +174,7 @@ class GatedStore(MetadataStore):
             self.observer.wrote(key, None if old is None else old.value, after)
             if wakes is not None and wakes.open:
                 wakes.changed(key)
-        if self.lags is not None:
+        if self.lagging is not None:
             self._replica = self.state.snapshot()
         return records
 
@@ -216,7 +215,7 @@ class GatedView(View):
                 raise Crashed
         if store.session != self._session:
             raise SessionLost("The simulated session has ended.")
-        return store.state if store.lags is None else store.read()
+        return store.state if store.lagging is None else store.read()
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         store = self._store

@@ -1,4 +1,4 @@
-"""Running thousands of schedules fast: without log lines and metrics, and with pure decoding and encoding remembered by its input."""
+"""Running thousands of schedules fast: without log lines and metrics; pure decoding and encoding is remembered by its input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def quiet() -> Iterator[None]:
         (snapshot_files, "_directory", lru_cache(KEPT)(snapshot_files._directory)),
         (snapshot_files, "_decode_block", _blocks(snapshot_files._decode_block)),
         (log, "_parts", lru_cache(KEPT)(log._parts)),
-        (snapshots, "encode_block", _encoded(snapshots.encode_block)),
+        (snapshots, "encode_block", _encoded(snapshot_files.encode_block)),
     ]
     metrics.declare()
     before = [(owner, name, owner.__dict__[name]) for owner, name, _ in changed]
