@@ -9,13 +9,11 @@ from collections.abc import Callable
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Event
 
-import pyarrow as pa
-
 from benchmarks.measure import Report, folder
 from conformance.servers import ZooKeeperServer
 from txnsegment import connect
 
-COMMITS = 100
+COMMITS = 200
 PAUSE_SECONDS = 0.05
 WANTED_MS = 50.0
 
@@ -33,7 +31,7 @@ def _consume(url: str, count: int, ready: Event, results: Queue[dict[int, float]
 
 
 def latencies(url: str, *, segments: int = 4, count: int = COMMITS) -> list[float]:
-    """Milliseconds from the return of `commit` to the delivery of its row, one for each of `count` transactions of one row."""
+    """Milliseconds from the return of `flush` to the delivery of its row, one for each of `count` transactions of one row."""
     context = multiprocessing.get_context("spawn")
     results: Queue[dict[int, float]] = context.Queue()
     ready = context.Event()
@@ -43,10 +41,10 @@ def latencies(url: str, *, segments: int = 4, count: int = COMMITS) -> list[floa
         process = context.Process(target=_consume, args=(url, count, ready, results))
         process.start()
         ready.wait()
+        producer = cluster.producer("bench")
         for n in range(count):
-            with cluster.begin() as txn:
-                txn.append("bench", pa.table({"n": [n]}))
-                txn.commit()
+            producer.send({"n": n})
+            producer.flush()
             committed[n] = time.monotonic()
             time.sleep(PAUSE_SECONDS)
         arrived = results.get()

@@ -359,9 +359,9 @@ class Coordinator(Closing):
         """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading; if that fails too, nobody
         may say that nothing was done: OutcomeUnknown.
         """
-        key, record, now_ms = paths.header(opened.txn_id), opened.record, self._now()
-        sent = False
+        key, record, sent = paths.header(opened.txn_id), opened.record, False
         try:
+            now_ms = self._now()  # a request of its own in a new session: it may fail, too
             while True:
                 ended = ending.end(self.cluster.store, record, State.COMMITTED, now_ms=now_ms, commit=number)
                 if ended is not None:

@@ -45,10 +45,10 @@ def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequen
     """Take back what was made for a subscription that was deleted meanwhile: who deleted it may have looked before it was there.
     None: look again, until nothing of it is seen any more.
     """
+    # The child's before the parents': who makes a subscription again writes the parents' first, so a record of theirs is not taken.
+    records = dict(zip(made, view.get_many([paths.cursor(child, s) for s in made]), strict=True))
     still = {subscription for parent in parents for subscription in live(view, parent)}
-    wrong = [s for s in made if s not in still]
-    records = view.get_many([paths.cursor(child, s) for s in wrong]) if wrong else []
-    left = [r for r in records if r is not None and Cursor.of(r).deleted_ms is None]
+    left = [r for s, r in records.items() if r is not None and s not in still and Cursor.of(r).deleted_ms is None]
     for record in left:
         with suppress(BadVersion, UnknownOutcome):
             store.put(record.key, Cursor(deleted_ms=view.now_ms()).to_bytes(), expect=record)

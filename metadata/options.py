@@ -47,6 +47,7 @@ SOURCE_NAMES: Final = [
     "startingTimestamp",
     "endingTimestamp",
     "subscription",
+    "acknowledged",
     "maxRowsPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",
@@ -66,6 +67,7 @@ SINK_NAMES: Final = [
     "autoCreate",
     "txnAppId",
     "txnVersion",
+    "txnStaging",
     "txnTimeoutMs",
     "compression",
     "entryBytes",
@@ -124,6 +126,10 @@ class Given:
 
     def __contains__(self, option: Option[T]) -> bool:
         return option.name in self._values
+
+    def has(self, name: str) -> bool:
+        """Whether the option of this (documented) name was given."""
+        return name in self._values
 
     def get(self, option: Option[T]) -> T | None:
         """What was given, or None."""

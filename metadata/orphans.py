@@ -1,9 +1,9 @@
 """The orphan sweep: the only place that deletes files (protocol.md sections 2 and 7).
 
-It lists the files first, then everything that can protect one (live log, registration manifests, snapshot chains and the parts
-they list). A part that nothing protects goes once it is older than the orphan age, by its modification time and the store's
-clock; an index snapshot file that was superseded goes once it has been seen unprotected for the grace period, because a reader
-may have planned from it a moment before.
+It lists the files first, then everything that can protect one (staging manifests, live log, registration manifests, snapshot
+chains and the parts they list). A part that nothing protects goes once it is older than the orphan age, by its modification time
+and the store's clock; an index snapshot file that was superseded goes once it has been seen unprotected for the grace period,
+because a reader may have planned from it a moment before.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from ledgers import snapshots
 from ledgers.errors import MissingFile
-from metadata import paths
+from metadata import paths, staging_manifests
 from metadata.cluster import Cluster
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
+from metadata.staging_manifests import StagingArea
 from metadata.store.contract import View, decide, time_ms
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics, every
@@ -29,8 +30,9 @@ SEEN = "sweep/unprotected"
 
 _OURS = re.compile(
     r"manifests/[^/]+\.json"  # registration manifests
+    r"|staging/[^/.][^/]*\.(opened|begun|manifest|withdrawn|closed|ended)"  # the writes of a transaction, before it commits
     r"|([^/]+/){4}(index/)?[^/.][^/]*\.(parquet|avro)"  # tenant/namespace/topic/segment: parts, and its index snapshots
-    r"|(manifests|sweep|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # what a writer that died left of one
+    r"|(manifests|sweep|staging|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # what a writer that died left of one
 )
 """Names that can be ours. Whatever else lies in the ledger root is nobody's business here."""
 
@@ -54,7 +56,9 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     now_ms = time_ms(cluster.store)
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
     Topics(cluster).forget_deleted()
-    protected = decide(cluster.store, lambda view: set(_protected(cluster, view)))
+    over = staging_manifests.ended(files)
+    protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over))
+    protected |= decide(cluster.store, lambda view: set(_protected(cluster, view)))
     notes = [path for path in files if path.startswith(SEEN)]
     seen = _seen(cluster, notes)
     still: dict[str, int] = {}
@@ -70,7 +74,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
             if not expired:
                 still[path] = first
         else:
-            expired = file.mtime_ms + settings.orphan_age_ms < now_ms
+            expired = file.mtime_ms + settings.orphan_age_ms < now_ms or staging_manifests.token_of(path) in over
         if expired:
             storage.delete(path)
             deleted += 1
@@ -81,6 +85,17 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
         for path in notes:
             storage.delete(path)
     return Orphans(deleted, size)
+
+
+def sweep_staging(cluster: Cluster, token: str) -> None:
+    """Delete the staging manifests of a transaction that has ended: what the sweep would do later. Its parts are no business of
+    this: what committed is registered, the rest goes at the orphan age.
+    """
+    paths = StagingArea(cluster.storage, token).files()
+    over = staging_manifests.ended(paths)
+    for path in sorted(paths, key=lambda path: path.endswith(staging_manifests.ENDED)):  # broken off, it still says that it ended
+        if staging_manifests.token_of(path) in over:
+            cluster.storage.delete(path)
 
 
 def _seen(cluster: Cluster, notes: list[str]) -> dict[str, int]:

@@ -27,14 +27,6 @@ class _LookAgain(Exception):
     """A transaction was ended, or forgotten, between two reads."""
 
 
-@dataclass
-class _Sent:
-    """What became of our last write of one cursor: its value, and whether it may have been done though we were not told."""
-
-    value: bytes
-    unknown: bool
-
-
 @dataclass(frozen=True)
 class PendingAcks:
     """The cursors and claims of one cluster. Safe for several threads and any number of processes."""
@@ -126,13 +118,13 @@ class PendingAcks:
         `done_already`: how a change that is not idempotent knows its effect after a lost reply.
         """
         left = list(dict.fromkeys(where))
-        sent: dict[Where, _Sent] = {}
+        sent: dict[Where, bytes] = {}  # what may have been done though we were not told. (Who lost a race is told: it was not.)
 
         def is_ours(place: Where, record: Record, cursor: Cursor) -> bool:
             before = sent.get(place)
             if before is None:
                 return False
-            return record.value == before.value or (before.unknown and done_already is not None and done_already(place, cursor))
+            return record.value == before or (done_already is not None and done_already(place, cursor))
 
         def puts(view: View) -> list[tuple[Where, Put]]:
             found = []
@@ -152,7 +144,8 @@ class PendingAcks:
                     self.cluster.store.write(*(put for _, put in some))
                 except (BadVersion, UnknownOutcome) as error:
                     left += [place for place, _ in some]
-                    sent |= {place: _Sent(put.value, isinstance(error, UnknownOutcome)) for place, put in some}
+                    if isinstance(error, UnknownOutcome):
+                        sent |= {place: put.value for place, put in some}
             if not left:
                 return
             size = 1

@@ -59,8 +59,10 @@ def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_
 
 
 def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
+    """Whether its topic's layout had the segment, and has it no more. (Cursors of children are made before a layout shows them.)"""
     name = segment_name(segment)
-    return name.topic in layouts and str(name.segment_id) not in layouts[name.topic].segments
+    layout = layouts.get(name.topic)
+    return layout is not None and name.segment_id < layout.next_segment_id and str(name.segment_id) not in layout.segments
 
 
 def _earlier(view: View, layout: Layout, keys: list[Key], grace_period_ms: int) -> Iterator[Key]:

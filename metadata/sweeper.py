@@ -111,13 +111,13 @@ class Sweeper:
         def body(view: View) -> Record | None:
             record, now = view.get(paths.SWEEP_TURN), view.now_ms()
             last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
-            if last.until_ms > now:
-                return None
             settings = self.cluster.settings
+            if now < last.until_ms <= now + settings.fold_after_ms:  # beyond: taken by a clock that has been set back since
+                return None
             mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})
-            if last.forgot_ms is None or now - last.forgot_ms >= max(FORGET_EVERY_MS, settings.fold_after_ms):
+            if _due(last.forgot_ms, now, max(FORGET_EVERY_MS, settings.fold_after_ms)):
                 mine = mine.model_copy(update={"forgot_ms": now})
-            if last.orphans_ms is None or now - last.orphans_ms >= settings.orphan_sweep_ms:
+            if _due(last.orphans_ms, now, settings.orphan_sweep_ms):
                 mine = mine.model_copy(update={"orphans_ms": now})
             try:
                 return self.cluster.store.put(paths.SWEEP_TURN, mine.to_bytes(), expect=ABSENT if record is None else record)
@@ -427,6 +427,11 @@ def _complain(unfolded: Mapping[str, TxnSegmentError]) -> None:
             f"Everything was swept but the segment {segment}{more}, which cannot be folded: {error}",
             advice="Until its files are back (from a copy), its registrations stay in the log, and files are not deleted.",
         ) from error
+
+
+def _due(last_ms: int | None, now_ms: int, every_ms: int) -> bool:
+    """Whether something is due again. What lies in the future was noted by a clock that has been set back since."""
+    return last_ms is None or not 0 <= now_ms - last_ms < every_ms
 
 
 def _unsettled(entry: Entry) -> bool:

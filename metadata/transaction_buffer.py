@@ -273,15 +273,17 @@ class TransactionBuffer:
         topics, names = self._topics(view, selection)
         marks = view.get_many([paths.watermark(s) for _, _, s in names])
         seals = listing.seals()
+        sealed = {name: transitions.sealed_at(info.segment_id, name, topic.layout, seals) for topic, info, name in names}
         undecided = [
             (e.number, e.registration.txn or "")
             for e in listing.entries
-            if verdicts[e.number] is Verdict.UNDECIDED and any(selection.covers(s) for s in e.registration.segments)
+            if verdicts[e.number] is Verdict.UNDECIDED
+            and any(selection.covers(s) and not _above(e.number, sealed.get(s)) for s in e.registration.segments)
         ]
         cut = listing.end if uncommitted else transitions.cut((n for n, _ in undecided), listing.end)
         shown = {n for n, verdict in verdicts.items() if uncommitted or verdict is Verdict.VISIBLE}
         segments = [
-            self._segment(topic, info, name, mark, listing, seals, shown)
+            self._segment(topic, info, name, mark, listing, sealed[name], shown)
             for (topic, info, name), mark in zip(names, marks, strict=True)
         ]
         return Reading(
@@ -338,19 +340,15 @@ class TransactionBuffer:
         name: str,
         mark: Record | None,
         listing: Listing,
-        seals: dict[int, Registration],
+        sealed: int | None,
         shown: set[int],
     ) -> SegmentView:
         watermark = None if mark is None else Watermark.of(mark)
-        sealed = transitions.sealed_at(info.segment_id, name, topic.layout, seals)
         folded_to = 0 if watermark is None else watermark.ledger_id
         live = tuple(
             (e.number, e.registration)
             for e in listing.entries
-            if e.number > folded_to
-            and e.number in shown
-            and name in e.registration.segments
-            and (sealed is None or e.number < sealed)
+            if e.number > folded_to and e.number in shown and name in e.registration.segments and not _above(e.number, sealed)
         )
         head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)
         return SegmentView(name, topic, info, watermark, head, sealed, live)
@@ -367,6 +365,11 @@ class TransactionBuffer:
             while len(self._heads) > 1000:
                 self._heads.popitem(last=False)
         return head
+
+
+def _above(number: int, seal: int | None) -> bool:
+    """Whether a registration lies above the seal of a segment: it is void there, and whatever becomes of it holds nobody up."""
+    return seal is not None and number > seal
 
 
 def _present(name: TopicName, record: Record | None) -> Topic:

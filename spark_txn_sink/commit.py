@@ -35,10 +35,8 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
 
     Raises what `Coordinator.commit` raises; then Spark runs the batch again.
     """
-    staged = [m for m in messages if m is not None]
-    if len(staged) != len(messages):
-        raise TxnConflict("A task did not report what it staged.", advice="Spark must not commit such a write; run it again.")
-    key = _key(plan, staged)
+    staged = reported(messages)
+    key = agreed_key(plan, staged)
     schema_id = plan.schema_id
     if schema_id is None and any(m.parts for m in staged):
         _, schema_id = client.topics.evolve(plan.topic, plan.types, key)
@@ -79,7 +77,15 @@ def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
     return Claim(identity.version, _query(staged) if identity.streaming else None, digest, identity.streaming)
 
 
-def _key(plan: WritePlan, staged: Sequence[Staged]) -> str | None:
+def reported(messages: Sequence[Staged | None]) -> list[Staged]:
+    """What the tasks say. Raises TxnConflict if one says nothing."""
+    staged = [m for m in messages if m is not None]
+    if len(staged) != len(messages):
+        raise TxnConflict("A task did not report what it staged.", advice="Spark must not commit such a write; run it again.")
+    return staged
+
+
+def agreed_key(plan: WritePlan, staged: Sequence[Staged]) -> str | None:
     """The column that the tasks routed by, which may differ from our plan's: whether it is still the topic's is checked at opening.
     Raises TxnConflict if they differ among themselves.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -47,6 +48,13 @@ def _app_id(option: str, text: str) -> str:
     return word
 
 
+def _staging(option: str, text: str) -> str:
+    word = words(option, text)
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", word, re.ASCII):
+        raise bad(option, text, "it names no transaction", "Give a transaction's own options: .options(**txn.options).")
+    return word
+
+
 _NO_VERSION: Final = "a stream's version is its batch id"
 _NAME: Final = "`topic://tenant/namespace/name`, or a bare `name` for `topic://public/default/name`"
 
@@ -89,6 +97,14 @@ TXN_VERSION: Final = Option(
     only="batch",
     why=_NO_VERSION,
 )
+TXN_STAGING: Final = Option(
+    "txnStaging",
+    "from `txn.options`",
+    "The transaction over several topics that the write is part of (`cluster.transaction()`): its rows count when that commits.",
+    _staging,
+    only="batch",
+    why="a transaction over several topics is committed by a program: write in `foreachBatch`",
+)
 TXN_TIMEOUT: Final = Option(
     "txnTimeoutMs",
     f"{MIN_TIMEOUT_MS} to {MAX_TIMEOUT_MS}",
@@ -128,6 +144,7 @@ SINK: Final = OptionTable(
         AUTO_CREATE,
         TXN_APP_ID,
         TXN_VERSION,
+        TXN_STAGING,
         TXN_TIMEOUT,
         COMPRESSION,
         ENTRY_BYTES,
@@ -151,7 +168,7 @@ class TaskOptions:
 @dataclass(frozen=True)
 class WriteOptions:
     """The options of one write. `key_column` None: the topic's, if it has one. `txn_app_id` None: the query's id, or random.
-    `txn_version` None: the batch id, or 1.
+    `txn_version` None: the batch id, or 1. `txn_staging` None: the write is a transaction of its own.
     """
 
     service_url: ServiceUrl
@@ -162,6 +179,7 @@ class WriteOptions:
     auto_create: bool
     txn_app_id: str | None
     txn_version: int | None
+    txn_staging: str | None
     txn_timeout_ms: int
     compression: Compression
     entry_bytes: int
@@ -172,6 +190,13 @@ class WriteOptions:
         """Read and check the options of a batch or streaming write. Raises OptionError."""
         given = SINK.read(options, streaming=streaming)
         app, version = given.get(TXN_APP_ID), given.get(TXN_VERSION)
+        staging = given.get(TXN_STAGING)
+        theirs = [name for name in (TXN_APP_ID.name, TXN_VERSION.name, TXN_TIMEOUT.name) if given.has(name)]
+        if staging is not None and theirs:
+            raise OptionError(
+                f"txnStaging and {' and '.join(theirs)} are both given: the write is part of a transaction that has its own.",
+                advice="Leave the latter out; cluster.transaction(app=..., version=..., timeout=...) takes them.",
+            )
         if version is not None and app is None:
             raise OptionError(
                 "txnVersion is given without txnAppId: a version counts for one application.",
@@ -191,6 +216,7 @@ class WriteOptions:
             auto_create=given.value(AUTO_CREATE),
             txn_app_id=app,
             txn_version=version,
+            txn_staging=staging,
             txn_timeout_ms=given.value(TXN_TIMEOUT),
             compression=given.value(COMPRESSION),
             entry_bytes=given.value(ENTRY_BYTES),

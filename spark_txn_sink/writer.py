@@ -15,13 +15,16 @@ from spark_txn_sink import commit as committing
 from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import OVERWRITE, plan_write
+from spark_txn_sink.staged_write import StagedWrite
 from spark_txn_sink.staging import Staged, stage
 
 Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One `df.write.format("txnsegment").mode("append").save()`. Pickled to the tasks and to the process that commits."""
+    """One `df.write.format("txnsegment").mode("append").save()`: a transaction, or (txnStaging) a part of one over several topics.
+    Pickled to the tasks and to the process that commits.
+    """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -29,6 +32,8 @@ class BatchWriter(DataSourceArrowWriter):
         parsed = WriteOptions.parse(options, streaming=False)
         _, self._plan = plan_write(parsed, schema)
         self._url, self._timeout_ms = parsed.service_url.text, parsed.txn_timeout_ms
+        token = parsed.txn_staging
+        self._part_of = None if token is None else StagedWrite.begin(self._plan, token, uuid4().hex)
         random = parsed.txn_app_id is None
         version = 1 if parsed.txn_version is None else parsed.txn_version
         self._identity = Identity(parsed.txn_app_id or f"write-{uuid4().hex}", version, random, streaming=False)
@@ -37,9 +42,15 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(self._plan, iterator)
 
     def commit(self, messages: Messages) -> None:
+        if self._part_of is not None:
+            self._part_of.commit(_staged(messages))
+            return
         committing.commit(shared_client(self._url), self._plan, self._identity, self._timeout_ms, _staged(messages))
 
     def abort(self, messages: Messages) -> None:
+        if self._part_of is not None:
+            self._part_of.abort()
+            return
         committing.abort(shared_client(self._url), self._plan, self._identity, _staged(messages))
 
 

@@ -52,12 +52,13 @@ class Following:
         wanted = {paths.LOG.path: paths.LOG} | {s.name: paths.segment_events(s.name) for s in reading.segments}
         for name in wanted.keys() - self._watches.keys():
             self._watches[name] = store.watch(wanted[name], self.wake)
+            self._woken.set()  # what came between the reading and its first watch has woken nobody
         for name in self._watches.keys() - wanted.keys():
             self._watches.pop(name).close()
 
-    def wait(self, seconds: float) -> None:
-        """Until something wakes us, at most so long: wake-ups may be lost."""
-        self._woken.wait(seconds)
+    def wait(self, seconds: float) -> bool:
+        """Until something wakes us, at most so long: wake-ups may be lost. Whether it did."""
+        return self._woken.wait(seconds)
 
     def wake(self) -> None:
         """Something may have changed: the next reading is taken anew."""

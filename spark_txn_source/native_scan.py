@@ -61,7 +61,7 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     elif topic is not None:
         given["topics"] = option_text("topics", list(topic)) or ""
     parsed = ReadOptions.parse(given, streaming=False)
-    if parsed.subscription is not None:
+    if parsed.subscription is not None or parsed.acknowledged is not None:
         raise OptionError(
             "scan() reads whole files and cannot leave out what a subscription has acknowledged.",
             advice='Read it with spark.read.format("txnsegment").option("subscription", name).',

@@ -25,6 +25,7 @@ from metadata.options import (
     unique_pairs,
     words,
 )
+from metadata.row_ranges import Rows, parse_all
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
 from metadata.subscriptions import checked
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Selection, Start, Topics
@@ -73,6 +74,16 @@ _OFFSET_ADVICE: Final = 'Write {"log": 41} with the number of a registration, as
 
 def _subscription(option: str, text: str) -> str:
     return checked(words(option, text))
+
+
+def _acknowledged(option: str, text: str) -> Mapping[str, Rows]:
+    try:
+        found = json.loads(text, object_pairs_hook=unique_pairs)
+        return {str(segment_name(segment)): parse_all(ranges) for segment, ranges in found.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, OptionError) as e:
+        raise bad(
+            option, text, f"it is not what txn.read gives ({e})", "Read with txn.read(spark, topic, subscription=...)."
+        ) from e
 
 
 def _log_number(option: str, text: str) -> AtLog:
@@ -178,6 +189,14 @@ SUBSCRIPTION: Final = Option(
     "a stream starts there with a new checkpoint, and moves it as its batches are done. In place of a start.",
     _subscription,
 )
+ACKNOWLEDGED: Final = Option(
+    "acknowledged",
+    "from `txn.read`",
+    "Rows to leave out, by segment (JSON). `txn.read` gives it, so that what is read is exactly what the transaction acknowledges.",
+    _acknowledged,
+    only="batch",
+    why="a stream keeps what was acknowledged before it began in its checkpoint",
+)
 MAX_ROWS: Final = Option(
     "maxRowsPerTrigger",
     "whole number",
@@ -269,6 +288,7 @@ SOURCE: Final = OptionTable(
         STARTING_TIMESTAMP,
         ENDING_TIMESTAMP,
         SUBSCRIPTION,
+        ACKNOWLEDGED,
         MAX_ROWS,
         MAX_BYTES,
         MIN_PARTITIONS,
@@ -313,6 +333,7 @@ class ReadOptions(CommonReadOptions):
     topics_changed: TopicsChanged
     schema_change: SchemaChange
     subscription: str | None = None
+    acknowledged: Mapping[str, Rows] | None = None
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
@@ -344,6 +365,12 @@ class ReadOptions(CommonReadOptions):
                 "cannot be acknowledged.",
                 advice="Leave one of the two out.",
             )
+        acknowledged = given.get(ACKNOWLEDGED)
+        if acknowledged is not None and subscription is not None:
+            raise OptionError(
+                "The options subscription and acknowledged are both given: what to leave out is said twice.",
+                advice="Read with txn.read(spark, topic, subscription=...), or give the subscription alone.",
+            )
         return cls(
             service_url=common.service_url,
             selection=common.selection,
@@ -361,6 +388,7 @@ class ReadOptions(CommonReadOptions):
             topics_changed=given.value(TOPICS_CHANGED),
             schema_change=given.value(SCHEMA_CHANGE),
             subscription=subscription,
+            acknowledged=acknowledged,
         )
 
 

@@ -45,13 +45,16 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
     if options.subscription is not None:
         done = acknowledged(client, reading, options.subscription)
         start = first_pending(reading, done, end)
+    elif options.acknowledged is not None:
+        done = options.acknowledged
     if start > end and isinstance(options.start, AtLog):
         raise OffsetOutOfRange(
             f"The start {start} lies behind the end {end} of this read.", advice="Give a start at or before the end."
         )
     start = min(start, end)
     if options.fail_on_data_loss:
-        check_deletions(reading, start, end, deleted_to(reading, options.start, options.end))
+        begins = Earliest() if options.acknowledged is not None else options.start  # then its number is that of a cursor
+        check_deletions(reading, start, end, deleted_to(reading, begins, options.end))
     return reading, start, end, done
 
 

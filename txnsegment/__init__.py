@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from txnsegment.cluster import Cluster, connect
     from txnsegment.consumer import Batch, Consumer, Message
     from txnsegment.producer import Producer
+    from txnsegment.spark_transaction import SparkTransaction
     from txnsegment.subscriptions import CursorDescription, SubscriptionDescription
     from txnsegment.topics import SegmentDescription, TopicDescription
     from txnsegment.transaction import Transaction
@@ -36,6 +37,7 @@ __all__ = [
     "Message",
     "Producer",
     "SegmentDescription",
+    "SparkTransaction",
     "SubscriptionDescription",
     "SweepReport",
     "TopicDescription",
@@ -57,6 +59,7 @@ _WHERE = {
     "Message": "txnsegment.consumer",
     "Producer": "txnsegment.producer",
     "SegmentDescription": "txnsegment.topics",
+    "SparkTransaction": "txnsegment.spark_transaction",
     "SubscriptionDescription": "txnsegment.subscriptions",
     "SweepReport": "metadata.sweeper",
     "TopicDescription": "txnsegment.topics",

@@ -21,6 +21,7 @@ from txnsegment.transactions import ClusterTransactions
 if TYPE_CHECKING:
     from txnsegment.consumer import Consumer
     from txnsegment.producer import Producer
+    from txnsegment.spark_transaction import SparkTransaction
 
 
 def connect(service_url: str | None = None, *, ledgers: str | None = None) -> Cluster:
@@ -71,6 +72,18 @@ class Cluster:
             version=version,
             timeout_ms=timeout_ms(timeout, settings.txn_timeout_ms, settings.max_txn_timeout_ms),
         )
+
+    def transaction(
+        self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None
+    ) -> SparkTransaction:
+        """A transaction over several writes of Spark, to be used as `with cluster.transaction() as txn:`; the end of the block
+        commits it. The arguments are those of `begin`. Raises OptionError.
+        """
+        from txnsegment.spark_transaction import SparkTransaction
+
+        app, version = identity(app, version)
+        most = timeout_ms(timeout, self.settings.txn_timeout_ms, self.settings.max_txn_timeout_ms)
+        return SparkTransaction(self.client, app=app, version=version, timeout_ms=most)
 
     def consumer(
         self,

@@ -37,8 +37,8 @@ UNASSIGNED = -1
 
 
 @dataclass(frozen=True)
-class _Staged:
-    """What one append left: parts in the order of their segments, and the columns and types that they hold."""
+class Appended:
+    """What one append or write left: parts by segment, and the columns and types that they hold."""
 
     topic: TopicName
     types: StructType
@@ -63,7 +63,7 @@ class Transaction:
         self._app, self._version, self._timeout_ms = app, version, timeout_ms
         self._id = client.coordinator.ids.next()
         self._attempt = client.cluster.unique()
-        self._staged: list[_Staged] = []
+        self._staged: list[Appended] = []
         self._acks: list[Ack] = []
         self._dropped: list[Callable[[], None]] = []
         self._staged_ms: int | None = None
@@ -114,7 +114,7 @@ class Transaction:
             for writer in writers.values():
                 writer.discard()
             raise
-        self._staged.append(_Staged(name, types, now.layout.key, tuple((s, part) for s, part in closed if part is not None)))
+        self._staged.append(Appended(name, types, now.layout.key, tuple((s, part) for s, part in closed if part is not None)))
 
     def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[], None] | None = None) -> None:
         """Acknowledge with the commit, all of it or nothing (`Consumer.ack` and what reads a subscription call this).
@@ -203,7 +203,7 @@ class Transaction:
         found: dict[str, list[Part]] = defaultdict(list)
         for staged in self._staged:
             if staged.parts:
-                _, schema_id = self._client.topics.evolve(staged.topic, staged.types)
+                _, schema_id = self._client.topics.evolve(staged.topic, staged.types, staged.key)
                 for segment, part in staged.parts:
                     found[segment].append(dataclasses.replace(part, schema=schema_id))
         return dict(found)

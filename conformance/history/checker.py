@@ -73,12 +73,12 @@ def verdict(events: Iterable[Event]) -> Verdict:
     if not truth.store:
         learn(truth, found, (e for e in _whole(history) if isinstance(e, (Read, Poll))))
         versions_in_order(truth, found)
-    reads = _second_pass(history, truth, found, acks=Ack in kinds)
+    reads = _second_pass(history, truth, found, acks=truth.store or Ack in kinds)
     return Verdict(found, len(history), len(truth.committed), reads, truth.store)
 
 
 def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
-    deciding, layouts = Deciding(truth, found), Layouts(found)
+    deciding, layouts = Deciding(truth, found), Layouts(truth, found)
     judges: dict[type, Callable[[Any], None]] = {
         Header: deciding.header,
         Registration: deciding.registration,

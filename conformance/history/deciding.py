@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from conformance.history.findings import Findings
 from conformance.history.format import (
     Abort,
@@ -14,8 +16,9 @@ from conformance.history.format import (
     Seal,
     Sweep,
     Told,
+    Written,
 )
-from conformance.history.truth import Batch, Registered, Truth, Txn, topic_of
+from conformance.history.truth import Batch, Registered, Truth, Txn, Version, topic_of
 
 
 class Deciding:
@@ -28,6 +31,9 @@ class Deciding:
         self._aborts: dict[str, Abort] = {}
         self._ended: dict[str, tuple[str, Told]] = {}
         self._open: dict[str, Txn] = {}
+        self._empty: set[Version] = set()
+        """Versions that somebody was to commit without rows."""
+        self._ended_epochs: set[tuple[str, int]] = set()
 
     # --- the store ------------------------------------------------------------------------------------------------
 
@@ -101,6 +107,9 @@ class Deciding:
             said = f"{odd} is {'not of this attempt' if odd in got else 'missing'}"
             text = f"{batch.label} committed {len(got)} rows for {len(wanted)} of {asked.who}; {said}"
             self.found.note("other rows committed", text, asked, event)
+        elif (key := next((k for k, ids in _by_key(asked.rows).items() if ids != _by_key(batch.rows)[k]), None)) is not None:
+            text = f"{batch.label} committed the rows of key {key} in another order than {asked.who} wrote them"
+            self.found.note("committed out of order", text, asked, event)
 
     def _decide(self, version: tuple[str, str, int], batch: Batch, by: str | None, event: Event) -> None:
         truth, found = self.truth, self.found
@@ -167,6 +176,9 @@ class Deciding:
 
     def seal(self, event: Seal) -> None:
         self._appeared(event.number, event)
+        if (event.topic, event.epoch) in self._ended_epochs:
+            return  # made from a layout that an earlier seal has ended: void everywhere
+        self._ended_epochs.add((event.topic, event.epoch))
         for segment in event.segments:
             self.truth.seals.setdefault(segment, event.number)
         if event.why == "delete":
@@ -186,6 +198,8 @@ class Deciding:
         truth.calls[event.call] = event
         if event.attempt is not None:
             truth.attempts[event.attempt] = event
+        if not event.rows:
+            self._empty.add((event.app, event.topic, event.version))
         if not truth.store:
             truth.batch_of_call(event).calls.append(event)
 
@@ -223,6 +237,8 @@ class Deciding:
             return  # nobody can fence it, and there is nothing to lose
         if said in ("committed", "skipped") and batch is None:
             found.note("lost write", f"{which}, which nobody committed", call, told)
+        elif said in ("committed", "skipped") and call.rows and batch is not None and self._raised_alone(batch, version):
+            found.note("lost write", f"{which}: lastCommitted was raised to it, and nobody committed its rows", call, told)
         elif said == "committed" and told.txn and batch is not None and batch.txn != told.txn:
             found.note("wrong answer", f"{which} by {told.txn}: {batch.label} committed it", call, told)
         elif said == "committed" and told.number is not None and batch is not None and batch.number != told.number:
@@ -240,12 +256,22 @@ class Deciding:
         if said in ("committed", "skipped") and batch is not None:
             batch.told_at = min(batch.told_at, told.at)
 
+    def _raised_alone(self, batch: Batch, version: Version) -> bool:
+        """Whether the application record alone says that the version is committed, and nobody was to commit it without rows."""
+        return batch.txn is None and batch.number is None and version not in self._empty
+
     def _foreign(self, call: Commit, txn: str) -> bool:
         known = self.truth.txns.get(txn)
         return known is None or call.attempt is None or known.header.attempt != call.attempt
 
     def _stalled(self, call: Commit, told: Told) -> None:
-        if told.error != "SegmentSealed" or told.number is None:
+        if told.error != "SegmentSealed":
+            return
+        topics = {topic_of(row.segment or call.topic) for row in call.rows}
+        if self.truth.store and topics.isdisjoint(self.truth.deleted):
+            text = f"{call.who} was refused for a seal, although nobody deleted {', '.join(sorted(topics))}"
+            self.found.note("stalled by a seal", text, call, told)
+        if told.number is None:
             return
         seals = [self.truth.seals[r.segment] for r in call.rows if r.segment in self.truth.seals]
         if seals and told.number < min(seals):
@@ -308,3 +334,12 @@ class Deciding:
         elif told.said == "failed" and before is not None and before[0] == what:
             text = f"{asked.who} may not {asked.action} {asked.txn} again: {told.error}"
             found.note("repeat refused", text, asked, before[1], told)
+
+
+def _by_key(rows: Iterable[Written]) -> dict[str, list[str]]:
+    """The ids of each key's rows, in their order."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        if row.key is not None:
+            found.setdefault(row.key, []).append(row.id)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conformance.history.findings import Findings
 from conformance.history.format import Layout, Segment
+from conformance.history.truth import Truth
 
 RING = 0x10000
 
@@ -11,8 +12,8 @@ RING = 0x10000
 class Layouts:
     """Follows the layouts of all topics."""
 
-    def __init__(self, found: Findings) -> None:
-        self._found = found
+    def __init__(self, truth: Truth, found: Findings) -> None:
+        self._truth, self._found = truth, found
         self._now: dict[str, Layout] = {}
         self._known: dict[str, Segment] = {}
 
@@ -26,6 +27,9 @@ class Layouts:
             elif event.epoch == before.epoch and _shape(event) != _shape(before):
                 self._bad(f"the segments of {event.topic} changed within epoch {event.epoch}", before, event)
         for segment in event.segments:
+            seal = self._truth.seals.get(segment.name)
+            if seal is not None and segment.sealed_at not in (None, seal):
+                self._bad(f"{segment.name} is shown as sealed at {segment.sealed_at}; its seal is {seal}", event)
             known = self._known.get(segment.name)
             self._known[segment.name] = segment
             if known is None:

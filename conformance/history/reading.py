@@ -20,6 +20,8 @@ class Reading:
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found
         self._placed: dict[tuple[int, str], Row] = {}
+        self._held: dict[tuple[str, tuple[int, int, int]], str] = {}
+        """What lies at each position of a segment, as it was first seen."""
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
         """For each selection of topics: when reads returned, and the highest number that any had shown by then."""
 
@@ -73,7 +75,11 @@ class Reading:
         for row in rows:
             name, segment, position, _, _ = row
             before = placed.setdefault((position[0], name), row)
-            if before is not row and (before[2] != position or before[1] != segment):
+            if before is row:
+                held = self._held.setdefault((segment, position), name)
+                if held != name:
+                    self._found.note("moved row", f"{_who(event)} got {row} where {held} was", event)
+            elif before[2] != position or before[1] != segment:
                 self._found.note("moved row", f"{_who(event)} got {row}, it was {before}", event)
             if event.ordered:
                 if segment in tops and position <= tops[segment]:

@@ -91,7 +91,7 @@ class Truth:
     writer_of: dict[str, Batch] = field(default_factory=dict)
     """Row -> the batch that was to write it."""
     seals: dict[str, int] = field(default_factory=dict)
-    """Segment -> number of its first seal."""
+    """Segment -> number of its seal: of those that were made from one layout, the first."""
     deleted: dict[str, Time] = field(default_factory=dict)
     """Topic -> when its deletion began."""
 

@@ -93,6 +93,23 @@ def file_name(path: str) -> str:
     return re.sub(r"/[0-9a-f]{4}-[0-9a-f]{4}-([0-9]+)/", r".\1/", text)
 
 
+def cursor(body: Any) -> str:
+    """`all up to 1:1; acked 3:0; 0_10 claims 2:0`."""
+    if "deletedMs" in body:
+        return "a tombstone"
+    mark = body.get("markDelete")
+    found = []
+    if mark is not None:
+        found.append("all up to " + ":".join(str(mark[k]) for k in ("ledgerId", "entryId", "batchIndex") if k in mark))
+    if body.get("acked"):
+        found.append(f"acked {' '.join(body['acked'])}")
+    found += [f"{txn} claims {' '.join(rows)}" for txn, rows in sorted(body.get("claims", {}).items())]
+    return "; ".join(found) or "nothing acked"
+
+
+CURSORS = "a"
+"""The kind of cursors in a picture."""
+
 Picture = dict[str, tuple[str, str]]
 """Path -> (what it is, what it says)."""
 
@@ -118,6 +135,12 @@ def picture(world: World) -> Picture:
         found[f"7 {key.path}"] = (f"app {app_name(key.partition)}", application(body))
     for name, body in layouts(state).items():
         found[f"8 {name}"] = (f"topic {name}", layout(body))
+    for key, body in records(state, "/cursors/"):
+        segment, _, name = key.path.removeprefix("/cursors/").partition(":")
+        found[f"{CURSORS} {key.path}"] = (f"cursor {paths.decode(name)}@{_segment(world, segment)}", cursor(body))
+    for key, body in records(state, "/txn/subscription-events/"):
+        segment, _, name = key.partition.partition(":")
+        found[f"4 {key.path}"] = (f"event {paths.decode(name)}@{_segment(world, segment)}", f"{body['txnId']} {body['decision']}")
     for path in world.disk.files:
         if not path.startswith("sweep/"):
             found[f"9 {file_name(path)}"] = (f"file {file_name(path)}", "there")

@@ -21,6 +21,7 @@
 | raise | the application record is written alone |
 | clean | events and aborted records are deleted |
 | index | an index is scanned |
+| cursors, cursor | cursors with their claims: read or listed; written (claimed, acknowledged, settled, moved) |
 | turns, turn | whose turn it is to sweep: read; taken |
 | schema | a schema is read or written |
 | pause | a wait |
@@ -43,6 +44,7 @@ _READS = (
     ("/topics/", "layouts"),
     ("/schemas/", "schema"),
     ("/sweep/", "turns"),
+    ("/cursors/", "cursors"),
 )
 _WRITES = (
     ("Put /txn/tc-seq/", "ids"),
@@ -63,6 +65,10 @@ _WRITES = (
     ("Put /schemas/", "schema"),
     ("Delete /schemas/", "schema"),
     ("Put /sweep/", "turn"),
+    ("Put /cursors/", "cursor"),
+    ("Delete /cursors/", "clean"),
+    ("Append /txn/subscription-events/", "tell"),
+    ("Delete /txn/subscription-events/", "clean"),
 )
 _FILES = {"publish": "publish", "read": "read", "list": "files", "delete": "unlink", "sleep": "pause", "index": "index"}
 WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {"open", "decide", "list", "nothing"})

@@ -1,13 +1,14 @@
 """Commands of those who read (protocol.md section 6): Spark's own classes plan, only Spark itself is left out.
 
-read a b [from=2] [to=5] [from-time=+10s] [to-time=+20s] [uncommitted] [failOnDataLoss=false]
+read a b [from=2] [to=5] [from-time=+10s] [to-time=+20s] [uncommitted] [failOnDataLoss=false] [subscription=s]
 read pattern=.*/f.*                  a batch: what it sees of each segment, then its rows
-r1: stream a b [rows=3] [bytes=20] [start=latest]   begin a streaming query (at earliest)
+r1: stream a b [rows=3] [bytes=20] [start=latest | subscription=s]   begin a streaming query (at earliest)
 r1: next                             plan a micro-batch, read it, move on
 r1: plan                             plan it and read nothing yet
 r1: run                              read what was planned, and move on
 r1: replay                           read the last micro-batch again, as Spark does after a restart
 r1: restart [a b] [topicsChanged=continue]   a new process with the same checkpoint
+r1: move-cursor                      Spark has committed the last micro-batch: the cursors of its subscription follow
 r1: available-now                    Trigger.AvailableNow: up to what is visible at this moment
 """
 
@@ -29,12 +30,12 @@ from metadata.transaction_buffer import Reading
 from spark_txn_source import plan as planning
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.stream import StreamReader
-from spark_txn_source.tasks import ReadTask
+from spark_txn_source.tasks import Piece, ReadTask
 from spark_txn_source.topics import Columns
 
 _TYPES = StructType([StructField("value", StringType())])
 """Topics of scripts have no schema of their own: their parts have no rows to look into."""
-_OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions")
+_OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions", "subscription")
 
 
 def _selected(world: World, cmd: Command) -> dict[str, str]:
@@ -74,15 +75,15 @@ def read(world: World, cmd: Command) -> list[str]:
     options = ReadOptions.parse(given | _selected(world, cmd), streaming=False)
 
     def run() -> tuple[Reading, int, int, list[ReadTask]]:
-        reading, start, end, _ = planning.read_batch(process.client, options)
-        return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _TYPES), start, end)
+        reading, start, end, done = planning.read_batch(process.client, options)
+        return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _TYPES), start, end, done)
 
     def answer(found: tuple[Reading, int, int, list[ReadTask]]) -> list[str]:
         reading, start, end, planned = found
         lines = [seen(world, reading)]
         if ranged:
             lines.append(f"from {start} to {end}")
-        return [*lines, rows(world, planned)]
+        return [*lines, planned_rows(world, planned)]
 
     return world.drive(Work(process, run, answer))
 
@@ -97,14 +98,26 @@ def seen(world: World, reading: Reading) -> str:
     return ", ".join([f"cut {reading.cut}", *tops]) + (f"; undecided {waiting}" if waiting else "")
 
 
-def rows(world: World, planned: Iterable[Any]) -> str:
-    """The entries that the tasks read, in their order: `rows a/970:0..4 b/976:0`. Files that are missing are said."""
+def planned_rows(world: World, planned: Iterable[Any]) -> str:
+    """What the tasks read."""
+    return rows(world, (p for task in planned for p in task.pieces))
+
+
+def rows(world: World, pieces: Iterable[Piece]) -> str:
+    """The entries of pieces, in their order: `rows a/970:0..4 b/976:0 b/976:1:2..3` (of b's entry 1 only rows 2 and 3). Files that
+    are missing are said.
+    """
     found: list[str] = []
     last: tuple[str, int, int, int] | None = None
-    for piece in (p for task in planned for p in task.pieces):
+    for piece in pieces:
         if piece.part.path not in world.disk.files:
             found.append(f"(file {answers.file_name(piece.part.path)} is MISSING)")
         first, to = piece.base + piece.first, piece.base + piece.last
+        if piece.stop is not None:
+            last = None
+            last_row = f"..{piece.stop - 1}" if piece.stop - 1 > piece.row else ""
+            found.append(f"{short(world.state, piece.segment)}/{piece.ledger}:{first}:{piece.row}{last_row}")
+            continue
         if last is not None and last[:2] == (piece.segment, piece.ledger) and first == last[3] + 1:
             found.pop()
             first = last[2]
@@ -145,7 +158,7 @@ def stream(world: World, cmd: Command) -> list[str]:
     for word, option in (("rows", "maxRowsPerTrigger"), ("bytes", "maxBytesPerTrigger")):
         if (value := cmd.get(word)) is not None:
             given[option] = value
-    if "startingTimestamp" not in given:
+    if "startingTimestamp" not in given and "subscription" not in given:
         given["startingOffsets"] = _offset(cmd.get("start") or "earliest")
     given |= _selected(world, cmd)
 
@@ -155,14 +168,15 @@ def stream(world: World, cmd: Command) -> list[str]:
 
     def answer(query: Query) -> list[str]:
         world.streams[name] = query
-        return [f"{name} starts at {_at(query.at)}"]
+        return [f"{name} starts at {_at(world, query.at)}"]
 
     return world.drive(Work(process, run, answer))
 
 
-def _at(offset: dict[str, Any]) -> str:
+def _at(world: World, offset: dict[str, Any]) -> str:
     guard = f", deletions known up to {offset['deletedTo']}" if "deletedTo" in offset else ""
-    return f"{offset['log']}{guard}"
+    acked = "".join(f", acked {' '.join(rows)} of {short(world.state, s)}" for s, rows in offset.get("acked", {}).items())
+    return f"{offset['log']}{guard}{acked}"
 
 
 def _query(world: World, cmd: Command) -> tuple[Process, Query]:
@@ -178,7 +192,9 @@ def plan(world: World, cmd: Command) -> list[str]:
 
     def answer(end: dict[str, Any]) -> list[str]:
         query.planned = end
-        return [f"planned {_at(query.at)} to {_at(end)}" if end["log"] != query.at["log"] else f"nothing new after {_at(end)}"]
+        if end["log"] == query.at["log"]:
+            return [f"nothing new after {_at(world, end)}"]
+        return [f"planned {_at(world, query.at)} to {_at(world, end)}"]
 
     limit: ReadLimit = query.reader.getDefaultReadLimit()
     return world.drive(Work(process, lambda: query.reader.latestOffset(query.at, limit), answer))
@@ -191,7 +207,7 @@ def run_planned(world: World, cmd: Command) -> list[str]:
         raise ScriptError(f"{cmd.line!r}: nothing is planned")
 
     def answer(found: Any) -> list[str]:
-        lines = [f"batch {_at(query.at)} to {_at(end)}: {rows(world, found)}"]
+        lines = [f"batch {_at(world, query.at)} to {_at(world, end)}: {planned_rows(world, found)}"]
         query.before, query.at, query.planned = query.at, end, None
         return lines
 
@@ -213,7 +229,7 @@ def replay(world: World, cmd: Command) -> list[str]:
         Work(
             process,
             lambda: query.reader.partitions(begin, end),
-            lambda found: [f"batch {_at(begin)} to {_at(end)}: {rows(world, found)}"],
+            lambda found: [f"batch {_at(world, begin)} to {_at(world, end)}: {planned_rows(world, found)}"],
         )
     )
 
@@ -230,7 +246,7 @@ def restart(world: World, cmd: Command) -> list[str]:
 
     def answer(reader: ScriptedStream) -> list[str]:
         query.reader, query.options = reader, given
-        return [f"{name} goes on at {_at(query.at)}"]
+        return [f"{name} goes on at {_at(world, query.at)}"]
 
     return world.drive(Work(process, lambda: ScriptedStream(process.client, given), answer))
 
@@ -242,6 +258,11 @@ def available_now(world: World, cmd: Command) -> list[str]:
     )
 
 
+def move_cursor(world: World, cmd: Command) -> list[str]:
+    process, query = _query(world, cmd)
+    return world.drive(answers.changing(world, process, lambda: query.reader.commit(query.at)))
+
+
 COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
     "read": read,
     "stream": stream,
@@ -251,4 +272,5 @@ COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
     "replay": replay,
     "restart": restart,
     "available-now": available_now,
+    "move-cursor": move_cursor,
 }

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.scripts import happening, reading, showing, sweeping, writing
+from conformance.scripts import acking, happening, reading, showing, sweeping, together, writing
 from conformance.scripts.answers import file_name
 from conformance.scripts.names import shortened
 from conformance.scripts.parsing import Script, ScriptError, command, parse, render
@@ -20,7 +20,15 @@ from metadata.errors import TxnSegmentError
 FOLDER = Path(__file__).parents[2] / "tests" / "scripts"
 """Where this project keeps its scripts; they are not part of the wheel."""
 
-COMMANDS = writing.COMMANDS | reading.COMMANDS | sweeping.COMMANDS | happening.COMMANDS | showing.COMMANDS
+COMMANDS = (
+    writing.COMMANDS
+    | acking.COMMANDS
+    | together.COMMANDS
+    | reading.COMMANDS
+    | sweeping.COMMANDS
+    | happening.COMMANDS
+    | showing.COMMANDS
+)
 
 
 _FILE = re.compile(r"file:///simulated/([^\s,;:]+)")

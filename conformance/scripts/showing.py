@@ -1,6 +1,6 @@
 """Commands that show what is in the store and on the disk.
 
-txns, log, ops, events, aborted, watermarks, apps, layouts, files      one line for each
+txns, log, ops, events, aborted, watermarks, apps, layouts, files, cursors      one line for each
 calls r1                             which calls its last command made
 memory r1                            what a process remembers: entries of the log, verdicts
 dump /txn/id/                        the records under a path, byte for byte
@@ -27,6 +27,7 @@ _KINDS = {
     "apps": "7",
     "layouts": "8",
     "files": "9",
+    "cursors": answers.CURSORS,
 }
 
 

@@ -171,6 +171,10 @@ class World:
         self.opened: dict[str, Work] = {}
         self.streams: dict[str, Any] = {}
         self.staged: dict[str, tuple[dict[str, Any], int]] = {}
+        self.together: dict[str, Any] = {}
+        """By process its transaction over several writes."""
+        self.runs: dict[str, dict[str, tuple[int, int, dict[str, Any] | None]]] = {}
+        """By its token and name each write that has begun: its order, since when, and what its next manifest will list."""
 
     def unique(self) -> str:
         self._names += 1

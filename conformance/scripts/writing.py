@@ -2,7 +2,8 @@
 
     topic a [segments=2]                 make a topic
     d1: stage a:3 t.0:1                  tasks write parts: three rows for a, one for segment 0 of t; each row is an entry
-    d1: open app=q version=7 [a:3]       section 5 step by step: open, register, check, record, decide, tell
+    d1: stage a:2x4                      two entries of four rows
+    d1: open app=q version=7 [a:3]       section 5 step by step: open, register, check, (claim,) record, decide, tell
     d1: commit app=q version=7 a:3       all of it but tell
     d1: tell                             what the commit did not wait for: events, settling
     d1: late-abort app=q version=7 attempt=x1        Spark's abort
@@ -20,10 +21,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 from conformance.scripts import answers
 from conformance.scripts.names import records, segment, short
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
+from conformance.scripts.stepping import acks_of, step
 from conformance.scripts.world import Process, Work, World
 from ledgers.model import Part
 from ledgers.storage import segment_folder
@@ -33,7 +36,7 @@ from metadata.records import Registration, SegmentWrite
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
 
-_STAGED = re.compile(r"([a-z0-9-]+(?:\.[0-9]+)?):([0-9]+)")
+_STAGED = re.compile(r"([a-z0-9-]+(?:\.[0-9]+)?):([0-9]+)(?:x([0-9]+))?")
 
 
 def make_topic(world: World, cmd: Command) -> list[str]:
@@ -66,7 +69,7 @@ def merge_segments(world: World, cmd: Command) -> list[str]:
 
 
 def plain(world: World, cmd: Command) -> list[str]:
-    parts = _parts(world, _staged_words(cmd))
+    parts = parts_of(world, staged_words(cmd))
     body = Registration(publish_ms=world.clock.now, segments={s: _write(p) for s, p in parts.items()}).to_bytes()
     process = world.process(cmd.who("d1"))
     return world.drive(answers.changing(world, process, lambda: process.store.append(paths.LOG, body)))
@@ -103,28 +106,30 @@ def _write(parts: list[Part]) -> SegmentWrite:
 def stage(world: World, cmd: Command) -> list[str]:
     name = cmd.who("d1")
     parts, since = world.staged.get(name, ({}, world.clock.now))
-    added = _parts(world, _staged_words(cmd))
+    added = parts_of(world, staged_words(cmd))
     world.staged[name] = ({s: parts.get(s, []) + added.get(s, []) for s in parts | added}, since)
     return ["staged " + " ".join(sorted(answers.file_name(p.path) for found in added.values() for p in found))]
 
 
-def _staged_words(cmd: Command) -> list[tuple[str, int]]:
-    found = [w for w in cmd.words if _STAGED.fullmatch(w)]
-    cmd.words = [w for w in cmd.words if w not in found]
-    return [(w.split(":")[0], int(w.split(":")[1])) for w in found]
+def staged_words(cmd: Command) -> list[tuple[str, int, int]]:
+    """Segment, entries, rows of each."""
+    found = [m for w in cmd.words if (m := _STAGED.fullmatch(w))]
+    words = {m[0] for m in found}
+    cmd.words = [w for w in cmd.words if w not in words]
+    return [(m[1], int(m[2]), int(m[3] or 1)) for m in found]
 
 
-def _parts(world: World, wanted: list[tuple[str, int]]) -> dict[str, list[Part]]:
+def parts_of(world: World, wanted: list[tuple[str, int, int]]) -> dict[str, list[Part]]:
     """One part for each word, its file on the disk. Ten bytes a row."""
     parts: dict[str, list[Part]] = {}
-    for word, rows in wanted:
+    for word, entries, size in wanted:
         full = segment(world.state, word)
         name = segment_name(full)
         folder = segment_folder(name.topic.tenant, name.topic.namespace, name.topic.name, full.rpartition("/")[2])
         world.written += 1
         path = f"{folder}/p{world.written}.parquet"
         world.disk.files[path] = (b"part", world.clock.now)
-        parts.setdefault(full, []).append(Part(path, rows, 10 * rows, 0, (1,) * rows, 0))
+        parts.setdefault(full, []).append(Part(path, entries * size, 10 * entries * size, 0, (size,) * entries, 0))
     return parts
 
 
@@ -149,8 +154,8 @@ def _identity(world: World, cmd: Command, parts: dict[str, list[Part]]) -> tuple
 def _commit(world: World, cmd: Command) -> Work:
     name = cmd.who("d1")
     process = world.process(name)
-    wanted = _staged_words(cmd)
-    parts, since = (_parts(world, wanted), world.clock.now) if wanted else world.staged.pop(name, ({}, world.clock.now))
+    wanted = staged_words(cmd)
+    parts, since = (parts_of(world, wanted), world.clock.now) if wanted else world.staged.pop(name, ({}, world.clock.now))
     app, app_topic, claim, is_random = _identity(world, cmd, parts)
     timeout = cmd.get("timeout")
     work = WriteSet(
@@ -158,6 +163,7 @@ def _commit(world: World, cmd: Command) -> Work:
         app_topic=app_topic,
         claim=claim,
         parts=parts,
+        acks=acks_of(world, cmd),
         staged_ms=since,
         timeout_ms=world.settings.txn_timeout_ms if timeout is None else duration_ms(timeout),
         random=is_random,
@@ -171,8 +177,10 @@ def _commit(world: World, cmd: Command) -> Work:
 def _committed(world: World, found: Committed, claim: Claim) -> list[str]:
     if found.skipped:
         return [f"version {claim.version} is committed already: skipped"]
-    if found.txn_id is None or found.number is None:
+    if found.txn_id is None:
         return [f"version {claim.version} committed without rows"]
+    if found.number is None:
+        return [f"txn {found.txn_id} COMMITTED: acks alone"]
     text = answers.log(world).get(found.number, "").removeprefix(f"{found.txn_id} ")
     state = next((h["state"] for k, h in records(world.state, "/txn/id/") if k.partition == found.txn_id), "gone")
     return [f"txn {found.txn_id} {state}, commit {found.number}: {text}"]
@@ -184,7 +192,7 @@ def commit(world: World, cmd: Command) -> list[str]:
 
 def open_(world: World, cmd: Command) -> list[str]:
     work = _commit(world, cmd)
-    work.stop = lambda called: called == "register"
+    work.stop = lambda called: called in ("register", "cursors")
 
     def reached() -> list[str]:
         work.txn = next(k.partition for k, h in records(world.state, "/txn/id/") if h.get("attempt") == work.attempt)
@@ -195,18 +203,8 @@ def open_(world: World, cmd: Command) -> list[str]:
     return world.drive(work)
 
 
-def _step(world: World, cmd: Command, stop: Callable[[str], bool] | None, reached: Callable[[Work], list[str]]) -> list[str]:
-    name = cmd.who("d1")
-    work = world.opened.get(name)
-    if work is None or work.done:
-        raise ScriptError(f"{cmd.line!r}: {name} has nothing open")
-    work.stop = stop
-    work.reached = lambda: reached(work)
-    return world.drive(work)
-
-
 def register(world: World, cmd: Command) -> list[str]:
-    return _step(
+    return step(
         world,
         cmd,
         lambda called: True,
@@ -215,19 +213,27 @@ def register(world: World, cmd: Command) -> list[str]:
 
 
 def check(world: World, cmd: Command) -> list[str]:
-    return _step(world, cmd, lambda called: called == "record", lambda work: ["no seal below it"])
+    return step(world, cmd, lambda called: called in ("record", "cursors"), lambda work: ["no seal below it"])
 
 
 def record(world: World, cmd: Command) -> list[str]:
     def reached(work: Work) -> list[str]:
         ops = [(int(k.path[-20:]), op) for k, op in records(world.state, f"/txn/op/{work.txn}-")]
-        return [f"op {n} {op['kind']} {short(world.state, op['segment'])}/{op['ledgerId']}:{op['entryId']}" for n, op in ops]
+        return [f"op {n} {op['kind']} {_op(world, op)}" for n, op in ops]
 
-    return _step(world, cmd, lambda called: called == "decide", reached)
+    return step(world, cmd, lambda called: called == "decide", reached)
+
+
+def _op(world: World, op: Any) -> str:
+    where = f"{short(world.state, op['segment'])}/{op['ledgerId']}:{op['entryId']}"
+    if op["kind"] != "ACK":
+        return where
+    rows = f", rows {' '.join(op['rows'])}" if "rows" in op else ""
+    return f"{op['subscription']}@{'..' if op.get('cumulative') else ''}{where}{rows}"
 
 
 def decide(world: World, cmd: Command) -> list[str]:
-    return _step(world, cmd, None, lambda work: [])
+    return step(world, cmd, None, lambda work: [])
 
 
 def tell(world: World, cmd: Command) -> list[str]:

@@ -6,6 +6,8 @@ storage    a ledger storage in memory, with the same gate
 plan       how one schedule behaves
 scheduler  the world: actors as greenlets, who goes next, who crashes, how time moves
 stage      its topics
+keyed      parts whose rows have keys
+splitting  schedules in which topics are split and merged (a tenth of all)
 pasts      what was written before a schedule begins
 writers, readers, sweepers: they run the code of `metadata`, the source and the sink as it is
 observer   what an outsider sees of the store's writes

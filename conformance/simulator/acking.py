@@ -10,6 +10,7 @@ from conformance.history.format import Commit, Poll, Row
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet
+from conformance.simulator.readers import rows_of
 from conformance.simulator.scheduler import SETTINGS, Process, SimulatedClock, World
 from conformance.simulator.schedules import Cast, Outcome, play
 from conformance.simulator.stage import T, U, staged
@@ -36,7 +37,7 @@ SUBSCRIPTIONS = ("s", "s1")
 def acking(seed: int, *, trace: bool = False) -> Outcome:
     """Run the schedule of a seed."""
     rng = random.Random(f"acks {seed}")
-    state = _subscribed(staged((T, 2), (U, 1)))
+    state = subscribed(staged((T, 2), (U, 1)))
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
     world = World(rng, Plan.draw(rng, small=True), settings, state=state, trace=[] if trace else None)
     jobs = [Job("q", "q", T, (T,), (0, 1), replays=True, by="query-q"), Job("m", "m", "", (T, U), (1, 2))]
@@ -53,7 +54,7 @@ def acking(seed: int, *, trace: bool = False) -> Outcome:
         )
 
 
-def _subscribed(state: MemoryState) -> MemoryState:
+def subscribed(state: MemoryState) -> MemoryState:
     store = GatedStore(state, SimulatedClock())
     topic = of_record(topic_name(T), store.view().get(paths.topic(topic_name(T))))
     assert topic is not None
@@ -85,11 +86,11 @@ def _consume(world: World, client: Client, name: str, batch: int) -> list[Ack]:
     reading = client.buffer.read(Selection((T,)))
     cursors = client.coordinator.acks.read((segment.name, SUBSCRIPTIONS[0]) for segment in reading.segments)
     done = acked({segment: cursor for (segment, _), cursor in cursors.items()})
-    rows, acks = [], []
+    rows, acks = list[Row](), []
     for segment in reading.segments:
         ledgers = [ledger for ledger, _ in pending(reading, segment, done[segment.name], 0, reading.cut)]
         ledgers = ledgers[: world.rng.choice((1, 2, 10))]
-        rows += [Row(part.path, segment.name, (f.id, i, 0)) for f in ledgers for i, part in enumerate(f.parts)]
+        rows += [row for found in ledgers for row in rows_of(world, segment.name, found)]
         ack = taken(segment.name, SUBSCRIPTIONS[0], done[segment.name], ledgers)
         acks += [] if ack is None else [ack]
     history.saw(Poll(history.now(), began, f"{name}.{batch}", 0, (T,), tuple(rows), subscription=SUBSCRIPTIONS[0], ordered=False))

@@ -33,6 +33,7 @@ from conformance.history.format import (
 )
 from conformance.simulator.cursors import changes
 from conformance.simulator.faults import Observer
+from conformance.simulator.keyed import rows_of
 from conformance.simulator.storage import Disk
 from metadata.paths import Key, decode
 from metadata.store.memory import MemoryState
@@ -59,6 +60,8 @@ class History(Observer):
     """The attempt that the actor of now may abort, if it is a late abort."""
     acking: Callable[[], bool] = lambda: False
     """Whether the actor of now acknowledges without a transaction: then it may drop a void claim and ack the same rows at once."""
+    showing: Callable[[Event], None] = lambda layout: None
+    """Told of each layout as it is shown."""
     writes: int = 0
     commits: int = 0
     before: int = 0
@@ -135,6 +138,7 @@ class History(Observer):
                 self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
             self.events.append(self._layout(path, _json(after)))
+            self.showing(self.events[-1])
 
     def _plain(self, txn: str) -> bool:
         header = self.state.records.get(Key(f"/txn/id/{txn}", txn))
@@ -177,7 +181,13 @@ class History(Observer):
         segments = registration["segments"]
         if "manifest" in registration:
             segments = _json(self.disk.files[registration["manifest"]][0])
-        return tuple(Written(part["path"], None, segment) for segment, write in segments.items() for part in write["parts"])
+        files = self.disk.files
+        return tuple(
+            Written(name, key, segment)
+            for segment, write in segments.items()
+            for part in write["parts"]
+            for name, key in rows_of(part["path"], files.get(part["path"], (b"", 0))[0])
+        )
 
     def _application(self, name: str, after: bytes | None) -> Application:
         app, _, topic = name.partition(":")

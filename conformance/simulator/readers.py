@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from conformance.history.format import Horizon, Plan, Poll, Read, Row
+from conformance.simulator import keyed
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.writers import hands_on
 from ledgers.errors import CorruptSnapshot, MissingFile
+from ledgers.model import Ledger
 from metadata import transitions
 from metadata.errors import OffsetOutOfRange, TxnSegmentError
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
@@ -105,11 +108,18 @@ def collect(world: World, reading: Reading, start: int, end: int) -> tuple[Row, 
     rows: list[Row] = []
     for segment in reading.segments:
         for ledger in reading.ledgers(segment, start, end):
-            for i, part in enumerate(ledger.parts):
-                rows.append(Row(part.path, segment.name, (ledger.id, i, 0)))
-                if part.path not in world.disk.files:
-                    world.history.bad(f"the part {part.path} of {ledger.id} is gone although it is visible", 5)
+            rows += rows_of(world, segment.name, ledger)
     return tuple(rows)
+
+
+def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
+    """The rows of a ledger; each of its parts has one entry."""
+    for i, part in enumerate(ledger.parts):
+        data, _ = world.disk.files.get(part.path, (b"", 0))
+        for j, (name, key) in enumerate(keyed.rows_of(part.path, data)):
+            yield Row(name, segment, (ledger.id, i, j), key)
+        if not data:
+            world.history.bad(f"the part {part.path} of {ledger.id} is gone although it is visible", 5)
 
 
 def saw(

@@ -159,8 +159,17 @@ class World:
         return self.current is not None and self._random() < self.plan.lag
 
     def later(self, effect: Callable[[], None]) -> None:
-        """A request that is still under way."""
-        self.after(effect, self.rng.randrange(1, 30))
+        """A request that is still under way: it is its sender's also when it arrives."""
+        sender = self.current
+
+        def arrives() -> None:
+            self.current = sender
+            try:
+                effect()
+            finally:
+                self.current = None
+
+        self.after(arrives, self.rng.randrange(1, 30))
 
     def after(self, effect: Callable[[], None], steps: int) -> None:
         self._late.append((self.steps + steps, effect))

@@ -34,6 +34,9 @@ BIG = 0.02
 MIDDLE = 0.5
 """The share of those that begin in the middle of things; the others have two writers, a reader or two, a sweeper or two."""
 
+SPLITTING = 0.1
+"""The share in which topics with keys are split and merged."""
+
 
 @dataclass
 class Outcome:
@@ -70,6 +73,10 @@ def cast_of(seed: int) -> Cast:
 
 def _drawn(rng: random.Random, trace: bool) -> Cast:
     chance = rng.random()
+    if chance >= 1 - SPLITTING:
+        from conformance.simulator.splitting import drawn  # it is a cast of ours
+
+        return drawn(rng, trace)
     return _big(rng, trace) if chance < BIG else _middle(rng, trace) if chance < BIG + MIDDLE else _small(rng, trace)
 
 
@@ -311,7 +318,8 @@ def _finish(cast: Cast) -> None:
     if cast.orphans:
         _sweep_files(world, process)
     apps = len({(j.app, j.app_topic) for j in jobs if not j.random})
-    checks.at_rest(history, world.state, apps, segments=2 * cast.topics)
+    segments = sum(len(topic.layout.segments) for topic in Topics(process.cluster).list())
+    checks.at_rest(history, world.state, apps, max(segments, 2 * cast.topics))
 
 
 def _sweep_files(world: World, process: Process) -> None:

@@ -15,15 +15,15 @@ from metadata.topics import Topics
 T, U, D = "topic://public/default/t", "topic://public/default/u", "topic://public/default/d"
 
 
-def staged(*topics: tuple[str, int]) -> MemoryState:
-    """A store that has these topics, each with so many segments."""
-    return _made(topics).copy()
+def staged(*topics: tuple[str, int], key: str | None = None) -> MemoryState:
+    """A store that has these topics, each with so many segments, routed by `key`."""
+    return _made(topics, key).copy()
 
 
 @lru_cache
-def _made(topics: tuple[tuple[str, int], ...]) -> MemoryState:
+def _made(topics: tuple[tuple[str, int], ...], key: str | None) -> MemoryState:
     state, clock = MemoryState(), SimulatedClock()
     cluster = Cluster("memory://stage", GatedStore(state, clock), GatedStorage(Disk(clock)), SETTINGS, clock)
     for name, segments in topics:
-        Topics(cluster).create(topic_name(name), segments=segments)
+        Topics(cluster).create(topic_name(name), segments=segments, key=key)
     return state

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructType
 
 from conformance.history.format import Commit, Written
+from conformance.simulator import keyed
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from ledgers.model import Part
@@ -15,6 +16,7 @@ from metadata.client import Client
 from metadata.coordinator import Coordinator
 from metadata.errors import TopicNotFound, TxnSegmentError, VersionConflict
 from metadata.names import topic_name
+from metadata.routing import Target, targets
 from metadata.topics import Topics
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
@@ -41,6 +43,8 @@ class Job:
     at: int = 0
     tries: int = 0
     stopped: str = ""
+    keyed: bool = False
+    """Its rows have keys (`conformance.simulator.keyed`); the others write parts that are a row each, into every segment."""
 
     @property
     def done(self) -> bool:
@@ -72,7 +76,10 @@ def hands_on(world: World, process: Process) -> Client:
         world.spawn(process, f"{process.name}/after", run)
 
     cluster, buffer = process.cluster, process.buffer
-    return Client(cluster, buffer, Topics(cluster), process.sweeper, Heard(cluster, aftermath, buffer.log), lambda: None)
+    heard = Heard(cluster, aftermath, buffer.log)
+    assert isinstance(cluster.storage, GatedStorage)
+    heard.rewrite = keyed.Dividing(cluster.storage, world.unique)
+    return Client(cluster, buffer, Topics(cluster), process.sweeper, heard, lambda: None)
 
 
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
@@ -137,6 +144,7 @@ class Write:
     def __init__(self, client: Client, job: Job, version: int, staging_id: str, timeout_ms: int) -> None:
         self._client, self._job, self._staging_id, self._timeout_ms = client, job, staging_id, timeout_ms
         self._messages: list[Staged | None] = []
+        self._rows: list[Written] = []
         self.staged = False
         self._staged_ms = 0
         self._identity = Identity(job.app, version, job.random, streaming=job.replays)
@@ -146,14 +154,19 @@ class Write:
             self.claim = Claim(version, job.by, staging_id, job.replays)
 
     def _message(self, parts: Sequence[tuple[str, Part]], staged_ms: int) -> Staged:
-        return Staged(self._staging_id, tuple(parts), staged_ms, self._job.by, None)
+        return Staged(self._staging_id, tuple(parts), staged_ms, self._job.by, keyed.COLUMN if self._job.keyed else None)
 
     def stage(self) -> None:
         """What the tasks do: look at the layouts, write the parts. The part files are one step: nothing names them yet."""
         client, job, version = self._client, self._job, self.claim.version
         staged_ms = client.cluster.store.view().now_ms()
         parts: list[tuple[str, Part]] = []
-        if version not in job.empty:
+        storage = client.cluster.storage
+        assert isinstance(storage, GatedStorage)
+        if version not in job.empty and job.keyed:
+            for topic in job.topics:
+                parts += self._stage_keyed(storage, topic)
+        elif version not in job.empty:
             for topic in job.topics:
                 name = topic_name(topic)
                 for segment in client.topics.get(name).active():
@@ -161,17 +174,33 @@ class Write:
                     for i in range(1 + (segment.segment_id + version) % 2):
                         path = f"parts/{job.app}/{version}/{self.claim.attempt}/{segment.segment_id}-{topic[-1]}-{i}.parquet"
                         parts.append((full, Part(path, 1, 4, 0, (1,), 0)))
-        storage = client.cluster.storage
-        assert isinstance(storage, GatedStorage)
-        storage.publish_all({part.path: b"part" for _, part in parts})
+            self._rows = [Written(part.path, None, segment) for segment, part in parts]
+            storage.publish_all({part.path: b"part" for _, part in parts})
         self._messages = [self._message(parts, staged_ms)]
         self.staged = True
         self._staged_ms = staged_ms
 
+    def _stage_keyed(self, storage: GatedStorage, topic: str) -> list[tuple[str, Part]]:
+        """Two tasks of a write have one plan; a program's transaction looks at the layout for each batch that it appends."""
+        job, name, parts = self._job, topic_name(topic), list[tuple[str, Part]]()
+        to: tuple[Target, ...] = ()
+        for task in (0, 1):
+            if not to or not job.app_topic:
+                to = targets(self._client.topics.get(name))
+            stem = f"{job.app}/{self.claim.version}/{self.claim.attempt}/{topic[-1]}{task}"
+            rows = [(f"{stem}.{i}", keyed.KEYS[(self.claim.version + 2 * i) % len(keyed.KEYS)]) for i in range(6)]
+            files = {}
+            for segment, own in keyed.by_segment(rows, to).items():
+                path = f"parts/{stem}-{segment.rpartition('-')[2]}.parquet"
+                files[path] = keyed.content(own)
+                parts.append((segment, keyed.part_of(path, own)))
+                self._rows += [Written(row, key, segment) for row, key in own]
+            storage.publish_all(files)
+        return parts
+
     def asked(self, who: str, at: int) -> Commit:
         """What the history says of the commit that is about to begin."""
         job, claim = self._job, self.claim
-        rows = tuple(Written(part.path, None, segment) for m in self._messages if m is not None for segment, part in m.parts)
         return Commit(
             at,
             claim.attempt,
@@ -179,7 +208,7 @@ class Write:
             job.app,
             job.app_topic,
             claim.version,
-            rows,
+            tuple(self._rows),
             job.by,
             claim.attempt,
             job.replays,
@@ -197,7 +226,9 @@ class Write:
                 assert message is not None
                 for segment, part in message.parts:
                     parts.setdefault(segment, []).append(part)
-            coordinator.commit(WriteSet(job.app, "", self.claim, parts, self._staged_ms, self._timeout_ms, random=job.random))
+            keys = dict.fromkeys(job.topics, keyed.COLUMN) if job.keyed else {}
+            work = WriteSet(job.app, "", self.claim, parts, self._staged_ms, self._timeout_ms, random=job.random, keys=keys)
+            coordinator.commit(work)
         assert coordinator.answer is not None
         return coordinator.answer
 
@@ -212,7 +243,16 @@ class Write:
         """As the driver plans a topic whose schema has all columns already."""
         name = topic_name(self._job.app_topic)
         options = TaskOptions(name, None, "zstd", 1 << 20, 1 << 20)
-        return WritePlan(name, (), None, StructType(), 0, self._staged_ms, self._client.cluster.storage.uri, options)
+        return WritePlan(
+            name,
+            (),
+            keyed.COLUMN if self._job.keyed else None,
+            StructType(),
+            0,
+            self._staged_ms,
+            self._client.cluster.storage.uri,
+            options,
+        )
 
 
 def _start_late_abort(world: World, job: Job, write: Write) -> None:

@@ -203,6 +203,20 @@ class VersionIgnored(Sound):
         )
 
 
+@_planted("records/a-record-that-has-its-old-value-again")
+class ValuesAreCompared(Sound):
+    """A put or delete that expects a record compares its value, not its version."""
+
+    def write(self, *writes: Write) -> list[Record | None]:
+        return self.store.write(*(self._with_newest(write) for write in writes))
+
+    def _with_newest(self, write: Write) -> Write:
+        if isinstance(write, Append) or not isinstance(write.expect, Record):
+            return write
+        now = self.store.view().get(write.key)
+        return replace(write, expect=now) if now is not None and now.value == write.expect.value else write
+
+
 @_planted("records/a-put-that-expects-nothing-meets-a-record")
 class AbsenceIgnored(Sound):
     """A put that expects absence replaces what is there."""

@@ -89,6 +89,7 @@ class Session:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._client: Any = None  # kazoo has no types
+        self._ended: Any = None  # the last client that kazoo does not connect again: it failed to authenticate, or was closed
         self._auth_failures = 0
         self._no_sasl = False
         self._connections: Connections | None = None
@@ -111,7 +112,7 @@ class Session:
         while True:
             with self._guard:
                 client = self._client
-                if client is None or client.client_state in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+                if client is None or client is self._ended:
                     client = self._start(client)
             if not client.connected:
                 with self._changed:
@@ -120,7 +121,9 @@ class Session:
                 return client
             if (reason := self._refusal()) is not None:
                 raise ConfigurationError(reason.message, advice=reason.advice)
-            if not self._auth_failed(client):
+            if client is self._client and client is not self._ended:
+                if client.client_state == KeeperState.CLOSED:  # after so long it does not begin: kazoo has given up unheard
+                    self._ended = client
                 raise self._unreachable()
             self._check_failures()
 
@@ -167,11 +170,11 @@ class Session:
         self._no_sasl = True
 
     def _settled(self, client: Any) -> bool:
-        return client.connected or self._auth_failed(client) or self._refusal() is not None
+        """Whether waiting for this client is over: for good, so that whoever looks late sees it, too.
 
-    @staticmethod
-    def _auth_failed(client: Any) -> bool:
-        return bool(client.client_state == KeeperState.AUTH_FAILED)
+        (kazoo's AUTH_FAILED turns into CLOSED in a moment, and CLOSED is also how a client begins.)
+        """
+        return client.connected or client is self._ended or client is not self._client or self._refusal() is not None
 
     def _refusal(self) -> ConfigurationError | None:
         return self._connections.refusal if self._connections else None
@@ -193,7 +196,9 @@ class Session:
                 self._on_connect(client)
         elif state == KazooState.LOST:
             self.id = None
-            self._auth_failures += self._auth_failed(client)
+            self._auth_failures += client.client_state == KeeperState.AUTH_FAILED
+            if client.client_state in (KeeperState.AUTH_FAILED, KeeperState.CLOSED):
+                self._ended = client
         self._notify()
 
     def _learn_quorum(self, answer: Any) -> None:

@@ -125,6 +125,10 @@ def row(name: str, number: int, index: int = 0, *, key: str | None = None, segme
     return Row(name, segment, (number, 0, index), key)
 
 
+def sealed(number: int) -> Segment:
+    return Segment(S, 0, 0x7FFF, False, (), number)
+
+
 def layout(epoch: int, *segments: Segment, deleted: bool = False) -> dict[str, Any]:
     return {"topic": T, "epoch": epoch, "segments": segments, "deleted": deleted}
 
@@ -401,6 +405,27 @@ CASES: list[tuple[str, int, H, H]] = [
         H().reads(start=0, end=0, cut=0).commits(1, 0),
     ),
     ("late registration", 7, H().commits(2, 0).commits(1, 1), H().commits(1, 0).commits(2, 1)),
+    *(
+        (
+            "lost write",
+            5,
+            H().open("0_1").drop("0_1").asks("c", 0, "x", query="q").add(Application, "a", T, 0, "q").told("c", said),
+            H()
+            .open("0_1")
+            .drop("0_1")
+            .asks("b", query="q")
+            .asks("c", 0, "x", query="q")
+            .add(Application, "a", T, 0, "q")
+            .told("c", said),
+        )
+        for said in ("committed", "skipped")
+    ),
+    (
+        "moved row",
+        5,
+        H().writes("c", 0, 1, "x", "y").reads(row("x", 1), row("y", 1), ordered=False),
+        H().writes("c", 0, 1, "x", "y").reads(row("x", 1), row("y", 1, 1), ordered=False),
+    ),
     # --- 8: one commit for each version
     ("version committed twice", 8, H().commits(1, 0).commits(2, 0), H().commits(1, 0).commits(2, 1)),
     (
@@ -590,10 +615,44 @@ CASES: list[tuple[str, int, H, H]] = [
         .told("c", "failed", number=1, error="SegmentSealed"),
         H()
         .add(Commit, "c", "w", "a", T, 0, (Written("x", None, S),), attempt="try-0_1")
-        .add(Seal, 1, T, (S,), "split", 0)
+        .add(Seal, 1, T, (S,), "delete", 0)
         .open("0_1")
         .register(2, "0_1", ("x", S))
         .told("c", "failed", number=2, error="SegmentSealed"),
+    ),
+    (
+        "stalled by a seal",  # of a split, which it had to go on from
+        12,
+        H()
+        .add(Commit, "c", "w", "a", T, 0, (Written("x", None, S),), attempt="try-0_1")
+        .add(Seal, 1, T, (S,), "split", 0)
+        .open("0_1")
+        .told("c", "failed", error="SegmentSealed"),
+        H()
+        .add(Commit, "c", "w", "a", T, 0, (Written("x", None, S),), attempt="try-0_1")
+        .add(Seal, 1, T, (S,), "split", 0)
+        .open("0_1")
+        .told("c", "failed", error="Fenced"),
+    ),
+    (
+        "committed out of order",
+        13,
+        H()
+        .add(Commit, "c", "w", "a", T, 0, (Written("x", "k", S), Written("y", "k", S)), attempt="try-0_1")
+        .open("0_1")
+        .add(Registration, 1, "0_1", None, (Written("y", "k", S), Written("x", "k", S)))
+        .decide("0_1", 1),
+        H()
+        .add(Commit, "c", "w", "a", T, 0, (Written("x", "k", S), Written("y", "l", S)), attempt="try-0_1")
+        .open("0_1")
+        .add(Registration, 1, "0_1", None, (Written("y", "l", S), Written("x", "k", S)))
+        .decide("0_1", 1),
+    ),
+    (
+        "layout does not tile",  # a seal of an epoch that another one has ended is void
+        13,
+        H().add(Seal, 2, T, (S,), "split", 0).add(Seal, 3, T, (S,), "split", 0).add(Layout, **layout(1, sealed(3), *SPLIT[1:])),
+        H().add(Seal, 2, T, (S,), "split", 0).add(Seal, 3, T, (S,), "split", 0).add(Layout, **layout(1, sealed(2), *SPLIT[1:])),
     ),
     ("layout does not tile", 13, H().add(Layout, **layout(0, TWO[0])), H().add(Layout, **layout(0, *TWO))),
     (

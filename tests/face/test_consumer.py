@@ -205,8 +205,10 @@ def test_a_new_column_is_there_from_the_next_batch_on(topic: Cluster, consumer: 
         assert next(narrow.messages(timeout=NOW)).value.keys() == {"n"}
 
 
-def test_a_commit_wakes_a_waiting_consumer(topic: Cluster, url: str) -> None:
-    """It waits for as long as it takes; nobody polls it."""
+def test_a_commit_wakes_a_waiting_consumer(topic: Cluster, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would sleep for ten minutes: a commit's registration and its events wake it."""
+    monkeypatch.setattr("txnsegment.consumer.IDLE_SECONDS", 600.0)
+    monkeypatch.setattr("txnsegment.consumer.UNDECIDED_SECONDS", 600.0)
     waiting = threading.Event()
     got: list[int] = []
 

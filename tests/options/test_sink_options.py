@@ -119,10 +119,14 @@ ONLY_BATCH = [
     ({**TOKEN, "txnVersion": "-1"}, "option txnVersion; from 0"),
     ({**TOKEN, "txnVersion": "1.0"}, "option txnVersion; not a whole number"),
     ({**TOKEN, "txnVersion": "9223372036854775808"}, "option txnVersion; from 0"),
+    ({"txnStaging": "u1", **TOKEN}, "txnStaging and txnAppId and txnVersion; part of a transaction; Leave the latter out"),
+    ({"txnStaging": "u1", "txnTimeoutMs": "1000"}, "txnStaging and txnTimeoutMs; timeout="),
+    ({"txnStaging": "../u1"}, "option txnStaging; names no transaction; txn.options"),
 ]
 ONLY_STREAM = [
     ({"txnVersion": "1"}, "txnVersion cannot be used in a stream write; batch id"),
     (TOKEN, "txnVersion cannot be used in a stream write; batch id; Leave it out"),
+    ({"txnStaging": "u1"}, "txnStaging cannot be used in a stream write; foreachBatch"),
 ]
 
 

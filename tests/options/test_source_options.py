@@ -217,6 +217,10 @@ BOTH = [
     ({"serviceUrl": "zk://u:hunter2@h/c"}, "option serviceUrl; TXNSEGMENT_"),
 ]
 ONLY_BATCH = [
+    ({"subscription": "s", "acknowledged": "{}"}, "subscription and acknowledged; said twice; txn.read"),
+    ({"acknowledged": "5:2"}, "option acknowledged; not what txn.read gives"),
+    ({"acknowledged": '{"a": ["5:2"]}'}, "option acknowledged; not what txn.read gives; not a segment name"),
+    ({"acknowledged": f'{{"{SEGMENT}": ["5-2"]}}'}, "option acknowledged; not what txn.read gives; not a position"),
     ({"endingOffsets": "earliest"}, "option endingOffsets; cannot end where it begins"),
     ({"endingOffsets": "end"}, "option endingOffsets; neither"),
     ({"endingOffsets": "latest", "endingTimestamp": "5"}, "endingOffsets and endingTimestamp; one end"),
@@ -226,6 +230,7 @@ ONLY_BATCH = [
     ({"schemaChange": "fail"}, "schemaChange cannot be used in a batch read; no checkpoint"),
 ]
 ONLY_STREAM = [
+    ({"acknowledged": "{}"}, "acknowledged cannot be used in a stream read; checkpoint"),
     ({"endingOffsets": "latest"}, "endingOffsets cannot be used in a stream read; for ever; batch"),
     ({"endingTimestamp": "5"}, "endingTimestamp cannot be used in a stream read; for ever"),
     ({"isolationLevel": "read_uncommitted"}, "isolationLevel; read_uncommitted; batch"),
@@ -322,6 +327,7 @@ def test_names_are_found_in_any_case(name: str, random: Any) -> None:
         "topicsChanged": "fail",
         "schemaChange": "fail",
         "includeMetadata": "true",
+        "acknowledged": "{}",
     }
     written = "".join(random.choice([c.lower(), c.upper()]) for c in name)
     (option,) = (o for o in SOURCE.options if o.name == name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from conformance.history.format import Application, Commit, Read, Row
 from conformance.history.format import Header as Changed
 from conformance.simulator.checks import violations
-from conformance.simulator.faults import Fate, Gate, GatedStore, always
+from conformance.simulator.faults import Fate, Gate, GatedStore, Wakes, always
 from conformance.simulator.observer import History
 from conformance.simulator.scheduler import SETTINGS, SimulatedClock
 from conformance.simulator.storage import Disk, GatedStorage
@@ -61,8 +61,11 @@ class Bench:
         self._names += 1
         return f"u{self._names:04d}"
 
-    def party(self, gate: Gate = always) -> Party:
-        store = GatedStore(self.state, self.clock, gate, observer=self.history)
+    def party(
+        self, gate: Gate = always, wakes: Wakes | None = None, late: Callable[[Callable[[], None]], None] | None = None
+    ) -> Party:
+        """A process of its own. `wakes`: who wakes its watches; without it nobody does. `late`: who keeps delayed requests."""
+        store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
         buffer = TransactionBuffer(cluster)
         return Party(cluster, buffer, Coordinator(cluster, inline, buffer.log), Sweeper(cluster, buffer), Topics(cluster))

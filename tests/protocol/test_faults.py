@@ -8,7 +8,8 @@ import pytest
 from bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.errors import Fenced, OutcomeUnknown, TxnConflict, TxnSegmentError, VersionConflict
+from metadata.clock import Clock
+from metadata.errors import Fenced, OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, VersionConflict
 from metadata.names import topic_name
 from metadata.records import State
 
@@ -408,3 +409,40 @@ class _Then:
         found = self._view.get_many(keys)  # type: ignore[attr-defined]
         self._then()  # type: ignore[operator]
         return found
+
+
+class _Silent(Clock):
+    """The store's time, which is not told when it is asked for the k-th time (ZooKeeper asks its servers in each new session)."""
+
+    def __init__(self, inner: Clock, k: int) -> None:
+        self._inner, self._k, self.asked = inner, k, 0
+
+    def now_ms(self) -> int:
+        self.asked += 1
+        if self.asked == self._k + 1:
+            raise Unavailable("The store was asked for its time and did not answer.")
+        return self._inner.now_ms()
+
+    def monotonic(self) -> float:
+        return self._inner.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._inner.sleep(seconds)
+
+
+def test_a_store_that_does_not_tell_the_time_leaves_nothing_open() -> None:
+    """A4: known to be not done, whenever it is asked; the transaction is ended now, and readers do not wait for its deadline."""
+    for k in range(100):
+        bench = Bench()
+        party, work = bench.party(), bench.work(1)
+        clock = _Silent(bench.clock, k)
+        party.store.clock = clock
+        try:
+            party.coordinator.commit(work)
+        except Unavailable:
+            assert State.OPEN not in bench.headers().values(), k
+            assert not bench.read()
+        bench.finish()
+        if clock.asked <= k:
+            break
+    assert 3 < k < 99

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count, takewhile
 
 import pytest
 from bench import At, Bench, Party, T, U, each_step
@@ -25,8 +27,9 @@ from metadata.errors import (
 )
 from metadata.names import topic_name
 from metadata.records import Cursor, Op, OpKind, State
+from metadata.remains import collect_remains
 from metadata.row_ranges import NONE, Rows, end_of, parse_all, texts
-from metadata.subscriptions import Subscriptions
+from metadata.subscriptions import Subscriptions, behind
 from metadata.write_set import WriteSet
 
 NAME = topic_name(T)
@@ -160,6 +163,40 @@ def test_a_claim_made_in_between_is_seen() -> None:
     assert gate.hit
     assert done(bench, first) == [f"{number}:0"]
     assert not bench.committed(1)
+    bench.finish()
+
+
+def test_of_two_plain_acks_of_one_row_one_wins() -> None:
+    """Both would write the very same cursor: who lost the race knows that it was not he who wrote it."""
+    bench, first, second, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.acks.acknowledge([one(first, number), one(second, number)])
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises(AckConflict, match="already"):
+        bench.party(gate).coordinator.acks.acknowledge([one(first, number), one(second, number)])
+    assert gate.hit
+    bench.finish()
+
+
+def test_a_plain_ack_that_arrives_late_is_ours() -> None:
+    """Its reply is lost, it is sent again, and the first request arrives in between: that race was lost to ourselves."""
+    bench, first, _, number = subscribed()
+    late: list[Callable[[], None]] = []
+    writes: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind != "write":
+            return Fate.GO
+        writes.append(what)
+        if len(writes) == 2:
+            late.pop()()
+        return Fate.LATE if len(writes) == 1 else Fate.GO
+
+    bench.party(gate, late=late.append).coordinator.acks.acknowledge([one(first, number)])
+    assert len(writes) == 2
+    assert done(bench, first) == [f"{number}:0"]
     bench.finish()
 
 
@@ -351,6 +388,23 @@ def test_children_have_their_cursors_when_the_layout_shows_them(fate: Fate, act:
     assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
 
 
+def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> None:
+    """It finished the seals before this one, and now looks for cursors whose segments are gone."""
+    bench, _, _, _ = subscribed()
+    sweeper, interrupted = bench.party(), list[bool]()
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Put /topics/") and not interrupted:
+            interrupted.append(True)
+            collect_remains(sweeper.cluster.store, bench.settings.grace_period_ms)
+        return Fate.GO
+
+    topic = bench.party(gate).topics.split(NAME, 0)
+    assert interrupted
+    assert all(paths.cursor(segment, SUB) in bench.state.records for segment in topic.segments())
+    assert set(subscriptions(bench.party()).cursors(topic, SUB)) == set(topic.segments())
+
+
 def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> None:
     """At each step of the split somebody makes one subscription and deletes another."""
 
@@ -472,3 +526,47 @@ def test_fenced_acks_are_dropped() -> None:
     assert gate.hit
     assert done(bench, first) == []
     bench.finish()
+
+
+@pytest.mark.parametrize("fate", [f for f in FAULTS if f is not Fate.CRASH_BEFORE and f is not Fate.CRASH_AFTER])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_subscription_is_there_once_its_maker_was_told_so(fate: Fate, at: int) -> None:
+    """Whatever became of the request: what is made is made whole, at the number that was asked for."""
+
+    def run(gate: At) -> None:
+        bench, _, _, _ = subscribed("other")
+        party = bench.party(gate)
+        subscriptions(party).create(NAME, SUB, at=at)
+        for segment in party.topics.get(NAME).segments():
+            assert acks.done(stored(bench, segment)) == behind(at)
+        bench.finish()
+
+    assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
+
+
+def test_a_subscription_deleted_and_made_again_while_a_segment_splits_is_whole() -> None:
+    """It is deleted at one step of the split and made again at a later one: the split takes back only what nobody made since."""
+
+    def run(first: int, later: int) -> int:
+        """How many steps the split had."""
+        bench, _, _, _ = subscribed("old")
+        here = subscriptions(bench.party())
+        happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
+        steps = count()
+
+        def gate(kind: str, what: str) -> Fate:
+            happens.get(next(steps), lambda: None)()
+            return Fate.GO
+
+        bench.party(gate).topics.split(NAME, 0)
+        had = next(steps)
+        if had > later:
+            topic = bench.party().topics.get(NAME)
+            assert set(here.cursors(topic, "old")) == set(topic.segments()), (first, later)
+        bench.finish()
+        return had
+
+    firsts = takewhile(lambda first: run(first, first + 1) > first + 1, count())
+    assert (
+        sum(1 for first in firsts for _ in takewhile(partial(lambda f, later: run(f, later) > later, first), count(first + 1))) > 50
+    )

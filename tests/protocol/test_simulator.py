@@ -6,12 +6,15 @@ That it sees faults: tests/conformance/test_mutants.py.
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 
+from conformance.history.format import Ack, Seal
 from conformance.simulator.acking import acking
 from conformance.simulator.quiet import quiet
-from conformance.simulator.schedules import cast_of, schedule, simulate_on
+from conformance.simulator.schedules import cast_of, play, schedule, simulate_on
+from conformance.simulator.splitting import drawn
 
 
 def test_20000_schedules_break_no_rule() -> None:
@@ -70,3 +73,17 @@ def test_consumers_that_acknowledge_break_no_rule() -> None:
     found = [acking(seed) for seed in range(40)]
     assert not [outcome.violations for outcome in found if outcome.violations]
     assert sum(outcome.commits for outcome in found) > 100
+
+
+def test_segments_split_and_merge_and_no_rule_breaks() -> None:
+    """Invariants 12 and 13 (a tenth of all schedules): beside writers of keys, two kinds of readers, sweepers and consumers."""
+    whys, acks = list[str](), 0
+    with quiet():
+        for seed in range(60):
+            cast = drawn(random.Random(seed), False)
+            assert not play(seed, cast, digest=False, trace=False).violations
+            whys += [event.why for event in cast.world.history.events if isinstance(event, Seal)]
+            acks += sum(isinstance(event, Ack) for event in cast.world.history.events)
+    assert whys.count("split") > 60
+    assert whys.count("merge") > 15
+    assert acks > 20

@@ -166,6 +166,32 @@ def test_parts_staged_before_several_splits_and_a_merge_find_their_way() -> None
     assert len(rows) == 3
 
 
+def test_what_lies_above_a_seal_holds_no_reader_up() -> None:
+    """It is void there, whatever its transaction, still OPEN, will be (protocol.md section 6, the first line of the table)."""
+    bench = Bench()
+    work = bench.work(1, topics=(T,))
+    splitter = bench.party().topics
+    interrupted = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Append /log/") and not interrupted:
+            interrupted.append(True)
+            splitter.merge(NAME, 0, 1)
+        elif interrupted:
+            return Fate.CRASH_BEFORE
+        return Fate.GO
+
+    with pytest.raises(Crashed):
+        bench.party(gate).coordinator.commit(work)
+    assert State.OPEN in bench.headers().values()
+    bench.party().coordinator.commit(bench.work(2, topics=(T,), app="other"))
+    reading = bench.party().buffer.read(Selection((T,)))
+    assert not reading.undecided
+    assert reading.cut == reading.end_of_log == 3
+    assert bench.party().buffer.read(Selection((T, U))).cut == 3
+    bench.finish()
+
+
 def test_a_stream_ends_a_micro_batch_at_the_seal() -> None:
     """Invariant 13: a child's rows never share a micro-batch with its parent's."""
     bench = Bench()

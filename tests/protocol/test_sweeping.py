@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from bench import At, Bench, T, U
 from pyspark.sql.types import LongType, StructField, StructType
@@ -187,4 +189,29 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
     early, late = most[:200], most[200:]
     assert max(r for r, _ in late) <= max(r for r, _ in early)
     assert max(u for _, u in late) <= max(u for _, u in early) + 10  # index snapshots grow a tier now and then
+    bench.finish()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_store_clock_that_was_set_back_holds_no_committer_up(dies: bool) -> None:
+    """The store's clock went an hour ahead and was set right again (a new leader): what a turn noted then lies in the future.
+    Committers sweep, forget and look for orphans all the same, and what is at rest stays bounded.
+    """
+    bench = Bench(Settings(fold_after_registrations=2, fold_after_ms=1_000, header_retention_ms=1_000, orphan_sweep_ms=2_000))
+    hour = 3_600_000
+    bench.clock.now += hour
+
+    def gate(kind: str, what: str) -> Fate:
+        return Fate.CRASH_BEFORE if dies and kind == "index" else Fate.GO  # just after the turn was taken
+
+    with suppress(Crashed):
+        bench.party(gate).sweeper.share()
+    bench.clock.now -= hour
+    for version in range(1, 10):
+        party = bench.party()
+        party.coordinator.commit(bench.work(version))
+        bench.clock.now += 20_000
+        party.sweeper.share()
+    assert len(bench.kept("/log/")) <= 2
+    assert len(bench.headers()) <= 2
     bench.finish()

@@ -9,8 +9,8 @@ import pytest
 
 from conformance.scripts import FOLDER, ScriptError, check, rewrite, scripts
 
-NOT_YET = {15, 22, 23, 33}
-"""Sharded stores and acks come later, and so do their failures (issue 3)."""
+NOT_YET = {15}
+"""Sharded stores come later, and so does their failure."""
 
 
 @pytest.mark.parametrize("path", scripts(), ids=lambda path: path.stem)

@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.protocol.states import KeeperState
 
 from conformance.servers import LOCAL, ZooKeeperServer, free_ports
 from metadata.client import shared_client
@@ -28,8 +30,9 @@ from metadata.errors import ConfigurationError
 from metadata.paths import LOG, Key
 from metadata.store import open_store
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
+from metadata.store.zookeeper_connection import Connections
 from metadata.store.zookeeper_credentials import VARIABLES, credentials
-from metadata.store.zookeeper_session import stat
+from metadata.store.zookeeper_session import Session, stat
 from pyspark_txnsegment import DefaultSource
 from tests.face.conftest import rows
 from txnsegment import connect
@@ -417,6 +420,43 @@ class TestSasl:
         self, secure: Secure, environment: Environment, chroot: str
     ) -> None:
         environment.sasl()
+        with relay(secure.server.port, None, break_first=True) as hosts, open_store(f"zk://{hosts}{chroot}") as store:
+            store.put(A, b"x")
+
+    def test_whoever_looks_late_does_not_wait_for_a_connection_that_is_given_up(
+        self, secure: Secure, monkeypatch: pytest.MonkeyPatch, environment: Environment, chroot: str
+    ) -> None:
+        """kazoo shows AUTH_FAILED for a moment only, then CLOSED, which is also how a client begins."""
+        environment.sasl()
+        failed = threading.Event()
+        hears = Session._state_changed
+
+        def heard(session: Session, client: KazooClient, connections: Connections, state: str) -> None:
+            hears(session, client, connections, state)
+            if client.client_state == KeeperState.AUTH_FAILED:
+                failed.set()
+
+        class Late(threading.Condition):
+            """Who waits comes to look only when all is over."""
+
+            def wait_for(self, predicate: Any, timeout: float | None = None) -> Any:
+                first = not failed.is_set()
+                if first:
+                    self.release()
+                    assert failed.wait(QUICK)
+                    while predicate.args[0].client_state == KeeperState.AUTH_FAILED:
+                        time.sleep(0.001)  # the state itself is what is waited for
+                    self.acquire()
+                return super().wait_for(predicate, timeout)
+
+        begins = Session._begin_process
+
+        def begun(session: Session) -> None:
+            begins(session)
+            session._changed = Late()
+
+        monkeypatch.setattr(Session, "_state_changed", heard)
+        monkeypatch.setattr(Session, "_begin_process", begun)
         with relay(secure.server.port, None, break_first=True) as hosts, open_store(f"zk://{hosts}{chroot}") as store:
             store.put(A, b"x")
 

@@ -104,6 +104,22 @@ def a_record_that_moved_on(area: Area) -> None:
 
 
 @cases.add
+def a_record_that_has_its_old_value_again(area: Area) -> None:
+    """Versions are compared, not values: a put or delete that expects what a record was two puts ago is BadVersion."""
+    for as_number in (True, False):
+        first = area.store.put(A, b"1", expect=ABSENT)
+        second = area.store.put(A, b"2", expect=first)
+        third = area.store.put(A, b"1", expect=second)
+        stale = first.version if as_number else first
+        with refused(BadVersion, naming="/things/a", what="a put that expects a version with the same value"):
+            area.store.put(A, b"3", expect=stale)
+        with refused(BadVersion, naming="/things/a", what="a delete that expects a version with the same value"):
+            area.store.delete(A, expect=stale)
+        equal(area.store.view().get(A), third, "the record afterwards")
+        area.store.delete(A, expect=third)
+
+
+@cases.add
 def a_version_that_is_too_high(area: Area) -> None:
     """A put or delete that expects a version that the record has not reached is BadVersion."""
     first = area.store.put(A, b"1", expect=ABSENT)

@@ -1,0 +1,144 @@
+"""Schedules in which topics with keys are split and merged while they are written, read, acknowledged and swept; the checker of
+histories judges the tiling of each layout, the order of each key's rows, and that no micro-batch passes a seal (invariants 12, 13).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from conformance.history.format import Event, Layout
+from conformance.simulator.acking import SUBSCRIPTIONS, start_consumer, subscribed
+from conformance.simulator.plan import Plan
+from conformance.simulator.readers import Stream, start_batch_reader, start_stream
+from conformance.simulator.scheduler import SETTINGS, Process, World
+from conformance.simulator.schedules import Cast
+from conformance.simulator.stage import T, U, staged
+from conformance.simulator.sweepers import start_sweeper
+from conformance.simulator.writers import Job, start_driver
+from metadata import paths
+from metadata.errors import OptionError, TxnSegmentError
+from metadata.names import topic_name
+from metadata.records import SegmentInfo
+from metadata.topics import Topic, Topics
+from metadata.transaction_buffer import Selection
+
+MANY = 5
+"""Active segments from which on a splitter rather merges."""
+
+
+@dataclass
+class Splitter:
+    """What is left of somebody's splitting and merging; it goes on, in a new process, when it crashes."""
+
+    name: str
+    topics: tuple[str, ...]
+    rounds: int
+    tries: int = 0
+
+
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """One or two who split and merge; writers of keyed rows, one of them over two topics; a stream, a batch reader, consumers."""
+    topics, names = ((T, rng.choice((1, 2))), (U, 1)), (T, U)
+    update = {"header_retention_ms": rng.choice((0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
+    acks, sweeps_files = rng.random() < 0.35, rng.random() < 0.1
+    state = staged(*topics, key="key")
+    world = World(
+        rng,
+        Plan.draw(rng, small=True),
+        SETTINGS.model_copy(update=update),
+        state=subscribed(state) if acks else state,
+        trace=[] if trace else None,
+        files_go=sweeps_files,
+        rested=rng.random() < 0.6,
+    )
+    jobs = [Job("q", "q", T, (T,), (0, 1, 2)[: rng.choice((1, 2, 3))], replays=True, by="query-q", keyed=True)]
+    if rng.random() < 0.25:
+        jobs.append(Job("q2", "q", T, (T,), jobs[0].versions, replays=True, by="query-q", keyed=True))
+    if rng.random() < 0.7:
+        jobs.append(Job("m", "m", "", (T, U), (1, 2)[: rng.choice((1, 2))], keyed=True))
+    for job in jobs:
+        start_driver(world, job, tries=4, within=20)
+    _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 3))))
+    if rng.random() < 0.4:
+        _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
+    streams = []
+    if rng.random() < 0.7:
+        streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=rng.choice((3, 5))))
+        start_stream(world, streams[0], within=60)
+    if rng.random() < 0.5:
+        start_batch_reader(world, "b0", Selection((T,)), 2, within=90)
+    if acks:
+        _with_consumers(world)
+    for i in range(rng.choice((0, 1, 1, 2))):
+        start_sweeper(world, f"w{i}", rng.choice((1, 2)), orphans=sweeps_files, share=rng.random() < 0.3, after=12, within=90)
+    return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.4, orphans=False, topics=2)
+
+
+def _with_consumers(world: World) -> None:
+    """Two that acknowledge, one of them without transactions; and each layout must find the cursors of its segments made."""
+    plain = {"c1"}
+    world.history.acking = lambda: world.current is not None and world.current.name in plain
+    world.history.showing = lambda layout: _have_cursors(world, layout)
+    for name in ("c0", "c1"):
+        start_consumer(world, name, rounds=2, plain=name in plain)
+
+
+def _have_cursors(world: World, shown: Event) -> None:
+    assert isinstance(shown, Layout)
+    for segment in shown.segments if shown.topic == T else ():
+        for subscription in SUBSCRIPTIONS:
+            if paths.cursor(segment.name, subscription) not in world.state.records:
+                world.history.bad(f"{segment.name} is shown before its cursor of {subscription} is made", 11)
+
+
+def _start_splitter(world: World, splitter: Splitter) -> None:
+    process = Process(world, f"{splitter.name}.{splitter.tries}")
+
+    def run() -> None:
+        topics = Topics(process.cluster)
+        while splitter.rounds > 0:
+            splitter.rounds -= 1
+            try:
+                _change(world, topics, topics.get(topic_name(world.rng.choice(splitter.topics))))
+            except TxnSegmentError:
+                continue  # somebody was faster, or the store failed: whatever it left is finished by the next one who meets it
+
+    def again() -> None:
+        splitter.tries += 1
+        if splitter.tries < 4:
+            _start_splitter(world, splitter)
+
+    world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(60))
+
+
+def _change(world: World, topics: Topics, topic: Topic) -> None:
+    """Split or merge what was active a moment ago; now and then what cannot be merged. Raises what `Topics` raises."""
+    rng, active = world.rng, topic.active()
+    if rng.random() < 0.1:
+        first, second = rng.choice(active), rng.choice(active)
+        if abs(active.index(first) - active.index(second)) != 1:
+            try:
+                topics.merge(topic.name, first.segment_id, second.segment_id)
+            except OptionError:
+                return
+            world.history.bad(f"{first.segment_id} and {second.segment_id} of {topic.name} were merged, no neighbours", 13)
+            return
+    if len(active) > 1 and rng.random() < (0.9 if len(active) >= MANY else 0.5):
+        at = rng.randrange(len(active) - 1)
+        one, other = active[at], active[at + 1]
+        _look(world, topics.merge(topic.name, one.segment_id, other.segment_id), (one, other), 1)
+    else:
+        one = rng.choice(active)
+        _look(world, topics.split(topic.name, one.segment_id), (one,), 2)
+
+
+def _look(world: World, after: Topic, parents: tuple[SegmentInfo, ...], children: int) -> None:
+    """Who is told that it is done, sees it: the parents sealed, with so many children that take just their range."""
+    for parent in parents:
+        now = after.layout.segments[str(parent.segment_id)]
+        found = [after.layout.segments[str(child)] for child in now.child_ids]
+        ranges = sorted((child.hash_range.start, child.hash_range.end) for child in found)
+        wanted = min(p.hash_range.start for p in parents), max(p.hash_range.end for p in parents)
+        if now.sealed_at_log is None or len(found) != children or (ranges[0][0], ranges[-1][1]) != wanted:
+            world.history.bad(f"a split or merge of {parent} was confirmed, and the layout shows {found}", 13)

@@ -1,0 +1,48 @@
+"""Following topics: a commit at any moment is in the reading or wakes whoever waits for the next (protocol.md section 3)."""
+
+from __future__ import annotations
+
+import pytest
+from bench import At, Bench, Party, T, each_step
+
+from conformance.simulator.wakes import Watches
+from metadata.client import Client
+from metadata.names import topic_name
+from metadata.transaction_buffer import Selection
+from spark_txn_source.following import Following
+
+
+def at_once() -> Watches:
+    """Every wake-up comes, and while the write that causes it is under way."""
+    return Watches(delays=lambda: (0,), later=lambda wake, _: wake())
+
+
+def following(party: Party) -> Following:
+    client = Client(party.cluster, party.buffer, party.topics, party.sweeper, party.coordinator, lambda: None)
+    return Following(client, Selection((T,)))
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["first reading", "first reading of new segments"])
+def test_a_commit_between_a_reading_and_its_watches_is_not_slept_through(split: bool) -> None:
+    """An open transaction is met by a reading, and decided before the watches are set that its events would wake."""
+
+    def run(gate: At) -> None:
+        bench, wakes = Bench(), at_once()
+        steps, gate.k = gate.k, -1
+        reader = following(bench.party(gate, wakes))
+        if split:
+            reader.read()
+            bench.party(wakes=wakes).topics.split(topic_name(T), 0)
+        numbers = []
+
+        def meanwhile() -> None:
+            numbers.append(bench.party(wakes=wakes).coordinator.commit(bench.work(topics=(T,))).number)
+
+        gate.meanwhile, gate.k = meanwhile, gate.steps + steps
+        cut = reader.read().cut
+        if numbers and (numbers[0] is None or cut < numbers[0]):
+            assert reader.wait(0), f"{gate.hit}: nobody would wake it"
+            assert reader.read().cut == numbers[0]
+        reader.close()
+
+    assert len(list(each_step(run, At))) >= 3

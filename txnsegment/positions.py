@@ -1,0 +1,110 @@
+"""What a transaction acknowledges: what a subscription has still to get, or the rows of a DataFrame by its metadata columns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from metadata.acks import Ack
+from metadata.backlog import extent, pending, taken
+from metadata.client import Client
+from metadata.errors import SchemaError
+from metadata.row_ranges import FIRST, Row, Rows, Span, minus, rows, union
+from metadata.subscriptions import checked
+from metadata.transaction_buffer import Reading, SegmentView, Selection
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.plan import acknowledged, read_batch
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What a subscription has still to get of a read: rows with start < number <= end but for those in `done` (by segment), and
+    the acks of all of them.
+    """
+
+    start: int
+    end: int
+    done: Mapping[str, Rows]
+    acks: list[Ack]
+
+
+def unread(client: Client, options: ReadOptions) -> Unread:
+    """As of now; `options` name the subscription. Raises what `read_batch` raises."""
+    assert options.subscription is not None
+    reading, start, end, done = read_batch(client, options)
+    acks = []
+    for segment in reading.segments:
+        acked = done[segment.name]
+        ledgers = [ledger for ledger, _ in pending(reading, segment, acked, start, end)]
+        if (ack := taken(segment.name, options.subscription, acked, ledgers)) is not None:
+            acks.append(ack)
+    return Unread(start, end, done, acks)
+
+
+_COLUMNS = ("__segment", "__messageId")
+
+
+def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
+    """One ack for each segment: exactly these rows, and what lies between them where nothing is visible, so that the acks of rows
+    that follow each other grow together in the cursor.
+
+    Raises SchemaError (no metadata columns), TopicNotFound, SubscriptionNotFound.
+    """
+    missing = [name for name in _COLUMNS if name not in df.columns]
+    if missing:
+        raise SchemaError(
+            f"These rows have no column {' and '.join(missing)}, which says where they come from.",
+            advice="Read them with includeMetadata=true and keep its columns.",
+        )
+    name = checked(subscription)
+    found = {segment: rows(spans) for segment, spans in sorted(_spans(df).items())}
+    if not found:
+        return []
+    reading = client.buffer.read(Selection(tuple(found)))
+    done = acknowledged(client, reading, name)
+    return [Ack(view.name, name, closed(reading, view, found[view.name], done[view.name])) for view in reading.segments]
+
+
+def _spans(df: DataFrame) -> dict[str, list[Span]]:
+    """Runs of consecutive rows of an entry, by segment."""
+    position = F.split("__messageId", ":")
+    parts = [position.getItem(i).cast("long").alias(part) for i, part in enumerate(("ledger", "entry", "row"))]
+    entry = ("__segment", "ledger", "entry")
+    run = F.col("row") - F.row_number().over(Window.partitionBy(*entry).orderBy("row"))
+    placed = df.select("__segment", *parts).withColumn("run", run)
+    spans: dict[str, list[Span]] = defaultdict(list)
+    for one in placed.groupBy(*entry, "run").agg(F.min("row").alias("first"), F.max("row").alias("last")).collect():
+        first = Row(one["ledger"], one["entry"], one["first"])
+        spans[one["__segment"]].append((first, first._replace(batch_index=one["last"] + 1)))
+    return spans
+
+
+def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> Rows:
+    """`found` (rows of this segment) with the gaps around them in which nothing is visible; of what is `done` only `found`."""
+    both, first, end = union(found, done), found[0][0], found[-1][1]
+    for ledger in reading.ledgers(segment, end.ledger_id - 1, end.ledger_id):
+        sizes = [size for part in ledger.parts for size in part.entries]
+        if end.batch_index == sizes[end.entry_id]:
+            end = Row(end.ledger_id, end.entry_id + 1, 0)
+    if next(pending(reading, segment, both, 0, first.ledger_id), None) is None:
+        first = FIRST  # nothing before is left
+    left = rows(_left(reading, segment, both, found[0][0].ledger_id - 1, end.ledger_id))
+    return union(minus(minus(((first, end),), left), done), found)
+
+
+def _left(reading: Reading, segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
+    """The visible rows that are not in `done`."""
+    for ledger, left in pending(reading, segment, done, after, through):
+        if left is None:
+            yield extent(ledger)[0]
+            continue
+        bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
+        for one in left:
+            entry = bases[one.part] + one.entry
+            end = Row(ledger.id, entry + 1, 0) if one.stop == one.of else Row(ledger.id, entry, one.stop)
+            yield Row(ledger.id, entry, one.first), end
