@@ -214,7 +214,7 @@ class ValuesAreCompared(Sound):
         if isinstance(write, Append) or not isinstance(write.expect, Record):
             return write
         now = self.store.view().get(write.key)
-        return replace(write, expect=now) if now is not None and now.value == write.expect.value else write
+        return write._replace(expect=now) if now is not None and now.value == write.expect.value else write
 
 
 @_planted("records/a-put-that-expects-nothing-meets-a-record")
