@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import commits, consumer, history, memory, microbatch, throughput
+from benchmarks import commits, compaction, consumer, history, memory, microbatch, throughput
 from benchmarks.measure import machine
 
 ALL = {
@@ -14,6 +14,7 @@ ALL = {
     "consumer": consumer,
     "history": history,
     "memory": memory,
+    "compaction": compaction,
 }
 
 

@@ -30,6 +30,27 @@ class Part:
         return Part, (self.path, self.rows, self.bytes, self.crc, self.entries, self.schema)
 
 
+@dataclass(frozen=True, slots=True)
+class CompactedPart(Part):
+    """A part whose rows compaction has moved into a larger file: which rows of it, its length, and its row groups.
+
+    `rows`, `bytes`, `entries` and `schema` are those of the part as it was registered: positions and limits stay what they were.
+    `path` and `crc` are the file's.
+
+    first_row   the first of its rows in the file, counted from 0
+    file_bytes  length of the file
+    groups      rows of each row group of the file, in order
+    """
+
+    first_row: int
+    file_bytes: int
+    groups: tuple[int, ...]
+
+    def __reduce__(self) -> tuple[type[Part], tuple[object, ...]]:
+        known = (self.path, self.rows, self.bytes, self.crc, self.entries, self.schema)
+        return CompactedPart, (*known, self.first_row, self.file_bytes, self.groups)
+
+
 @dataclass(frozen=True)
 class Ledger:
     """What one registration adds to one segment. `id` is the registration's number in the log."""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ledgers.errors import CorruptPart, MissingFile
 from ledgers.footer import NotParquet, read_footer
 from ledgers.io_errors import explain, number_of
-from ledgers.model import Part
+from ledgers.model import CompactedPart, Part
 from ledgers.page_headers import BadPage, check_pages
 from ledgers.part_writer import STAGING_KEY
 from ledgers.storage import LedgerStorage
@@ -69,23 +69,66 @@ def _entries(
         stored = file.schema_arrow
         names = stored.names
         wanted = names if columns is None else [name for name in columns if name in names]
-        schema = pa.schema([stored.field(name) for name in wanted])
         leaves = _leaves(stored)
-        indices = [index for name in wanted for index in leaves[names.index(name)]]
+        opened = _Opened(
+            stream if headers else None,
+            file,
+            pa.schema([stored.field(name) for name in wanted]),
+            [index for name in wanted for index in leaves[names.index(name)]],
+            batch_rows,
+        )
         end = len(part.entries) if last_entry is None else last_entry + 1
-        for entry in range(first_entry, end):
-            if headers:
-                check_pages(stream, file.metadata, entry, indices)
-            row = 0
-            for batch in file.reader.iter_batches(batch_rows, row_groups=[entry], column_indices=indices, use_threads=False):
-                yield EntryBatch(entry, row, _ordered(batch, schema))
-                row += batch.num_rows
-            if row != part.entries[entry]:
-                raise _corrupt(storage, part, where, f"entry {entry} gave {row} rows instead of {part.entries[entry]}")
+        first = part.first_row if isinstance(part, CompactedPart) else 0
+        begin = first + sum(part.entries[:first_entry])
+        entry, row = first_entry, 0
+        for batch in opened.rows(begin, begin + sum(part.entries[first_entry:end])):
+            at = 0
+            while at < batch.num_rows:
+                if row == part.entries[entry]:
+                    entry, row = entry + 1, 0
+                taken = batch.slice(at, part.entries[entry] - row)
+                yield EntryBatch(entry, row, taken)
+                row += taken.num_rows
+                at += taken.num_rows
+
+
+class _Opened(NamedTuple):
+    """A checked file of which some columns are read. `stream`: of the page headers to check; None: not to."""
+
+    stream: pa.NativeFile | None
+    file: pq.ParquetFile
+    schema: pa.Schema
+    indices: list[int]
+    batch_rows: int
+
+    def rows(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        """The rows `begin` (inclusive) to `end` (exclusive) of the file, in order; no batch crosses a row group."""
+        metadata = self.file.metadata
+        start = 0
+        for group in range(metadata.num_row_groups):
+            count = metadata.row_group(group).num_rows
+            if start < end and start + count > begin:
+                yield from self._group(group, max(begin - start, 0), min(end - start, count))
+            start += count
+
+    def _group(self, group: int, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        if self.stream is not None:
+            check_pages(self.stream, self.file.metadata, group, self.indices)
+        row = 0
+        batches = self.file.reader.iter_batches(self.batch_rows, row_groups=[group], column_indices=self.indices, use_threads=False)
+        for batch in batches:
+            if row + batch.num_rows > begin and row < end:
+                skipped = max(begin - row, 0)
+                yield _ordered(batch.slice(skipped, min(end - row, batch.num_rows) - skipped), self.schema)
+            row += batch.num_rows
+            if row >= end:
+                break
+        if row < end:
+            raise BadPage(f"row group {group} gave {row} rows, not {end}")
 
 
 def verify_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
-    """Read every page of a part and check it. Raises CorruptPart, StorageError."""
+    """Read every page with rows of a part and check it. Raises CorruptPart, StorageError."""
     for _ in _entries(storage, part, None, 0, None, BATCH_ROWS, where, headers=True):
         continue
 
@@ -117,7 +160,7 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
         with storage.open_input(part.path) as stream:
             yield _open(storage, stream, part, where)
     except MissingFile as error:
-        raise _corrupt(storage, part, where, "the file is missing") from error
+        raise _missing(storage, part, where) from error
     except (NotParquet, BadPage) as error:
         raise _corrupt(storage, part, where, str(error)) from error
     except pa.ArrowException as error:
@@ -130,14 +173,15 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
 
 def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> tuple[pa.NativeFile, pq.ParquetFile]:
     footer = read_footer(stream)
-    if footer.file_bytes != part.bytes:
-        raise _corrupt(storage, part, where, f"it has {footer.file_bytes} bytes instead of {part.bytes}")
+    length, groups = (part.file_bytes, part.groups) if isinstance(part, CompactedPart) else (part.bytes, part.entries)
+    if footer.file_bytes != length:
+        raise _corrupt(storage, part, where, f"it has {footer.file_bytes} bytes instead of {length}")
     if footer.crc != part.crc:
         raise _corrupt(storage, part, where, f"the CRC of its footer is {footer.crc:08x} instead of {part.crc:08x}")
     metadata = footer.metadata()
-    entries = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-    if entries != part.entries or metadata.num_rows != part.rows:
-        raise _corrupt(storage, part, where, f"its entries have {entries} rows instead of {part.entries}")
+    found = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+    if found != groups or metadata.num_rows != (sum(groups) if isinstance(part, CompactedPart) else part.rows):
+        raise _corrupt(storage, part, where, f"its entries have {found} rows instead of {groups}")
     source = stream if footer.whole is None else pa.BufferReader(footer.whole)
     return source, pq.ParquetFile(source, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
 
@@ -148,6 +192,15 @@ def _corrupt(storage: LedgerStorage, part: Part, where: str, what: str) -> Corru
         f"The part {part.path} in {storage.uri}{place} does not match its registration: {what}.",
         advice="Restore the file from a copy; `txnsegment verify` lists all that are damaged. No row of it was left out silently.",
     )
+
+
+def _missing(storage: LedgerStorage, part: Part, where: str) -> CorruptPart:
+    error = _corrupt(storage, part, where, "the file is missing")
+    error.advice = (
+        "If this read was planned longer ago than the cluster's grace period, compaction or retention has replaced the file since: "
+        f"load again. Otherwise: {error.advice}"
+    )
+    return error
 
 
 def _leaves(schema: pa.Schema) -> list[range]:

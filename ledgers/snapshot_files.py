@@ -21,7 +21,7 @@ import fastavro
 
 from ledgers.errors import CorruptSnapshot, MissingFile
 from ledgers.io_errors import explained
-from ledgers.model import Ledger, Part
+from ledgers.model import CompactedPart, Ledger, Part
 from ledgers.storage import LedgerStorage
 
 _NAMESPACE = "org.txnsegment"
@@ -48,6 +48,36 @@ BLOCK: dict[str, Any] = {
         {"name": "schemas", "type": _LONGS},
         {"name": "entryCounts", "type": _LONGS, "doc": "entries of each part"},
         {"name": "entries", "type": _LONGS, "doc": "rows of each entry, over all parts"},
+        {
+            "name": "files",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "CompactedFile",
+                    "fields": [
+                        {"name": "path", "type": "string"},
+                        {"name": "bytes", "type": "long"},
+                        {"name": "crc", "type": "long", "doc": "CRC-32 of the footer"},
+                        {"name": "groups", "type": _LONGS, "doc": "rows of each row group"},
+                    ],
+                },
+            },
+            "default": [],
+            "doc": "files into which compaction has moved parts",
+        },
+        {
+            "name": "fileOf",
+            "type": _LONGS,
+            "default": [],
+            "doc": "of each part: 0 = its own file, n = the n-th of files; [] = all 0",
+        },
+        {
+            "name": "gaps",
+            "type": _LONGS,
+            "default": [],
+            "doc": "of each moved part: rows of the file between the part before and it",
+        },
     ],
 }
 _BLOCK = fastavro.parse_schema(BLOCK)
@@ -81,10 +111,10 @@ class Header(NamedTuple):
 def block_record(ledgers: Sequence[Ledger]) -> dict[str, Any]:
     """Ledgers as a LedgerBlock record."""
     parts = [part for ledger in ledgers for part in ledger.parts]
-    paths = [part.path for part in parts]
-    prefix = _common(paths)
-    ends = [path[len(prefix) :][::-1] for path in paths]
-    suffix = _common(ends)[::-1]
+    paths = ["" if isinstance(part, CompactedPart) else part.path for part in parts]
+    own = [path for path in paths if path]
+    prefix = _common(own)
+    suffix = _common([path[len(prefix) :][::-1] for path in own])[::-1]
     return {
         "ids": _differences([ledger.id for ledger in ledgers]),
         "publishMs": _differences([ledger.publish_ms for ledger in ledgers]),
@@ -92,14 +122,36 @@ def block_record(ledgers: Sequence[Ledger]) -> dict[str, Any]:
         "partCounts": [len(ledger.parts) for ledger in ledgers],
         "prefix": prefix,
         "suffix": suffix,
-        "names": [path[len(prefix) : len(path) - len(suffix)] for path in paths],
+        "names": [path[len(prefix) : len(path) - len(suffix)] if path else "" for path in paths],
         "rows": [part.rows for part in parts],
         "bytes": [part.bytes for part in parts],
-        "crcs": [part.crc for part in parts],
+        "crcs": [part.crc if path else 0 for part, path in zip(parts, paths, strict=True)],
         "schemas": [part.schema for part in parts],
         "entryCounts": [len(part.entries) for part in parts],
         "entries": [rows for part in parts for rows in part.entries],
+        **_moved(parts),
     }
+
+
+def _moved(parts: Sequence[Part]) -> dict[str, Any]:
+    """The columns that say into which files compaction has moved parts."""
+    files: dict[str, tuple[int, dict[str, Any]]] = {}
+    file_of: list[int] = []
+    gaps: list[int] = []
+    before, end = 0, 0
+    for part in parts:
+        if not isinstance(part, CompactedPart):
+            file_of.append(0)
+            before = 0
+            continue
+        number, _ = files.setdefault(
+            part.path,
+            (len(files) + 1, {"path": part.path, "bytes": part.file_bytes, "crc": part.crc, "groups": list(part.groups)}),
+        )
+        file_of.append(number)
+        gaps.append(part.first_row - (end if number == before else 0))
+        before, end = number, part.first_row + part.rows
+    return {"files": [f for _, f in files.values()], "fileOf": file_of if files else [], "gaps": gaps}
 
 
 def _common(texts: Sequence[str]) -> str:
@@ -117,20 +169,45 @@ def _differences(values: list[int]) -> list[int]:
 
 def block_ledgers(record: dict[str, Any]) -> Iterator[Ledger]:
     """The ledgers of a LedgerBlock record, ascending."""
-    prefix, suffix = record["prefix"], record["suffix"]
-    rows = iter(record["entries"])
-    entries = ((next(rows),) if count == 1 else tuple(next(rows) for _ in range(count)) for count in record["entryCounts"])
-    parts = (
-        Part(f"{prefix}{name}{suffix}", total, size, crc, each, schema)
-        for name, total, size, crc, each, schema in zip(
-            *(record[key] for key in ("names", "rows", "bytes", "crcs")), entries, record["schemas"], strict=True
-        )
-    )
+    parts = _moved_parts(record) if record.get("files") else _own_parts(record)
     for number, publish_ms, txn, count in zip(
         accumulate(record["ids"]), accumulate(record["publishMs"]), record["txns"], record["partCounts"], strict=True
     ):
         own = (next(parts),) if count == 1 else tuple(next(parts) for _ in range(count))
         yield Ledger(number, publish_ms, txn or None, own)
+
+
+def _own_parts(record: dict[str, Any]) -> Iterator[Part]:
+    prefix, suffix = record["prefix"], record["suffix"]
+    return (
+        Part(f"{prefix}{name}{suffix}", total, size, crc, each, schema)
+        for name, total, size, crc, each, schema in zip(
+            *(record[key] for key in ("names", "rows", "bytes", "crcs")), _entries(record), record["schemas"], strict=True
+        )
+    )
+
+
+def _moved_parts(record: dict[str, Any]) -> Iterator[Part]:
+    """As `_own_parts`, for a block with parts in compacted files."""
+    files = [(f["path"], f["crc"], f["bytes"], tuple(f["groups"])) for f in record["files"]]
+    gaps = iter(record["gaps"])
+    before = end = 0
+    for number, own, total, size, schema in zip(
+        record["fileOf"], _own_parts(record), *(record[key] for key in ("rows", "bytes", "schemas")), strict=True
+    ):
+        if number:
+            path, crc, file_bytes, groups = files[number - 1]
+            first = next(gaps) + (end if number == before else 0)
+            yield CompactedPart(path, total, size, crc, own.entries, schema, first, file_bytes, groups)
+            end = first + total
+        else:
+            yield own
+        before = number
+
+
+def _entries(record: dict[str, Any]) -> Iterator[tuple[int, ...]]:
+    rows = iter(record["entries"])
+    return ((next(rows),) if count == 1 else tuple(next(rows) for _ in range(count)) for count in record["entryCounts"])
 
 
 def encode_block(ledgers: Sequence[Ledger]) -> tuple[Block, bytes]:
@@ -143,10 +220,11 @@ def encode_block(ledgers: Sequence[Ledger]) -> tuple[Block, bytes]:
     return Block(ledgers[0].id, ledgers[-1].id, len(raw), zlib.crc32(raw)), raw
 
 
-def _decode_block(raw: bytes) -> Iterator[Ledger]:
-    record = fastavro.schemaless_reader(BytesIO(zlib.decompress(raw[_after_longs(raw, 0) :], -15)), _BLOCK, None)
+def _decode_block(raw: bytes, schema: Any) -> dict[str, Any]:
+    """The LedgerBlock record of a block that was written with `schema`: files of older versions lack the newer columns."""
+    record = fastavro.schemaless_reader(BytesIO(zlib.decompress(raw[_after_longs(raw, 0) :], -15)), schema, None)
     assert isinstance(record, dict)
-    return block_ledgers(record)
+    return record
 
 
 class OneRecord:
@@ -195,6 +273,16 @@ def _long(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def _schema_text() -> str:
+    out = BytesIO()
+    fastavro.writer(out, _BLOCK, [])
+    return str(fastavro.reader(BytesIO(out.getvalue())).metadata["avro.schema"])
+
+
+_TODAY = _schema_text()
+"""The schema of blocks as fastavro writes it into headers."""
 
 
 def make_header(path: str, blocks: Sequence[Block]) -> Header:
@@ -254,7 +342,7 @@ class LedgerFile:
             self._stream.close()
             raise corrupt(self._place, "the CRC of its header differs")
         self.header_bytes = header_bytes
-        self.blocks = _directory(raw)
+        self.blocks, self._schema, self.is_current = _directory(raw)
 
     def __enter__(self) -> LedgerFile:
         return self
@@ -275,19 +363,32 @@ class LedgerFile:
                 yield raw
             at += block.size + 16
 
+    def records(self, after: int, through: int) -> Iterator[dict[str, Any]]:
+        """The LedgerBlock records that hold numbers with after < number <= through, in order."""
+        for raw in self.raw_blocks(after, through):
+            yield _decode_block(raw, self._schema)
+
     def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
         """The ledgers with after < number <= through, ascending."""
-        for raw in self.raw_blocks(after, through):
-            for ledger in _decode_block(raw):
+        for record in self.records(after, through):
+            for ledger in block_ledgers(record):
                 if after < ledger.id <= through:
                     yield ledger
 
+    def current_blocks(self) -> Iterator[tuple[Block, bytes]]:
+        """All blocks as this version writes them: copied where they are."""
+        for block, raw in zip(self.blocks, self.raw_blocks(), strict=True):
+            yield (block, raw) if self.is_current else encode_block(list(block_ledgers(_decode_block(raw, self._schema))))
 
-def _directory(raw: bytes) -> tuple[Block, ...]:
-    packed = bytes.fromhex(fastavro.reader(BytesIO(raw)).metadata[_DIRECTORY])
-    columns = fastavro.schemaless_reader(BytesIO(packed), _DIRECTORY_SCHEMA, None)
+
+def _directory(raw: bytes) -> tuple[tuple[Block, ...], Any, bool]:
+    """The blocks, the schema that they were written with, and whether it is today's."""
+    reader = fastavro.reader(BytesIO(raw))
+    columns = fastavro.schemaless_reader(BytesIO(bytes.fromhex(reader.metadata[_DIRECTORY])), _DIRECTORY_SCHEMA, None)
     assert isinstance(columns, dict)
-    return tuple(map(Block, columns["firsts"], columns["lasts"], columns["sizes"], columns["crcs"]))
+    blocks = tuple(map(Block, columns["firsts"], columns["lasts"], columns["sizes"], columns["crcs"]))
+    is_current = reader.metadata["avro.schema"] == _TODAY
+    return blocks, _BLOCK if is_current else reader.writer_schema, is_current
 
 
 def corrupt(place: str, what: str) -> CorruptSnapshot:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import fastavro
 
@@ -134,12 +135,24 @@ def extend(
     """
     before = None if head is None else read_head(storage, head)
     _check_order(before, ledgers, watermark)
-    folder = _folder(segment)
     files = [] if before is None else list(before.files)
     tail = [*(before.tail if before is not None else ()), *ledgers]
     if _parts(tail) >= TAIL_PARTS:
-        files = _append(storage, f"{folder}/{name}-ledgers{SUFFIX}", files, tail)
+        files = _append(storage, f"{_folder(segment)}/{name}-ledgers{SUFFIX}", files, tail)
         tail = []
+    return write_head(storage, segment, watermark, files, tail, name=name)
+
+
+def write_head(
+    storage: LedgerStorage,
+    segment: str,
+    watermark: tuple[int, int],
+    files: Sequence[SnapshotFile],
+    tail: Sequence[Ledger],
+    *,
+    name: str,
+) -> str:
+    """Publish a head; its path. Raises StorageError."""
     record = {
         "segment": segment,
         "ledgerId": watermark[0],
@@ -148,7 +161,7 @@ def extend(
         "tail": block_record(tail),
     }
     data = _HEAD.write(record, zlib.crc32(name.encode()).to_bytes(16, "big"))
-    path = f"{folder}/{name}-{zlib.crc32(data):08x}{SUFFIX}"
+    path = f"{_folder(segment)}/{name}-{zlib.crc32(data):08x}{SUFFIX}"
     storage.publish(path, data)
     return path
 
@@ -184,11 +197,22 @@ def read_ledgers(storage: LedgerStorage, head: SnapshotHead, after: int, through
     """The ledgers with after < id <= through, ascending. Raises CorruptSnapshot, StorageError."""
     for file in head.files:
         if file.last > after and file.first <= through:
-            with _open(storage, file) as opened:
+            with open_file(storage, file) as opened:
                 yield from opened.ledgers(after, through)
     for ledger in head.tail:
         if after < ledger.id <= through:
             yield ledger
+
+
+def read_records(storage: LedgerStorage, head: SnapshotHead, after: int, through: int) -> Iterator[dict[str, Any]]:
+    """What `read_ledgers` reads, as LedgerBlock records: blocks that overlap the numbers, in order, whole. Raises as it does."""
+    for file in head.files:
+        if file.last > after and file.first <= through:
+            with open_file(storage, file) as opened:
+                yield from opened.records(after, through)
+    tail = [ledger for ledger in head.tail if after < ledger.id <= through]
+    if tail:
+        yield block_record(tail)
 
 
 def files(head: SnapshotHead) -> list[str]:
@@ -275,17 +299,18 @@ def _blocks(ledgers: Sequence[Ledger]) -> Iterator[Sequence[Ledger]]:
         yield ledgers[start:]
 
 
-def _open(storage: LedgerStorage, file: SnapshotFile) -> LedgerFile:
+def open_file(storage: LedgerStorage, file: SnapshotFile) -> LedgerFile:
+    """A ledger file of a chain. A context manager. Raises CorruptSnapshot, StorageError."""
     return LedgerFile(storage, file.path, file.header_bytes, file.crc)
 
 
 def _blocks_of(storage: LedgerStorage, file: SnapshotFile) -> tuple[Block, ...]:
-    with _open(storage, file) as opened:
-        return opened.blocks
+    with open_file(storage, file) as opened:
+        return opened.blocks if opened.is_current else tuple(block for block, _ in opened.current_blocks())
 
 
 def _copied(storage: LedgerStorage, old: Sequence[SnapshotFile], new: Sequence[bytes]) -> Iterator[bytes]:
     for file in old:
-        with _open(storage, file) as opened:
-            yield from opened.raw_blocks()
+        with open_file(storage, file) as opened:
+            yield from (raw for _, raw in opened.current_blocks())
     yield from new

@@ -53,6 +53,12 @@ def done(cursor: Cursor) -> Rows:
     return union(NONE if cursor.mark_delete is None else before(boundary(cursor.mark_delete)), cursor.acked)
 
 
+def first_left(cursor: Cursor) -> Row:
+    """The first row that is not acknowledged, claims apart; of what is acknowledged whole, the boundary behind it."""
+    behind = done(cursor)
+    return behind[0][1] if behind and behind[0][0] == FIRST else FIRST
+
+
 def boundary(mark: MarkDelete) -> Row:
     return end_of(mark.ledger_id, mark.entry_id, mark.batch_index)
 

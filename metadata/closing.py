@@ -47,16 +47,16 @@ class Closing:
             record = decide(self.cluster.store, lambda view: view.get(paths.header(txn_id)))
             if record is None:
                 if claim is not None:
-                    return True
+                    return False
                 raise TransactionNotFound(
                     f"There is no transaction {txn_id}.", advice="It never opened, or was forgotten after its retention."
                 )
             if claim is not None and not transitions.may_abort(Header.of(record), claim):
-                return True
+                return False
             return self._end(record, State.ABORTED) is not None or None
 
-        until(step)
-        self.aftermath(lambda: self.tell(txn_id, State.ABORTED, self._touched(txn_id)))
+        if until(step):  # else it was not ours to end: nothing to tell of it
+            self.aftermath(lambda: self.tell(txn_id, State.ABORTED, self._touched(txn_id)))
 
     def _end(self, record: Record, decision: State) -> Header | None:
         return ending.end(self.cluster.store, record, decision, now_ms=self._now())

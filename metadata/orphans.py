@@ -1,26 +1,30 @@
 """The orphan sweep: the only place that deletes files (protocol.md sections 2 and 7).
 
 It lists the files first, then everything that can protect one (staging manifests, live log, registration manifests, snapshot
-chains and the parts they list). A part that nothing protects goes once it is older than the orphan age, by its modification time
-and the store's clock; an index snapshot file that was superseded goes once it has been seen unprotected for the grace period,
-because a reader may have planned from it a moment before.
+chains and the parts they list, and what notes of replaced snapshots spare). A part that nothing protects goes once it is older
+than the orphan age, by its modification time and the store's clock; an index snapshot file that was superseded goes once it has
+been seen unprotected for the grace period, because a reader may have planned from it a moment before.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from ledgers import snapshots
+from ledgers import snapshot_changes, snapshots
+from ledgers.compaction import COMPACTED
 from ledgers.errors import MissingFile
 from metadata import paths, staging_manifests
 from metadata.cluster import Cluster
+from metadata.compaction import folder_of
+from metadata.errors import BadVersion, UnknownOutcome
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
+from metadata.retired import spared
 from metadata.staging_manifests import StagingArea
-from metadata.store.contract import View, decide, time_ms
+from metadata.store.contract import View, decide, time_ms, until
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics, every
 from metadata.transaction_buffer import TransactionBuffer
@@ -59,6 +63,17 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     over = staging_manifests.ended(files)
     protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over))
     protected |= decide(cluster.store, lambda view: set(_protected(cluster, view)))
+    protected.update(spared(storage, protected))  # after the watermarks: a note is older than the change that it is about
+    late = {
+        path.rpartition("/")[0]
+        for path, file in files.items()
+        if path not in protected
+        and path.rpartition("/")[2].startswith(COMPACTED)
+        and file.mtime_ms + settings.orphan_age_ms < now_ms
+    }
+    if late:
+        _fence(cluster, late)
+        protected |= decide(cluster.store, lambda view: set(_protected(cluster, view)))
     notes = [path for path in files if path.startswith(SEEN)]
     seen = _seen(cluster, notes)
     still: dict[str, int] = {}
@@ -85,6 +100,27 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
         for path in notes:
             storage.delete(path)
     return Orphans(deleted, size)
+
+
+def _fence(cluster: Cluster, folders: Collection[str]) -> None:
+    """Renew the watermark records of the segments with these folders: a compaction that has slept since it looked at one can no
+    longer name its files there (it looks again, and sees how old they are), and what it has named before is read after this.
+    """
+
+    def body(view: View) -> bool | None:
+        segments = [topic.segment(info) for topic in every(view) for info in topic.layout.segments.values()]
+        mine = [segment for segment in segments if folder_of(segment) in folders]
+        for record in view.get_many([paths.watermark(segment) for segment in mine]):
+            if record is not None:
+                try:
+                    cluster.store.put(record.key, record.value, expect=record)
+                except BadVersion:
+                    continue  # somebody else has moved it: that is as good
+                except UnknownOutcome:
+                    return None
+        return True
+
+    until(lambda: decide(cluster.store, body))
 
 
 def sweep_staging(cluster: Cluster, token: str) -> None:
@@ -128,5 +164,4 @@ def _protected(cluster: Cluster, view: View) -> Iterator[str]:
         head = snapshots.read_head(cluster.storage, watermark.snapshot)
         yield watermark.snapshot
         yield from snapshots.files(head)
-        for found in snapshots.read_ledgers(cluster.storage, head, after=0, through=watermark.ledger_id):
-            yield from (p.path for p in found.parts)
+        yield from snapshot_changes.listed(cluster.storage, head)

@@ -142,6 +142,11 @@ def topic(name: TopicName) -> Key:
     return Key(f"/topics/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")
 
 
+def namespace(tenant: str, namespace: str) -> Key:
+    """What holds for all topics of a namespace."""
+    return Key(f"/namespaces/{encode(tenant)}/{encode(namespace)}", "")
+
+
 @lru_cache(maxsize=4096)
 def topic_of(path: str) -> TopicName:
     _, _, tenant, namespace, name = path.split("/")

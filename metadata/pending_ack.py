@@ -80,9 +80,9 @@ class PendingAcks:
 
         self._change(by_cursor, change)
 
-    def seek(self, where: Iterable[Where], acked: Rows) -> None:
+    def seek(self, to: Mapping[Where, Rows]) -> None:
         """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound."""
-        self._change(dict.fromkeys(where), lambda _, cursor: acks.sought(cursor, acked))
+        self._change(to, lambda where, cursor: acks.sought(cursor, to[where]))
 
     def settle(self, txn_id: str, where: Iterable[Where], *, committed: bool) -> None:
         """Move the claims of a decided transaction into the cursors, or drop them; once, however often it is asked. A claim that is

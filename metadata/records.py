@@ -229,10 +229,14 @@ class Cursor(JsonRecord):
 
 
 class Watermark(Position):
-    """The durable part of a segment's maxReadPosition. `snapshot`: path of the index snapshot that lists it up to there."""
+    """The durable part of a segment's maxReadPosition. `snapshot`: path of the index snapshot that lists it up to there.
+
+    `trimmed_to`: the last position that retention has taken, and `trimmed_ms` the latest publish time of what it has taken.
+    """
 
     snapshot: str | None = None
     trimmed_to: Position | None = None
+    trimmed_ms: int | None = None
 
 
 class AbortedTxn(JsonRecord):
@@ -285,10 +289,25 @@ class SegmentInfo(JsonRecord):
         return HashRange(self.hash_range.start, self.hash_range.end)
 
 
+class Policies(JsonRecord):
+    """How long and how much is kept, of a topic (in its layout) or of all topics of a namespace. Absent: not said here; -1: no
+    limit.
+
+    `retention_ms`, `retention_bytes`: rows go that are older, or the oldest while there is more. `despite_subscriptions`: also rows
+    that a subscription still needs. `compact_files`: sweepers compact runs of at least so many small files.
+    """
+
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    despite_subscriptions: bool | None = None
+    compact_files: int | None = None
+
+
 class Layout(JsonRecord):
     """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`.
 
     `deleted_to_log`: the highest seal of a deletion whose segments have left the layout: the guard of readers that begin below it.
+    `trimmed_to`, `trimmed_ms`: the highest of the sealed segments that were trimmed whole and left the layout: a guard, too.
     """
 
     epoch: int
@@ -299,6 +318,9 @@ class Layout(JsonRecord):
     key: str | None = None
     schema_id: int | None = None
     deleted_to_log: int | None = None
+    policies: Policies | None = None
+    trimmed_to: Position | None = None
+    trimmed_ms: int | None = None
 
     def kept(self) -> list[SegmentInfo]:
         """The segments that no deletion took, in the order of their ids."""

@@ -10,7 +10,7 @@ from metadata.cursors import Where, not_found
 from metadata.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
 from metadata.names import TopicName, segment_name
 from metadata.pending_ack import PendingAcks
-from metadata.records import Cursor
+from metadata.records import Cursor, Watermark
 from metadata.row_ranges import NONE, Rows, before, end_of
 from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
 from metadata.topics import Topic, Topics, of_record
@@ -42,7 +42,6 @@ class Subscriptions:
         """Make a subscription that has everything at or below the number `at` behind it (0: nothing). What a crash left half
         made is completed. Raises TopicNotFound, SubscriptionExists.
         """
-        cursor = acks.with_done(Cursor(), behind(at)).to_bytes()
         started = False
 
         def step() -> bool | None:
@@ -57,7 +56,9 @@ class Subscriptions:
                     f"The topic {topic} has a subscription {name!r}.", advice="Seek it, or use it where it stands."
                 )
             started = True
-            self._write([Put(paths.cursor(*w), cursor, expect=ABSENT if r is None else r) for w, r in missing])
+            done = self._behind([w for w, _ in missing], at)
+            cursors = [(w, acks.with_done(Cursor(), done[w]).to_bytes(), ABSENT if r is None else r) for w, r in missing]
+            self._write([Put(paths.cursor(*w), cursor, expect=expect) for w, cursor, expect in cursors])
             return None  # look again: somebody may have split or merged segments meanwhile, and not seen these
 
         until(step)
@@ -86,7 +87,7 @@ class Subscriptions:
         """Move it: exactly the rows at or below the number `to` count as acknowledged. What OPEN transactions claim stays claimed.
         Raises TopicNotFound, SubscriptionNotFound.
         """
-        self._pending.seek(self.where(self._topics.get(topic), name), behind(to))
+        self._pending.seek(self._behind(self.where(self._topics.get(topic), name), to))
 
     def cursors(self, topic: Topic, name: str) -> dict[str, Cursor]:
         """The cursor of each segment of the topic. Raises SubscriptionNotFound."""
@@ -107,6 +108,14 @@ class Subscriptions:
             return sorted({(segment_name(s).topic, name) for s, name in found if s in segments})
 
         return decide(self._cluster.store, body)
+
+    def _behind(self, where: Sequence[Where], number: int) -> dict[Where, Rows]:
+        """What lies behind a cursor at a number of the log; before the first row (0): what retention has taken of its segment."""
+        if number:
+            return dict.fromkeys(where, behind(number))
+        records = decide(self._cluster.store, lambda view: view.get_many([paths.watermark(segment) for segment, _ in where]))
+        trims = [None if record is None else Watermark.of(record).trimmed_to for record in records]
+        return {w: behind(0 if trimmed is None else trimmed.ledger_id) for w, trimmed in zip(where, trims, strict=True)}
 
     @staticmethod
     def where(topic: Topic, name: str) -> Sequence[Where]:

@@ -129,7 +129,9 @@ class Sweeper:
     def _sweep_orphans(self, report: SweepReport) -> None:
         """It lists all files, so not under the turn: nobody waits for it."""
         from metadata.orphans import sweep_orphans  # it needs our timeouts
+        from metadata.trimming import Trimmed, trim_all  # it reads what our folds made
 
+        trim_all(self.cluster, self.buffer, Trimmed())
         orphans = sweep_orphans(self.cluster)
         report.orphans_deleted, report.orphan_bytes = orphans.files, orphans.bytes
         log.info("orphans files=%s bytes=%s", orphans.files, orphans.bytes)

@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from ledgers import snapshots
+from ledgers import snapshots, stretches
 from ledgers.model import Ledger
 from ledgers.snapshots import SnapshotHead
+from ledgers.stretches import Stretch
 from metadata import ending, paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.log import Entry, Listing, LiveLog, ledger
 from metadata.names import TopicName, segment_name, topic_name
 from metadata.records import Header, Registration, SegmentInfo, State, Watermark
+from metadata.row_ranges import FIRST, NONE, Rows, end_of
+from metadata.row_ranges import rows as row_ranges
 from metadata.store.contract import Record, View, decide
 from metadata.topics import Topic, compiled, every, not_found, of_record
 from metadata.transitions import Gone, Verdict, Weight
@@ -66,6 +69,22 @@ class SegmentView(NamedTuple):
         """The number at or below which only the snapshot counts (0: nothing is folded)."""
         return self.watermark.ledger_id if self.watermark is not None else 0
 
+    @property
+    def trimmed_to(self) -> int:
+        """The number at or below which rows of this segment may be gone (0: none)."""
+        trimmed = None if self.watermark is None else self.watermark.trimmed_to
+        return 0 if trimmed is None else trimmed.ledger_id
+
+    def trimmed(self, after: int = 0) -> Rows:
+        """The rows of ledgers above `after` that may be gone."""
+        last = None if self.watermark is None else self.watermark.trimmed_to
+        return NONE if last is None else row_ranges([(end_of(after) if after else FIRST, end_of(last.ledger_id, last.entry_id))])
+
+
+def _guard(topic: Topic) -> int:
+    """The number at or below which rows of segments that have left the topic's layout are gone (0: none)."""
+    return 0 if topic.layout.trimmed_to is None else topic.layout.trimmed_to.ledger_id
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -83,6 +102,7 @@ class Reading:
     """Segments that a deletion took within the grace period: nothing of them is read, but what is lost there is known exactly."""
     forgotten: tuple[tuple[str, int], ...]
     """Topics with an earlier deletion, and the number of its seal: what lay below is not known any more."""
+    selection: Selection
 
     def ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
         """The visible ledgers of a segment with after < id <= through, ascending."""
@@ -90,6 +110,16 @@ class Reading:
             yield from snapshots.read_ledgers(
                 self.cluster.storage, segment.head, after=after, through=min(through, segment.folded_to)
             )
+        yield from self._live_ledgers(segment, after, through)
+
+    def stretches(self, segment: SegmentView, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+        """As `ledgers`, with the rows that lie together in a compacted file taken together; `marks`: with each one's position."""
+        if segment.head is not None and after < segment.folded_to:
+            top = min(through, segment.folded_to)
+            yield from stretches.of_snapshot(self.cluster.storage, segment.head, after, top, marks=marks)
+        yield from stretches.of_ledgers(self._live_ledgers(segment, after, through), marks=marks)
+
+    def _live_ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
         for number, registration in segment.live:
             if after < number <= through:
                 yield ledger(self.cluster.storage, number, registration, segment.name)
@@ -116,14 +146,19 @@ class Reading:
                 yield number, write.rows, write.bytes
 
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
-        """(number, publish time in ms) of each visible registration of this read, ascending."""
+        """(number, publish time in ms) of each visible registration of this read, ascending. What retention has taken of a segment
+        counts as one, the last of them with the latest of their times: a timestamp among them is not taken for one behind them.
+        """
         last = None
-        for number, publish_ms in heapq.merge(*(self._published(s, after, through) for s in self.segments)):
+        guards = [[(n, t.layout.trimmed_ms or 0)] for t in self._whole() if after < (n := _guard(t)) <= through]
+        for number, publish_ms in heapq.merge(*(self._published(s, after, through) for s in self.segments), *guards):
             if number != last:
                 yield number, publish_ms
             last = number
 
     def _published(self, segment: SegmentView, after: int, through: int) -> Iterator[tuple[int, int]]:
+        if after < segment.trimmed_to <= through and segment.watermark is not None:
+            yield segment.trimmed_to, segment.watermark.trimmed_ms or 0
         for found in self.ledgers(segment, after, through):
             yield found.id, found.publish_ms
 
@@ -134,6 +169,20 @@ class Reading:
     def deletions(self) -> list[int]:
         """Numbers of the seals that deleted a topic of this read, as far as they are known."""
         return sorted({*(s.deleted_at for s in self.gone if s.deleted_at is not None), *(n for _, n in self.forgotten)})
+
+    def trims(self) -> dict[str, int]:
+        """What retention has taken: of each segment, and of each topic for the segments that have left its layout, the number up to
+        which rows are gone.
+        """
+        return {s.name: s.trimmed_to for s in self.segments if s.trimmed_to} | self.guards()
+
+    def guards(self) -> dict[str, int]:
+        """Of each topic that is read whole: the number up to which rows of segments that have left its layout are gone."""
+        return {str(t.name): n for t in self._whole() if (n := _guard(t))}
+
+    def _whole(self) -> Iterator[Topic]:
+        """The topics of which not just some segments are read."""
+        return (t for t in self.topics if self.selection.pattern is not None or str(t.name) in self.selection.names)
 
     def last_change(self, start: int) -> int:
         """The highest number in (start, cut] that carries a visible row or a seal for this read, else `start`.
@@ -152,6 +201,10 @@ class Reading:
                         (f.id for f in snapshots.read_ledgers(self.cluster.storage, segment.head, start, self.cut)), default=start
                     )
                 found.append(last)
+            trimmed = segment.trimmed_to
+            if trimmed <= self.cut:
+                found.append(trimmed)  # a stream that needs what is gone has to hear of it
+        found += [n for n in self.guards().values() if n <= self.cut]
         return max(found)
 
     def max_read_position(self, segment: SegmentView) -> tuple[int, int] | None:
@@ -296,6 +349,7 @@ class TransactionBuffer:
             () if uncommitted else tuple(undecided),
             tuple(s for s in segments if s.deleted_at is not None),
             tuple((str(t.name), n) for t in topics if (n := self._forgotten_to(view, t)) is not None),
+            selection,
         )
 
     def _in_grace(self, view: View, topic: Topic) -> list[SegmentInfo]:

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import reduce
 from itertools import accumulate
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
 
+from ledgers.model import CompactedPart
 from ledgers.parts import check_part
 from ledgers.schema import quoted
 from metadata.client import shared_client
@@ -20,7 +22,7 @@ from metadata.names import segment_name
 from metadata.options import option_text
 from metadata.transaction_buffer import Reading
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import check_schema, pieces, read_batch
+from spark_txn_source.plan import check_schema, large_pieces, read_batch
 from spark_txn_source.tasks import Piece
 from spark_txn_source.topics import METADATA_NAMES, Columns, columns_of, full_schema, topics_now
 
@@ -36,6 +38,18 @@ _FACT = StructType(
         StructField("starts", ArrayType(LongType())),
         StructField("publishMs", LongType()),
         StructField("txn", StringType()),
+    ]
+)
+_ENTRY = StructType(
+    [
+        StructField("start", LongType()),
+        StructField("end", LongType()),
+        StructField("ledger", LongType()),
+        StructField("entry", LongType()),
+        StructField("publishMs", LongType()),
+        StructField("txn", StringType()),
+        StructField("topic", StringType()),
+        StructField("segment", StringType()),
     ]
 )
 
@@ -70,7 +84,8 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     columns = columns_of(full_schema(client, topics_now(client, parsed.selection)), parsed)
     reading, start, end, _ = read_batch(client, parsed)
     check_schema(client, reading, columns, streaming=False, ignore_new=True)
-    found = [p for s in reading.segments for p in pieces(reading, s, start, end, fail_on_data_loss=parsed.fail_on_data_loss)]
+    marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
+    found = [p for s in reading.segments for p in large_pieces(reading, s, start, end, marks=marks)]
     if not found:
         return spark.createDataFrame([], columns.output)
     _check(reading, found)
@@ -82,8 +97,7 @@ def _check(reading: Reading, found: Sequence[Piece]) -> None:
     storage = reading.cluster.storage
 
     def one(piece: Piece) -> None:
-        last = piece.base + len(piece.part.entries) - 1
-        check_part(storage, piece.part, where=f"{piece.segment}, ledger {piece.ledger}, entries {piece.base} to {last}")
+        check_part(storage, piece.part, where=piece.where)
 
     with ThreadPoolExecutor(max_workers=16) as pool:
         for _ in pool.map(one, found):
@@ -91,9 +105,32 @@ def _check(reading: Reading, found: Sequence[Piece]) -> None:
 
 
 def _frame(spark: SparkSession, reading: Reading, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    uris = [reading.cluster.storage.spark_uri(p.part.path) for p in found]
+    """Files of one part, compacted files of which everything is wanted, and those of which some rows are: each its own way."""
+    wanted = METADATA_NAMES.intersection(columns.output.fieldNames())
+    own = [p for p in found if not isinstance(p.part, CompactedPart)]
+    compacted = [p for p in found if isinstance(p.part, CompactedPart)]
+    cut = [p for p in compacted if p.part.rows != sum(_groups(p))]
+    whole = [p for p in compacted if p.part.rows == sum(_groups(p))]
+    frames = []
+    if wanted:
+        frames += [_with_metadata(spark, _rows(spark, reading, own, columns), own, columns)] if own else []
+        frames += [_with_marks(spark, _rows(spark, reading, compacted, columns), compacted, columns)] if compacted else []
+    else:
+        frames += [_rows(spark, reading, [*own, *whole], columns)] if own or whole else []
+        frames += [_some(spark, _rows(spark, reading, cut, columns), cut, columns)] if cut else []
+    return reduce(DataFrame.unionAll, frames)
+
+
+def _groups(piece: Piece) -> tuple[int, ...]:
+    assert isinstance(piece.part, CompactedPart)
+    return piece.part.groups
+
+
+def _rows(spark: SparkSession, reading: Reading, found: Sequence[Piece], columns: Columns) -> DataFrame:
+    """All rows of the files, by Spark's own reader."""
+    uris = [reading.cluster.storage.spark_uri(path) for path in dict.fromkeys(p.part.path for p in found)]
     with _listing_by_driver(spark, len(uris)):
-        rows = (
+        return (
             spark.read.schema(columns.wanted)
             .option("mergeSchema", "false")
             .option("ignoreMissingFiles", "false")
@@ -102,21 +139,100 @@ def _frame(spark: SparkSession, reading: Reading, found: Sequence[Piece], column
             .option("parquet.page.verify-checksum.enabled", "true")
             .parquet(*uris)
         )
-    if not METADATA_NAMES.intersection(columns.output.fieldNames()):
-        return rows
-    return _with_metadata(spark, rows, found, columns)
 
 
-def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
-    """Join each row's file and number in it, which Spark's reader tells, with what is known of the part."""
+def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
+    """The rows with the name of their file and their number in it, which Spark's reader tells; and these two columns' names."""
     taken = {name.lower() for name in columns.output.fieldNames()}
-    file_name, row_number, known_file, fact = (_free(name, taken) for name in ("__file", "__row", "__part", "__fact"))
+    file_name, row_number = _free("__file", taken), _free("__row", taken)
     place = rows.metadataColumn("_metadata")
     placed = rows.select(
         "*",
         F.element_at(F.split(place.getField("file_path"), "/"), -1).alias(file_name),
         place.getField("row_index").alias(row_number),
     )
+    return placed, file_name, row_number
+
+
+def _some(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
+    """Of compacted files the rows that were asked for: the others lie outside the range of this read."""
+    placed, file_name, row_number = _placed(rows, columns)
+    row = F.col(row_number)
+    kept = [(F.col(file_name) == _name(p)) & (row >= begin) & (row < end) for p in found for begin, end in [_range(p)]]
+    return placed.where(reduce(Column.__or__, kept)).select(*(F.col(quoted(f.name)) for f in columns.output))
+
+
+def _range(piece: Piece) -> tuple[int, int]:
+    assert isinstance(piece.part, CompactedPart)
+    return piece.part.first_row, piece.part.first_row + piece.part.rows
+
+
+def _name(piece: Piece) -> str:
+    """Part names are unique, whatever their folder."""
+    return piece.part.path.rsplit("/", 1)[1]
+
+
+def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
+    """As `_with_metadata`, for compacted files: what is known of their entries is joined by blocks of rows, since there are many.
+    Rows of entries that were not asked for find no partner."""
+    placed, file_name, row_number = _placed(rows, columns)
+    step = max(256, sum(p.part.rows for p in found) // 10_000)
+    taken = {name.lower() for name in placed.columns}
+    known_file, known_block, entry = (_free(name, taken) for name in ("__part", "__block", "__entry"))
+    facts = spark.createDataFrame(
+        [fact for p in found for fact in _blocks(p, step)],
+        StructType(
+            [StructField(known_file, StringType()), StructField(known_block, LongType()), StructField(entry, ArrayType(_ENTRY))]
+        ),
+    )
+    row = F.col(row_number)
+    joined = placed.join(F.broadcast(facts), (F.col(file_name) == F.col(known_file)) & (F.floor(row / step) == F.col(known_block)))
+    one = joined.withColumn(entry, F.try_element_at(F.filter(F.col(entry), lambda e: (e.start <= row) & (row < e.end)), F.lit(1)))
+    one = one.where(F.col(entry).isNotNull())
+    position = (F.col(f"{entry}.ledger"), F.lit(":"), F.col(f"{entry}.entry"), F.lit(":"), row - F.col(f"{entry}.start"))
+    made = {
+        "__topic": F.col(f"{entry}.topic"),
+        "__segment": F.col(f"{entry}.segment"),
+        "__messageId": F.concat(*(c.cast("string") for c in position)),
+        "__publishTime": F.timestamp_millis(F.col(f"{entry}.publishMs")),
+        "__txnId": F.col(f"{entry}.txn"),
+    }
+    return one.select(*(made[f.name].alias(f.name) if f.name in made else F.col(quoted(f.name)) for f in columns.output))
+
+
+def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
+    """For each block of `step` rows of the file: the entries with rows in it."""
+    marks, (begin, end) = piece.marks, _range(piece)
+    assert marks is not None
+    topic = str(segment_name(piece.segment).topic)
+    starts = marks.starts.tolist()
+    ends = [*starts[1:], end]
+    known = list(
+        zip(
+            starts,
+            ends,
+            marks.ledgers.tolist(),
+            marks.entries.tolist(),
+            marks.publish_ms.tolist(),
+            marks.txns.to_pylist(),
+            strict=True,
+        )
+    )
+    at = 0
+    for block in range(begin // step, (end - 1) // step + 1):
+        while ends[at] <= block * step:
+            at += 1
+        last = at
+        while last < len(known) and starts[last] < (block + 1) * step:
+            last += 1
+        yield _name(piece), block, [(*facts, topic, piece.segment) for facts in known[at:last]]
+
+
+def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
+    """Join each row's file and number in it with what is known of the part."""
+    placed, file_name, row_number = _placed(rows, columns)
+    taken = {name.lower() for name in placed.columns}
+    known_file, fact = (_free(name, taken) for name in ("__part", "__fact"))
     facts = spark.createDataFrame(
         [_fact(p) for p in found], StructType([StructField(known_file, StringType()), StructField(fact, _FACT)])
     )
@@ -144,11 +260,10 @@ def _free(name: str, taken: set[str]) -> str:
 
 
 def _fact(piece: Piece) -> tuple[object, ...]:
-    """What the metadata columns of one part's rows come from. Part names are unique, whatever their folder."""
+    """What the metadata columns of one part's rows come from."""
     starts = [0, *accumulate(piece.part.entries)][:-1]
-    name = piece.part.path.rsplit("/", 1)[1]
     topic = str(segment_name(piece.segment).topic)
-    return name, (topic, piece.segment, piece.ledger, piece.base, starts, piece.publish_ms, piece.txn)
+    return _name(piece), (topic, piece.segment, piece.ledger, piece.base, starts, piece.publish_ms, piece.txn)
 
 
 @contextmanager

@@ -5,11 +5,16 @@ no loss for it. Deletions above D are: their rows were there when the stream mig
 
 `"acked":{"segment://..":["5:2..5:4"]}` besides, while a batch may begin below them: rows that the subscription had acknowledged
 beyond the number at which the stream began, one by one or in some segments only.
+
+`"from":{<segment or topic>:N,..}` besides, in a stream from `earliest`: what retention had taken of each before it began. An end
+keeps what its start says, since Spark asks for the initial offset anew when it replays the first batch; it goes once a start has
+passed N.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metadata.errors import OffsetOutOfRange, OptionError
@@ -26,11 +31,14 @@ class StreamOffset:
     read: object
     deleted_to: int = 0
     acked: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    trims: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         more: dict[str, Any] = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
         if self.acked:
             more = more | {"acked": {segment: list(found) for segment, found in self.acked}}
+        if self.trims:
+            more["from"] = dict(self.trims)
         return {"log": self.log, "read": self.read, **more}
 
     def done(self) -> dict[str, Rows]:
@@ -40,20 +48,24 @@ class StreamOffset:
         except ValueError as error:
             raise OffsetOutOfRange(f"The offset's acked is damaged: {error}.", advice="Use a new checkpoint location.") from error
 
-    def acked_after(self, start: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """What of it a batch after `start` still needs: nothing once all of it lies behind."""
-        return self.acked if any(found and found[-1][1].ledger_id >= start + 1 for found in self.done().values()) else ()
+    def after(self, start: int) -> StreamOffset:
+        """The same without what a batch after `start` does not need, since all of it lies behind."""
+        needed = any(found and found[-1][1].ledger_id >= start + 1 for found in self.done().values())
+        trims = {name: n for name, n in self.trims.items() if n > start}
+        return replace(self, acked=self.acked if needed else (), trims=trims)
 
 
 def offset_of(found: dict[str, Any]) -> StreamOffset:
     """Parse what Spark's checkpoint holds. Raises OffsetOutOfRange for what is not ours."""
-    number, deleted_to, acked = found.get("log"), found.get("deletedTo", 0), found.get("acked", {})
-    if type(number) is not int or type(deleted_to) is not int or number < 0 or deleted_to < 0 or not isinstance(acked, dict):
+    number, deleted_to = found.get("log"), found.get("deletedTo", 0)
+    acked, trims = found.get("acked", {}), found.get("from", {})
+    numbers = [number, deleted_to, *(trims.values() if isinstance(trims, dict) else [None])]
+    if any(type(n) is not int or n < 0 for n in numbers) or not isinstance(acked, dict):
         raise OffsetOutOfRange(
             f"{found!r} is not an offset of txnsegment.",
             advice="The checkpoint belongs to another source; use a new checkpoint location.",
         )
-    return StreamOffset(number, found.get("read"), deleted_to, tuple((s, tuple(t)) for s, t in sorted(acked.items())))
+    return StreamOffset(numbers[0], found.get("read"), numbers[1], tuple((s, tuple(t)) for s, t in sorted(acked.items())), trims)
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ledgers import schema as schemas
+from ledgers.model import Ledger
 from metadata import metrics, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, SchemaChanged, SchemaError
-from metadata.row_ranges import NONE, Rows
+from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
 from metadata.transaction_buffer import Reading, SegmentView
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Start
-from spark_txn_source.tasks import Piece, ReadTask
+from spark_txn_source.tasks import Piece, ReadTask, of_stretch
 from spark_txn_source.topics import Columns, full_schema, selected
 
 log = logging.getLogger("txnsegment.source")
@@ -55,6 +56,15 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
     if options.fail_on_data_loss:
         begins = Earliest() if options.acknowledged is not None else options.start  # then its number is that of a cursor
         check_deletions(reading, start, end, deleted_to(reading, begins, options.end))
+        if options.subscription is not None:
+            check_cursors(reading, done, options.subscription)
+        check_trims(
+            reading,
+            start,
+            end,
+            known_trims(reading, options.start, cursors=options.subscription is not None or options.acknowledged is not None),
+            done,
+        )
     return reading, start, end, done
 
 
@@ -100,6 +110,48 @@ def check_deletions(reading: Reading, start: int, end: int, known: int) -> None:
             )
 
 
+def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dict[str, int]:
+    """What retention had taken before a NEW read began, which is no loss for it: `earliest` is the first row that is kept, of each
+    segment its own. `cursors`: it begins at those of a subscription. They say themselves what they have done, but of segments that
+    have left the layout: none goes before every subscription is through with it.
+    """
+    if cursors:
+        return reading.guards()
+    return reading.trims() if isinstance(start, Earliest) else {}
+
+
+def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int], done: Mapping[str, Rows] = NOTHING) -> None:
+    """Raise DataLoss if retention has taken rows of this read beyond its start, beyond what was `known` when it began, and which
+    are not `done`.
+    """
+    if start >= end:
+        return
+    segments = {segment.name: segment for segment in reading.segments}
+    for name, through in reading.trims().items():
+        begin = max(start, known.get(name, 0))
+        if begin < through and (name not in segments or minus(segments[name].trimmed(begin), done.get(name, NONE))):
+            raise _trimmed(reading, name, begin, f"a read after {begin} up to {end}")
+
+
+def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
+    """Raise DataLoss if retention has taken rows that the subscription has not acknowledged, wherever it begins now."""
+    for segment in reading.segments:
+        left = minus(segment.trimmed(), done.get(segment.name, NONE))
+        if left:
+            last = ":".join(map(str, last_of(left[0][0]))) if left[0][0] > FIRST else "0"
+            raise _trimmed(reading, segment.name, last, f"the subscription {subscription!r}")
+
+
+def _trimmed(reading: Reading, name: str, after: object, who: str) -> DataLoss:
+    gone = next((s.watermark.trimmed_to for s in reading.segments if s.name == name and s.watermark is not None), None)
+    last = f"{gone}" if gone is not None else f"{reading.trims()[name]}"
+    return DataLoss(
+        f"{name} was trimmed by retention up to {last}: its rows after {after} up to there, which {who} may need, are gone.",
+        advice="Start later (earliest does, in a new checkpoint; subscriptions seek --to earliest moves a subscription), keep rows "
+        "longer (txnsegment topics retention), or set failOnDataLoss=false to go on without them.",
+    )
+
+
 def start_number(reading: Reading, start: Start) -> int:
     """The number after which a read begins."""
     match start:
@@ -137,29 +189,32 @@ def end_number(reading: Reading, end: End) -> int:
             return number
 
 
-def pieces(
-    reading: Reading, segment: SegmentView, start: int, end: int, *, fail_on_data_loss: bool, done: Rows = NONE
-) -> Iterator[Piece]:
-    """Everything visible of a segment with start < number <= end, part by part, in order, but for the rows in `done`.
-
-    Raises DataLoss.
+def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
+    """Everything visible of a segment with start < number <= end, in order: part by part, but what lies together in a compacted
+    file is one piece. `marks`: with what the positions of its rows come from.
     """
-    trimmed = None if segment.watermark is None else segment.watermark.trimmed_to
-    if trimmed is not None and start < trimmed.ledger_id <= end and fail_on_data_loss:
-        raise DataLoss(
-            f"{segment.name} was trimmed up to {trimmed}, and the read begins after ledger {start}: rows in between are gone.",
-            advice="Start later, or set failOnDataLoss=false to go on without them.",
-        )
-    for ledger, left in pending(reading, segment, done, start, end):
-        bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
-        if left is None:
-            for base, part in zip(bases, ledger.parts, strict=False):
-                last = len(part.entries) - 1
-                yield Piece(segment.name, ledger.id, base, ledger.publish_ms, ledger.txn, part, 0, last)
-            continue
-        for number, first, last, row, stop in runs(left):
-            part = ledger.parts[number]
-            yield Piece(segment.name, ledger.id, bases[number], ledger.publish_ms, ledger.txn, part, first, last, row, stop)
+    for found in reading.stretches(segment, start, end, marks=marks):
+        yield of_stretch(segment.name, found)
+
+
+def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
+    """As `large_pieces`, but for the rows in `done`."""
+    touched = done[-1][1].ledger_id if done else 0
+    middle = min(max(start, touched), end)
+    for ledger, left in pending(reading, segment, done, start, middle):
+        yield from _left_pieces(segment.name, ledger, left)
+    yield from large_pieces(reading, segment, middle, end, marks=marks)
+
+
+def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> Iterator[Piece]:
+    """What is left of one ledger, part by part."""
+    bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
+    if left is None:
+        for base, part in zip(bases, ledger.parts, strict=False):
+            yield Piece(segment, ledger.id, base, ledger.publish_ms, ledger.txn, part, 0, len(part.entries) - 1)
+        return
+    for number, first, last, row, stop in runs(left):
+        yield Piece(segment, ledger.id, bases[number], ledger.publish_ms, ledger.txn, ledger.parts[number], first, last, row, stop)
 
 
 def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]]:
@@ -185,21 +240,11 @@ def tasks(
 ) -> list[ReadTask]:
     """The partitions of a read, without the rows that are `done` already, by segment. By default a
     stream has one ordered task per segment; a batch packs pieces by size."""
+    marks = columns.output.fieldNames() != columns.wanted.fieldNames()
     by_segment = [
         found
         for segment in reading.segments
-        if (
-            found := list(
-                pieces(
-                    reading,
-                    segment,
-                    start,
-                    end,
-                    fail_on_data_loss=options.fail_on_data_loss,
-                    done=done.get(segment.name, NONE),
-                )
-            )
-        )
+        if (found := list(pieces(reading, segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
     ]
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))
     size = options.max_partition_bytes
@@ -218,24 +263,20 @@ def tasks(
 
 
 def _split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
-    """Cut pieces above `size` bytes between entries."""
-    for piece in found:
-        if piece.bytes <= size or piece.first == piece.last:
-            yield piece
+    """Cut pieces above `size` bytes between entries (of a compacted file: between row groups)."""
+    for one in found:
+        if one.bytes <= size or one.first == one.last:
+            yield one
             continue
-        part = piece.part
-        first, weight = piece.first, 0
-        for entry in range(piece.first, piece.last + 1):
+        part = one.part
+        first, weight = one.first, 0
+        for entry in range(one.first, one.last + 1):
             bytes_of = part.bytes * part.entries[entry] // max(1, part.rows)
             if entry > first and weight + bytes_of > size:
-                yield _range(piece, first, entry - 1)
+                yield one.narrowed(first, entry - 1)
                 first, weight = entry, 0
             weight += bytes_of
-        yield _range(piece, first, piece.last)
-
-
-def _range(piece: Piece, first: int, last: int) -> Piece:
-    return Piece(piece.segment, piece.ledger, piece.base, piece.publish_ms, piece.txn, piece.part, first, last)
+        yield one.narrowed(first, one.last)
 
 
 def packed(found: Iterable[Piece], size: int) -> Iterator[list[Piece]]:

@@ -30,10 +30,13 @@ from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection,
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import (
     acknowledged,
+    check_cursors,
     check_deletions,
     check_replay,
     check_schema,
+    check_trims,
     deleted_to,
+    known_trims,
     start_number,
     tasks,
     within_log,
@@ -75,7 +78,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._at_cursor(reading, self._options.subscription).to_json()
         number = start_number(reading, self._options.start)
         within_log(number, reading)
-        return self._at(number, deleted_to(reading, self._options.start, self._options.end)).to_json()
+        known = deleted_to(reading, self._options.start, self._options.end)
+        trims = known_trims(reading, self._options.start)
+        return StreamOffset(number, self._options.selection.key, known, trims=trims).to_json()
 
     def _at_cursor(self, reading: Reading, subscription: str) -> StreamOffset:
         """Before the first row that is not acknowledged; with what is acknowledged beyond it."""
@@ -84,7 +89,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         number = first_pending(reading, done, reading.cut)
         beyond = {segment: minus(rows, before(end_of(number))) for segment, rows in done.items()}
         acked = tuple((segment, tuple(texts(rows))) for segment, rows in sorted(beyond.items()) if rows)
-        return StreamOffset(number, self._options.selection.key, deleted_to(reading, Earliest(), self._options.end), acked)
+        if self._options.fail_on_data_loss:
+            check_cursors(reading, done, subscription)
+        known = deleted_to(reading, Earliest(), self._options.end)
+        trims = known_trims(reading, self._options.start, cursors=True)
+        return StreamOffset(number, self._options.selection.key, known, acked, trims)
 
     def _join(self, reading: Reading, subscription: str) -> None:
         """Of a pattern: topics that this query meets for the first time get the subscription, at their first row."""
@@ -115,7 +124,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._measure(reading)
         if self._options.subscription is not None:
             self._join(reading, self._options.subscription)
-        self._reached = self._at(begin, offset.deleted_to, offset.acked)
+        self._reached = self._given(offset, begin)
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
             end = max(begin, min(end, self._target))
@@ -130,13 +139,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             max_bytes=None if unlimited else self._options.max_bytes_per_trigger,
             seals=reading.seals(begin, end),
         )
-        self._reached = self._at(number, offset.deleted_to, offset.acked_after(begin))
+        self._reached = self._given(offset.after(begin), number)
         return self._reached.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
         reached, reading = self._reached, self.follow().read()
-        newest = self._at(max(reached.log, reading.last_change(reached.log)), reached.deleted_to, reached.acked)
+        newest = self._given(reached, max(reached.log, reading.last_change(reached.log)))
         if self._options.subscription is None:
             return newest.to_json()
         left = self._lag(reading, self._options.subscription)
@@ -169,6 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             # Spark asks for the initial offset anew when it replays the first batch: only the end says what was known then.
             check_deletions(reading, begin, last, min(offset.deleted_to, max(last, to.deleted_to)))
+            check_trims(reading, begin, last, to.trims, offset.done())
         if planned.key == self._options.selection.key:
             check_schema(client, reading, self._columns, streaming=True, ignore_new=self._ignores_new())
         else:
@@ -198,8 +208,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         same_topics(offset, self._options.selection, self._options.topics_changed)
         return offset
 
-    def _at(self, number: int, known: int, acked: tuple[tuple[str, tuple[str, ...]], ...] = ()) -> StreamOffset:
-        return StreamOffset(number, self._options.selection.key, known, acked)
+    def _given(self, offset: StreamOffset, number: int) -> StreamOffset:
+        """At a number, with what a batch before it has to know."""
+        return dataclasses.replace(offset, log=number, read=self._options.selection.key)
 
     def _ignores_new(self) -> bool:
         return self._options.schema_change == "ignoreNewColumns"

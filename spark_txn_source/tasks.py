@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +13,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema, conform
-from ledgers.model import Part
+from ledgers.model import CompactedPart, Part
 from ledgers.parts import BATCH_ROWS, EntryBatch, read_part
 from ledgers.storage import LedgerStorage
+from ledgers.stretches import Marks, Stretch
 from metadata.names import segment_name
 from spark_txn_source.pruning import pruned
 
@@ -28,6 +29,7 @@ class Piece:
     """Entries `first` to `last` (inclusive, counted within the part) of one part. `base`: entryId of the part's entry 0.
 
     `row`, `stop`: of a single entry only the rows `row` to before `stop` (None: to its end).
+    Of a stretch of a compacted file: what is said of the ledger and its entries holds for its first rows; `marks` knows of all.
     """
 
     segment: str
@@ -40,11 +42,28 @@ class Piece:
     last: int
     row: int = 0
     stop: int | None = None
+    last_ledger: int | None = None
+    marks: Marks | None = None
 
     def __reduce__(self) -> tuple[type[Piece], tuple[object, ...]]:
         """As for `Part`."""
         where = (self.segment, self.ledger, self.base, self.publish_ms, self.txn)
-        return Piece, (*where, self.part, self.first, self.last, self.row, self.stop)
+        return Piece, (*where, self.part, self.first, self.last, self.row, self.stop, self.last_ledger, self.marks)
+
+    @property
+    def where(self) -> str:
+        """Which positions these are, for people."""
+        if self.last_ledger is not None and self.last_ledger != self.ledger:
+            return f"{self.segment}, ledgers {self.ledger} to {self.last_ledger}"
+        return f"{self.segment}, ledger {self.ledger}, entries {self.base} to {self.base + len(self.part.entries) - 1}"
+
+    def narrowed(self, first: int, last: int) -> Piece:
+        """Some of its entries."""
+        marks = self.marks
+        if marks is not None and isinstance(self.part, CompactedPart):
+            begin = self.part.first_row + sum(self.part.entries[:first])
+            marks = marks.between(begin, begin + sum(self.part.entries[first : last + 1]))
+        return replace(self, first=first, last=last, marks=marks)
 
     @property
     def rows(self) -> int:
@@ -56,6 +75,12 @@ class Piece:
     def bytes(self) -> int:
         """About: the part's bytes by the share of its rows."""
         return self.part.bytes * self.rows // max(1, self.part.rows)
+
+
+def of_stretch(segment: str, found: Stretch) -> Piece:
+    """All of a stretch."""
+    known = (segment, found.ledger, found.base, found.publish_ms, found.txn, found.part, 0, len(found.part.entries) - 1)
+    return Piece(*known, last_ledger=found.last, marks=found.marks) if isinstance(found.part, CompactedPart) else Piece(*known)
 
 
 class ReadTask(InputPartition):
@@ -107,9 +132,8 @@ def _read(task: ReadTask) -> Iterator[pa.RecordBatch]:
 
 def entries(storage: LedgerStorage, piece: Piece, wanted: pa.Schema) -> Iterator[EntryBatch]:
     """The rows of a piece in order, in the columns `wanted`: batches never cross entries. Raises CorruptPart, StorageError."""
-    where = f"{piece.segment}, ledger {piece.ledger}, entries {piece.base} to {piece.base + len(piece.part.entries) - 1}"
     names = [f.name for f in wanted]
-    for whole in read_part(storage, piece.part, columns=names, first_entry=piece.first, last_entry=piece.last, where=where):
+    for whole in read_part(storage, piece.part, columns=names, first_entry=piece.first, last_entry=piece.last, where=piece.where):
         rows = _wanted(whole, piece)
         if rows is not None:
             yield rows._replace(batch=conform(pruned(rows.batch, wanted), wanted))
@@ -127,6 +151,9 @@ def _wanted(found: EntryBatch, piece: Piece) -> EntryBatch | None:
 
 
 def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output: pa.Schema) -> pa.RecordBatch:
+    if piece.marks is not None and isinstance(piece.part, CompactedPart):
+        first = piece.part.first_row + sum(piece.part.entries[: rows.entry]) + rows.first_row
+        return _with_marks(batch, piece.segment, piece.marks, first, output)
     count = rows.batch.num_rows
     columns = []
     for field in output:
@@ -144,6 +171,29 @@ def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output
                 columns.append(_repeat(time, count, field.type))
             case "__txnId":
                 columns.append(_repeat(piece.txn, count, field.type))
+            case name:
+                columns.append(batch.column(batch.schema.get_field_index(name)))
+    return pa.RecordBatch.from_arrays(columns, schema=output)
+
+
+def _with_marks(batch: pa.RecordBatch, segment: str, marks: Marks, first_row: int, output: pa.Schema) -> pa.RecordBatch:
+    """As `_with_metadata`, for rows of many ledgers: `first_row` is the first one's number in the compacted file."""
+    count = batch.num_rows
+    index, inside = marks.of(first_row, count)
+    columns = []
+    for field in output:
+        match field.name:
+            case "__topic":
+                columns.append(_repeat(str(segment_name(segment).topic), count, field.type))
+            case "__segment":
+                columns.append(_repeat(segment, count, field.type))
+            case "__messageId":
+                numbers = (marks.ledgers[index], marks.entries[index], inside)
+                columns.append(pc.binary_join_element_wise(*(pa.array(n, pa.int64()).cast(pa.string()) for n in numbers), ":"))
+            case "__publishTime":
+                columns.append(pa.array(marks.publish_ms[index] * 1000, pa.int64()).cast(field.type))
+            case "__txnId":
+                columns.append(marks.txns.take(pa.array(index)).cast(field.type))
             case name:
                 columns.append(batch.column(batch.schema.get_field_index(name)))
     return pa.RecordBatch.from_arrays(columns, schema=output)

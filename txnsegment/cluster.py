@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from ledgers.compaction import TARGET_BYTES, Policy
 from metadata.client import Client, client
 from metadata.cluster import open_cluster
+from metadata.compaction import Compacted, Compactor
+from metadata.errors import OptionError
+from metadata.names import segment_name, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.records import Settings
 from metadata.sweeper import SweepReport
+from metadata.upkeep import upkeep
+from txnsegment.retention import ClusterRetention
 from txnsegment.subscriptions import ClusterSubscriptions, Where
 from txnsegment.topics import ClusterTopics
 from txnsegment.transaction import Transaction, identity, timeout_ms
@@ -43,6 +49,7 @@ class Cluster:
         self.topics = ClusterTopics(client)
         self.transactions = ClusterTransactions(client)
         self.subscriptions = ClusterSubscriptions(client)
+        self.retention = ClusterRetention(client)
 
     @property
     def url(self) -> str:
@@ -112,10 +119,47 @@ class Cluster:
         return Producer(self.begin, self.topics.describe(topic).name)
 
     def sweep(self) -> SweepReport:
-        """Sweep once, all of it: time out, settle, fold, forget, and delete files that nothing protects. Anyone may, any time."""
+        """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing
+        protects. Anyone may, any time. (Topics whose upkeep fails are logged, the others are swept.)
+        """
         report = self.client.sweeper.sweep()
+        upkeep(self.client)
         orphans = sweep_orphans(self.client.cluster)
         return dataclasses.replace(report, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes)
+
+    def compact(
+        self,
+        name: str,
+        *,
+        target_bytes: int = TARGET_BYTES,
+        min_files: int = 2,
+        told: Callable[[Compacted], None] = lambda _: None,
+    ) -> Compacted:
+        """Put the many small files of a topic (or of one `segment://...`) together into few of about `target_bytes` each. What
+        reads return, in which order and under which positions, stays the same. What is not folded yet stays as it is; files of
+        which fewer than `min_files` follow each other, too. The old files go after the grace period. `told` hears of the progress.
+
+        Runs beside writers, readers and others who compact. Raises TopicNotFound, OptionError, CorruptPart, StorageError,
+        TxnConflict.
+        """
+        if target_bytes < 1 or min_files < 2:
+            raise OptionError(
+                "At least one byte, and two files, can be put together.", advice="Give targetBytes >= 1, minFiles >= 2."
+            )
+        done = Compacted()
+        for segment in self._segments(name):
+            Compactor(self.client.cluster).compact(segment, Policy(target_bytes, min_files), done, told=told)
+        return done
+
+    def _segments(self, name: str) -> list[str]:
+        if name.startswith("segment:"):
+            one = segment_name(name)
+            topic = self.client.topics.get(one.topic)
+            if str(one) not in {topic.segment(info) for info in topic.layout.kept()}:
+                raise OptionError(f"There is no segment {one}.", advice="txnsegment segments show TOPIC lists them.")
+            return [str(one)]
+        topic = self.client.topics.get(topic_name(name))
+        return [topic.segment(info) for info in topic.layout.kept()]
 
     def close(self) -> None:
         """Wait for the background work of commits, and disconnect."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,9 +21,9 @@ from metadata.names import segment_name, topic_name
 from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, end_of, rows
 from metadata.subscriptions import checked
 from metadata.transaction_buffer import Reading, Selection
+from spark_txn_source.entries import EntryRows, in_order
 from spark_txn_source.following import Following
-from spark_txn_source.plan import acknowledged, pieces
-from spark_txn_source.tasks import Piece, entries
+from spark_txn_source.plan import acknowledged, check_cursors, check_trims, pieces
 from spark_txn_source.topics import full_schema
 from txnsegment.transaction import Transaction
 
@@ -95,6 +94,7 @@ class Consumer:
         self._floor: dict[str, Row] = {}
         self._seen: dict[str, Row] = {}
         self._after = 0
+        self._guards: dict[str, int] = {}
         self._current: Iterator[Batch] | None = None
         self._life = 0
         self.rewind()
@@ -102,13 +102,15 @@ class Consumer:
     def rewind(self) -> None:
         """Deliver again what is not acknowledged. It happens by itself when a transaction that acknowledges ends without a commit.
 
-        Raises SubscriptionNotFound.
+        Raises SubscriptionNotFound, DataLoss (retention has taken rows of it).
         """
         reading = self._following.read()
         self._done = acknowledged(self._client, reading, self._subscription)
+        check_cursors(reading, self._done, self._subscription)
         self._floor = {s: found[0][1] if found and found[0][0] == FIRST else FIRST for s, found in self._done.items()}
         self._seen = {}
         self._after = backlog.first_pending(reading, self._done, reading.cut)
+        self._guards = reading.guards()
         self._current = None
         self._life += 1
 
@@ -148,25 +150,16 @@ class Consumer:
             self._following.wait(min(left, UNDECIDED_SECONDS if reading.undecided else IDLE_SECONDS))
 
     def _deliver(self, reading: Reading) -> Iterator[Batch]:
+        check_trims(reading, self._after, reading.cut, self._guards, self._done)
         wanted = self._wanted(reading)
         order = sorted(reading.segments, key=lambda s: _order(s.name))
-        found = [
-            (
-                ((piece.ledger, number), piece)
-                for piece in pieces(
-                    reading,
-                    segment,
-                    self._after,
-                    reading.cut,
-                    fail_on_data_loss=True,
-                    done=self._done.get(segment.name, NONE),
-                )
-            )
-            for number, segment in enumerate(order)
-        ]
         if wanted is not None:
-            for _, piece in heapq.merge(*found, key=lambda pair: pair[0]):
-                yield from self._batches_of(piece, wanted)
+            found = [
+                pieces(reading, segment, self._after, reading.cut, marks=True, done=self._done.get(segment.name, NONE))
+                for segment in order
+            ]
+            for rows in in_order(self._client.cluster.storage, found, wanted):
+                yield self._batch(rows)
         self._after = reading.cut
 
     def _wanted(self, reading: Reading) -> pa.Schema | None:
@@ -176,19 +169,25 @@ class Consumer:
             return None
         return arrow_schema(full if self._columns is None else schemas.columns(full, list(self._columns)))
 
-    def _batches_of(self, piece: Piece, wanted: pa.Schema) -> Iterator[Batch]:
-        topic = str(segment_name(piece.segment).topic)
-        for found in entries(self._client.cluster.storage, piece, wanted):
-            entry, stop = piece.base + found.entry, found.first_row + found.batch.num_rows
-            first = Row(piece.ledger, entry, found.first_row)
-            if (entry, found.first_row) == (0, 0):
-                first = self._behind(piece.segment, first)
-            whole = stop == piece.part.entries[found.entry]
-            end = Row(piece.ledger, entry + 1, 0) if whole else Row(piece.ledger, entry, stop)
-            self._seen[piece.segment] = end
-            yield Batch(
-                topic, piece.segment, piece.ledger, entry, found.first_row, found.batch, piece.publish_ms, piece.txn, (first, end)
-            )
+    def _batch(self, found: EntryRows) -> Batch:
+        stop = found.first_row + found.batch.num_rows
+        first = Row(found.ledger, found.entry, found.first_row)
+        if (found.entry, found.first_row) == (0, 0):
+            first = self._behind(found.segment, first)
+        end = Row(found.ledger, found.entry + 1, 0) if stop == found.of else Row(found.ledger, found.entry, stop)
+        self._seen[found.segment] = end
+        topic = str(segment_name(found.segment).topic)
+        return Batch(
+            topic,
+            found.segment,
+            found.ledger,
+            found.entry,
+            found.first_row,
+            found.batch,
+            found.publish_ms,
+            found.txn,
+            (first, end),
+        )
 
     def _behind(self, segment: str, row: Row) -> Row:
         """The end of the last visible row before a ledger's first one: between them nothing is visible, now or ever, and covering

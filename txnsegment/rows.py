@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import base64
 import datetime
-import heapq
 import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 from pyspark.sql import types as T
 
+from ledgers.arrow import arrow_schema
 from metadata.client import Client
 from metadata.names import segment_name, topic_name
 from metadata.transaction_buffer import Selection
-from spark_txn_source.plan import pieces
-from spark_txn_source.tasks import ReadTask, read_task
+from spark_txn_source.entries import in_order
+from spark_txn_source.plan import large_pieces
 
 MESSAGE_ID = "__messageId"
 
@@ -46,19 +47,13 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
     output = T.StructType([*extra, *schema.fields])
 
     def rows() -> Iterator[dict[str, Any]]:
-        left = limit
-        found = (pieces(reading, segment, 0, reading.cut, fail_on_data_loss=False) for segment in reading.segments)
-        for piece in heapq.merge(*found, key=lambda piece: piece.ledger):
-            if left <= 0:
-                return
-            for batch in read_task(ReadTask(client.cluster.storage.uri, (piece,), schema, output)):
-                for row in batch.slice(0, left).to_pylist():
-                    yield {field.name: plain(row[field.name], field.dataType) for field in output}
-                left -= batch.num_rows
-                if left <= 0:
-                    break
+        found = [large_pieces(reading, segment, 0, reading.cut, marks=True) for segment in reading.segments]
+        for some in in_order(client.cluster.storage, found, arrow_schema(schema)):
+            for i, row in enumerate(some.batch.to_pylist()):
+                shown = {MESSAGE_ID: f"{some.ledger}:{some.entry}:{some.first_row + i}"} if message_ids else {}
+                yield shown | {field.name: plain(row[field.name], field.dataType) for field in schema}
 
-    return Rows(output.fieldNames(), rows())
+    return Rows(output.fieldNames(), islice(rows(), limit))
 
 
 def plain(value: Any, kind: T.DataType) -> Any:

@@ -16,7 +16,7 @@ from metadata.transaction_buffer import Reading, SegmentView, Selection
 @dataclass(frozen=True)
 class SegmentReport:
     """One segment at a cut: positions as `ledger:entry` (None: it has none yet), its undecided registrations as (number, txn id),
-    and its committed ledgers, parts, rows and bytes.
+    and its committed ledgers, the files that hold their rows (parts), rows, and bytes as they were written.
     """
 
     name: str
@@ -57,9 +57,12 @@ def _undecided(client: Client, reading: Reading) -> list[tuple[int, Registration
 
 def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[tuple[int, Registration]]) -> SegmentReport:
     ledgers = parts = rows = size = 0
+    file = None
     for ledger in reading.ledgers(segment, 0, reading.cut):
         ledgers += 1
-        parts += len(ledger.parts)
+        for part in ledger.parts:
+            parts += part.path != file  # compaction keeps together in a file what it has put there
+            file = part.path
         rows += ledger.rows
         size += ledger.bytes
     position = reading.max_read_position(segment)

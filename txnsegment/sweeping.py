@@ -17,6 +17,7 @@ from metadata import metrics
 from metadata.errors import ConfigurationError, TxnSegmentError
 from metadata.orphans import sweep_orphans
 from metadata.sweeper import SweepReport
+from metadata.upkeep import upkeep
 from txnsegment.cluster import Cluster
 
 log = logging.getLogger("txnsegment.sweeping")
@@ -47,6 +48,7 @@ def sweep_until(
         try:
             report = cluster.client.sweeper.sweep()
             if clock.monotonic() >= next_orphans:
+                upkeep(cluster.client)
                 orphans = sweep_orphans(cluster.client.cluster)
                 report = dataclasses.replace(report, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes)
                 next_orphans = clock.monotonic() + orphans_every

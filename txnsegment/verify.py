@@ -12,7 +12,7 @@ from ledgers.parts import verify_part
 from metadata.client import Client
 from metadata.names import topic_name
 from metadata.transaction_buffer import Reading, SegmentView, Selection
-from spark_txn_source.plan import pieces
+from spark_txn_source.plan import large_pieces
 from spark_txn_source.tasks import Piece
 
 AT_ONCE = 256
@@ -67,7 +67,7 @@ def _some(reading: Reading, segment: SegmentView, found: Verified) -> Iterator[l
     """The parts of a segment in groups; an index that cannot be read is damage too."""
     group: list[Piece] = []
     try:
-        for piece in pieces(reading, segment, 0, reading.cut, fail_on_data_loss=False):
+        for piece in large_pieces(reading, segment, 0, reading.cut, marks=True):
             group.append(piece)
             if len(group) == AT_ONCE:
                 yield group
@@ -81,6 +81,8 @@ def _some(reading: Reading, segment: SegmentView, found: Verified) -> Iterator[l
 
 def _damage(client: Client, piece: Piece) -> Damage | None:
     first, last = f"{piece.ledger}:{piece.base}", f"{piece.ledger}:{piece.base + len(piece.part.entries) - 1}"
+    if piece.marks is not None:
+        last = f"{piece.marks.ledgers[-1]}:{piece.marks.entries[-1]}"
     try:
         verify_part(client.cluster.storage, piece.part, where=f"{piece.segment}, {first} to {last}")
     except CorruptPart as error:

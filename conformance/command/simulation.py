@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ RECORD = Word(
     "--record", "write the history to FILE, for --check; of many schedules: of one that failed", Path, "FILE", output=True
 )
 TRACE = Word("--trace", "print the schedule of --seed step by step", None, default=False, output=True)
+KIND = Word("--kind", "schedules of one kind alone: splitting (segments split and merge) or acking", str, "NAME", default="")
 SUITE = "simulator"
 CHUNK = 100
 ENOUGH = 10
@@ -33,15 +35,19 @@ SECTION = "protocol.md section 8"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
+    from conformance.simulator.schedules import KINDS
+
     wanted: int = given["simulate"]
     if given["trace"] and wanted != 1:
         raise UsageError("--trace shows one schedule.", advice="Write --simulate 1 --trace, with its --seed.")
+    if given["kind"] not in ("", *KINDS):
+        raise UsageError(f"--kind {given['kind']} is no kind of schedules.", advice=f"There are {' and '.join(KINDS)}.")
     progress.begin(SUITE, wanted)
     total, rates = _simulate(given, progress)
     failed = [_failed(given, seed, said) for seed, said in sorted(total.violations)[:ENOUGH]]
     raised = {result.seed for result in failed if not result.history}
     if given["trace"] and given.seed not in raised:
-        seen = _again(given.seed, trace=True)
+        seen = _again(given.seed, given["kind"], trace=True)
         sys.stdout.write("\n".join([*seen.trace, f"digest {seen.digest}", ""]))
     if given["record"] is not None:
         seed = next((result.seed for result in failed if result.history), given.seed)
@@ -50,7 +56,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
                 f"the code raised something out of schedule {seed}: it has no history, and {given['record']} is not written"
             )
         else:
-            _record(given["record"], seed, progress)
+            _record(given["record"], seed, given["kind"], progress)
     return [_whole(given, total, rates), *failed]
 
 
@@ -61,7 +67,7 @@ def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[flo
     total, rates = Summary(), list[tuple[float, float]]()
     began = before = time.perf_counter()
     since = 0
-    for part in _parts(given["cores"], given["simulate"], given.seed):
+    for part in _parts(given["cores"], given["simulate"], given.seed, given["kind"]):
         _add(total, part)
         progress.advance(part.schedules)
         now, since = time.perf_counter(), since + part.schedules
@@ -74,35 +80,35 @@ def _simulate(given: Given, progress: Progress) -> tuple[Summary, list[tuple[flo
     return total, rates
 
 
-def _parts(cores: int, wanted: int, seed: int) -> Iterator[Summary]:
+def _parts(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
     """The schedules in chunks, in the order of their seeds."""
     starts = range(seed, seed + wanted, CHUNK)
     counts = [min(CHUNK, seed + wanted - start) for start in starts]
     if cores == 1:
-        yield from map(_chunk, counts, starts)
+        yield from map(partial(_chunk, only), counts, starts)
         return
     from conformance.simulator.quiet import quiet_forever
 
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(cores, mp_context=spawn, initializer=quiet_forever) as pool:
         try:
-            yield from pool.map(_chunk, counts, starts)
+            yield from pool.map(partial(_chunk, only), counts, starts)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _chunk(count: int, seed: int) -> Summary:
+def _chunk(only: str, count: int, seed: int) -> Summary:
     """So many schedules. What the code raises out of one is a violation of that seed; it is looked for seed by seed."""
     from conformance.simulator.schedules import Summary, simulate
 
     try:
-        return simulate(count, seed)
+        return simulate(count, seed, only=only)
     except Exception as error:
         if count == 1:
             return Summary(schedules=1, violations=[(seed, f"the code raised {type(error).__name__}: {error}")])
     found = Summary()
     for each in range(seed, seed + count):
-        _add(found, _chunk(1, each))
+        _add(found, _chunk(only, 1, each))
     return found
 
 
@@ -150,7 +156,7 @@ def _failed(given: Given, seed: int, said: str) -> Result:
     again = given.again(seed, simulate=1, cores=None)
     began = time.perf_counter()
     try:
-        found = _again(seed)
+        found = _again(seed, given["kind"])
     except Exception as error:
         where = "".join(traceback.format_exception(error)[-4:])
         detail = f"{said}\n{where}"
@@ -174,18 +180,18 @@ def _failed(given: Given, seed: int, said: str) -> Result:
     )
 
 
-def _again(seed: int, *, trace: bool = False) -> Schedule:
+def _again(seed: int, only: str, *, trace: bool = False) -> Schedule:
     from conformance.simulator.quiet import quiet
     from conformance.simulator.schedules import schedule
 
     with quiet():
-        return schedule(seed, digest=True, trace=trace)
+        return schedule(seed, only=only, digest=True, trace=trace)
 
 
-def _record(file: Path, seed: int, progress: Progress) -> None:
+def _record(file: Path, seed: int, only: str, progress: Progress) -> None:
     from conformance.history.format import write
 
-    found = _again(seed)
+    found = _again(seed, only)
     write(file, found.events)
     progress.say(f"the history of schedule {seed} is in {file}: {len(found.events)} events, {len(found.violations)} violations")
 
@@ -194,7 +200,7 @@ SIMULATION = Suite(
     SUITE,
     "schedules of the real protocol code under a scheduler that interleaves, crashes and delays",
     Word("--simulate", "run N schedules, from --seed on", count, "N"),
-    (CORES, RECORD, TRACE),
+    (CORES, KIND, RECORD, TRACE),
     run,
     implied_by=(RECORD.name, TRACE.name),
     implied=1,

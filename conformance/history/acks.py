@@ -1,15 +1,21 @@
-"""Acks: one transaction holds a position, committed acks stay, released ones come again (invariant 11)."""
+"""Acks, row by row: one transaction holds a row, committed acks stay, released ones come again (invariant 11)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from conformance.history.findings import Findings
-from conformance.history.format import Ack, Poll, Position, Time
+from conformance.history.format import Ack, Place, Poll, Time
+from conformance.history.format import Row as SeenRow
 from conformance.history.truth import NEVER, Truth
 
-Range = tuple[Position, Position]
-FIRST: Position = (-1, -1)
+Row = tuple[int, int, int]
+Range = tuple[Row, Row]
+"""From row to row, both inclusive."""
+FIRST: Row = (-1, -1, -1)
+LAST = 1 << 62
+"""As an index: the end of its entry."""
 
 
 class Acks:
@@ -24,11 +30,12 @@ class Acks:
 
     def ack(self, event: Ack) -> None:
         name = (event.segment, event.subscription)
-        ranges = [(FIRST, end) for _, end in event.ranges] if event.cumulative else list(event.ranges)
+        exact = [_rows(first, last) for first, last in event.ranges]
+        ranges = [(FIRST, end) for _, end in exact] if event.cumulative else exact
         pending = self._pending[name]
         if event.state == "released":
             self._pending[name] = [(r, a) for r, a in pending if a.txn != event.txn or not any(_meet(r, each) for each in ranges)]
-            self._released += [(each, event) for each in event.ranges]
+            self._released += [(each, event) for each in exact]
             if self._state(event.txn, event.at) == "COMMITTED":
                 self._found.note("committed ack lost", f"{_what(event)} of {event.txn}, COMMITTED, was released", event)
             return
@@ -55,7 +62,7 @@ class Acks:
             if not ack.cumulative and _meet(held, wanted):
                 self._found.note("acked twice", f"{_what(event)} by {event.txn or 'a plain ack'}: it was acked before", ack, event)
             elif ack.cumulative and wanted[1] <= held[1]:
-                self._found.note("acked twice", f"{_what(event)} lies below the cursor {held[1]}", ack, event)
+                self._found.note("acked twice", f"{_what(event)} lies below the cursor {_text(*held)}", ack, event)
 
     def _state(self, txn: str | None, at: Time) -> str:
         known = self._truth.txns.get(txn or "")
@@ -66,34 +73,67 @@ class Acks:
             return
         self._polls[event.subscription].append(event)
         for row in event.rows:
-            position = row.position[:2]
-            for (first, last), ack in self._acked.get((row.segment, event.subscription), ()):
-                if ack.at < event.began and first <= position <= last:
-                    text = f"{event.stream} was given {position} of {row.segment}, which {event.subscription} had acked"
-                    self._found.note("redelivered after ack", text, ack, event)
+            ack = self.covering(row.segment, event.subscription, row.position, event.began)
+            if ack is not None:
+                text = f"{event.stream} was given {row.position} of {row.segment}, which {event.subscription} had acked"
+                self._found.note("redelivered after ack", text, ack, event)
 
-    def end(self, settled: Time) -> None:
-        """When everything is over. `settled`: when the last read of a settled world began; NEVER: there was none."""
+    def covering(self, segment: str, subscription: str, row: Row, at: Time) -> Ack | None:
+        """What had acknowledged the row before `at`: what a transaction claims counts from its decision on, settled or not."""
+        name = (segment, subscription)
+        for (first, last), ack in self._acked.get(name, ()):
+            if first <= row <= last and min(ack.at, self._decided(ack)) < at:
+                return ack
+        for (first, last), ack in self._pending.get(name, ()):
+            if first <= row <= last and max(ack.at, self._decided(ack)) < at:
+                return ack
+        return None
+
+    def _decided(self, ack: Ack) -> Time:
+        """When its transaction committed; NEVER if it did not, or there is none."""
+        known = self._truth.txns.get(ack.txn or "")
+        return NEVER if known is None or known.state != "COMMITTED" else known.decided_at
+
+    def end(self, settled: Time, placed: Mapping[tuple[int, str], SeenRow]) -> None:
+        """When everything is over. `settled`: when the last read of a settled world began; NEVER: there was none. `placed`: each
+        row (its number, its id) that anybody has seen.
+        """
         for (segment, subscription), claims in self._pending.items():
             for _, ack in claims:
                 if settled < NEVER and ack.at < settled and self._state(ack.txn, settled) == "COMMITTED":
                     text = f"the ack of {ack.txn}, COMMITTED, never reached the cursor of {subscription} on {segment}"
                     self._found.note("committed ack lost", text, ack)
         for (first, last), ack in self._released:
-            self._redelivered(first, last, ack)
+            if self._hold_any(ack.segment, first, last, placed):
+                self._redelivered(first, last, ack)
 
-    def _redelivered(self, first: Position, last: Position, released: Ack) -> None:
+    def _hold_any(self, segment: str, first: Row, last: Row, placed: Mapping[tuple[int, str], SeenRow]) -> bool:
+        """Whether a committed row lies there, as far as it is known where rows lie."""
+        if not self._truth.store:
+            return True
+        for number, batch in self._truth.committed.items():
+            for row in batch.rows if first[0] <= number <= last[0] else ():
+                seen = placed.get((number, row.id))
+                if batch.place(row) == segment and (seen is None or first <= seen.position <= last):
+                    return True
+        return False
+
+    def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
+        """Unless somebody else, who had been given it before, has acknowledged some of it: that `Deliveries` judges row by row."""
+        later = self._acked.get((released.segment, released.subscription), ())
+        meeting = [ack for held, ack in later if ack.at > released.at and _meet(held, (first, last))]
+        taken = min((min(ack.at, self._decided(ack)) for ack in meeting), default=NEVER)
         passed = None
         for poll in self._polls[released.subscription]:
-            if poll.began <= released.at:
+            if poll.began <= released.at or poll.at > taken:
                 continue
-            positions = [row.position[:2] for row in poll.rows if row.segment == released.segment]
+            positions = [row.position for row in poll.rows if row.segment == released.segment]
             if any(first <= position <= last for position in positions):
                 return
             if any(position > last for position in positions):
                 passed = poll
         if passed is not None:
-            text = f"{released.subscription} was given what lies beyond {last} of {released.segment}, and not {first}..{last} again"
+            text = f"{released.subscription} was given rows of {released.segment} beyond {_text(first, last)}, and not those again"
             self._found.note("not redelivered", text, released, passed)
 
 
@@ -102,5 +142,14 @@ def _meet(one: Range, other: Range) -> bool:
 
 
 def _what(event: Ack) -> str:
-    ranges = ", ".join(f"{first[0]}:{first[1]}..{last[0]}:{last[1]}" for first, last in event.ranges)
+    ranges = ", ".join(_text(*_rows(first, last)) for first, last in event.ranges)
     return f"{event.segment} {ranges} for {event.subscription}"
+
+
+def _rows(first: Place, last: Place) -> Range:
+    return (*first, 0)[:3], (*last, LAST)[:3]
+
+
+def _text(first: Row, last: Row) -> str:
+    end = f"{last[0]}:{last[1]}" + (f":{last[2]}" if last[2] < LAST else "")
+    return f"{first[0]}:{first[1]}{f':{first[2]}' if first[2] else ''}..{end}"

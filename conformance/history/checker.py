@@ -12,6 +12,7 @@ from typing import Any
 
 from conformance.history.acks import Acks
 from conformance.history.deciding import Deciding
+from conformance.history.deliveries import Deliveries
 from conformance.history.findings import Finding, Findings
 from conformance.history.format import (
     Abort,
@@ -104,6 +105,7 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
     ranges = Ranges(truth)
     reading, horizons = Reading(truth, ranges, found), Horizons(truth, ranges, found)
     streams, cursors = Streams(truth, ranges, reading, found), Acks(truth, found)
+    deliveries = Deliveries(truth, reading, cursors, found)
     reads, settled = 0, NEVER
     for event in _whole(history):
         kind = type(event)
@@ -120,8 +122,8 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
             reads += 1
             if event.subscription is None or not acks:
                 streams.poll(event)
-            else:  # a consumer gets what is not acknowledged, and as much of it as it asks for: no range says what that must be
-                cursors.poll(event)
+            else:
+                deliveries.poll(event)
         elif kind is Plan:
             assert isinstance(event, Plan)
             streams.plan(event)
@@ -139,7 +141,7 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
         elif kind is Ack:
             assert isinstance(event, Ack)
             cursors.ack(event)
-    cursors.end(settled)
+    deliveries.end(settled)
     return reads
 
 

@@ -40,6 +40,8 @@ Time = float
 """On the recorder's clock (see above); compared, never calculated with."""
 Position = tuple[int, int]
 """ledgerId, entryId."""
+Place = tuple[int, int] | tuple[int, int, int]
+"""A whole entry, or one row of it: ledgerId, entryId, batchIndex."""
 
 
 class FormatError(ValueError):
@@ -240,7 +242,7 @@ class Ack(NamedTuple):
     state      pending   claimed by `txn`
                acked     in the cursor, for ever (`txn` None: a plain ack)
                released  the claim is dropped, its transaction was aborted: to be delivered again
-    ranges     positions, both ends inclusive
+    ranges     entries or single rows, both ends inclusive
     cumulative all positions up to the end of the (only) range
     """
 
@@ -248,7 +250,7 @@ class Ack(NamedTuple):
     segment: str
     subscription: str
     state: str
-    ranges: tuple[tuple[Position, Position], ...]
+    ranges: tuple[tuple[Place, Place], ...]
     txn: str | None = None
     cumulative: bool = False
 
@@ -301,7 +303,8 @@ class Poll(NamedTuple):
     """A micro-batch of `stream` was returned: start < number <= end. A replay has the `batch` (and range) of an earlier one.
 
     start, end     None where the recorder does not know them
-    subscription   it was delivered to this subscription: what is acked there must not come
+    subscription   it was delivered to this subscription: what is acked there must not come. If acks are recorded, `stream` is one
+                   life of a consumer: rows come once in it, and again to the next one as long as they are not acked
     """
 
     at: Time

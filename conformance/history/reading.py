@@ -19,7 +19,8 @@ class Reading:
 
     def __init__(self, truth: Truth, ranges: Ranges, found: Findings) -> None:
         self._truth, self._ranges, self._found = truth, ranges, found
-        self._placed: dict[tuple[int, str], Row] = {}
+        self.placed: dict[tuple[int, str], Row] = {}
+        """Each row (its number, its id) as some reader first got it."""
         self._held: dict[tuple[str, tuple[int, int, int]], str] = {}
         """What lies at each position of a segment, as it was first seen."""
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
@@ -70,9 +71,23 @@ class Reading:
             or len(set(got)) != len(got)
         ):
             self._differ(event, start, end, Counter(got), expected.cells)
-        placed = self._placed
+        self._at_their_places(event)
+
+    def delivered(self, event: Poll) -> None:
+        """Rows given to a subscription: no range says which they must be, but each is committed, and at its place."""
+        expected = self._ranges.expected(event.topics, -1, NEVER, event.at, event.segments)
+        got = Counter(self._cell(row) for row in event.rows)
+        missing = expected.cells.difference(got)
+        self._differ(event, -1, NEVER, got, expected.cells - missing)
+        self._at_their_places(event)
+
+    def _cell(self, row: Row) -> Cell:
+        return row.position[0], row.segment if self._truth.store else None, row.id
+
+    def _at_their_places(self, event: Read | Poll) -> None:
+        placed = self.placed
         tops: dict[str, tuple[int, int, int]] = {}
-        for row in rows:
+        for row in event.rows:
             name, segment, position, _, _ = row
             before = placed.setdefault((position[0], name), row)
             if before is row:

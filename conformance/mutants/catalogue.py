@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from conformance.mutants import of_acks, of_files, of_reading, of_splits, of_stores, of_sweeping, of_together, of_writing
+from conformance.mutants import (
+    of_acks,
+    of_files,
+    of_reading,
+    of_splits,
+    of_storage,
+    of_stores,
+    of_sweeping,
+    of_together,
+    of_writing,
+)
 from conformance.mutants.planting import Mutant
 from metadata.errors import OptionError
 
@@ -13,6 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_acks.MUTANTS,
     *of_together.MUTANTS,
     *of_splits.MUTANTS,
+    *of_storage.MUTANTS,
     *of_stores.MUTANTS,
     *of_files.MUTANTS,
 )

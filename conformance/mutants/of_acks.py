@@ -125,7 +125,7 @@ MUTANTS = (
         "acked-rows-of-the-next-batch",
         "8.11",
         "A stream on a subscription remembers what was acknowledged beyond its micro-batch.",
-        ("spark_txn_source.offsets:StreamOffset.acked_after", "return self.acked if", "return () if"),
+        ("spark_txn_source.offsets:StreamOffset.after", "self.acked if needed else ()", "()"),
         tests=("tests/scripts/test_scripts.py::test_script[subscribed_reads]",),
     ),
     mutant(

@@ -70,6 +70,6 @@ MUTANTS = (
         "last-entry-lost-in-the-split",
         "8.5, 8.9",
         "A piece that is cut by size is cut whole: every entry of it is in a task.",
-        ("spark_txn_source.plan:_split", "yield _range(piece, first, piece.last)", "yield _range(piece, first, piece.last - 1)"),
+        ("spark_txn_source.plan:_split", "yield one.narrowed(first, one.last)", "yield one.narrowed(first, one.last - 1)"),
     ),
 )

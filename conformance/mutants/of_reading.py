@@ -9,7 +9,7 @@ _READ = "metadata.transaction_buffer:TransactionBuffer._read"
 _SEGMENT = "metadata.transaction_buffer:TransactionBuffer._segment"
 _BY_HEADERS = "metadata.transaction_buffer:TransactionBuffer._by_headers"
 _VERDICTS = "metadata.transaction_buffer:TransactionBuffer.verdicts"
-_LEDGERS = "metadata.transaction_buffer:Reading.ledgers"
+_LEDGERS = "metadata.transaction_buffer:Reading._live_ledgers"
 _LIMITED = "metadata.transitions:limited"
 _FOLLOWING = "spark_txn_source.following:Following"
 
@@ -170,8 +170,8 @@ MUTANTS = (
         "Limits lower the end of a micro-batch to whole transactions.",
         (
             "spark_txn_source.plan:tasks",
-            "                )\n            )\n        )\n    ]",
-            "                )\n            )[: options.max_rows_per_trigger]\n        )\n    ]",
+            "done=done.get(segment.name, NONE))))",
+            "done=done.get(segment.name, NONE)))[: options.max_rows_per_trigger])",
         ),
     ),
     mutant(

@@ -134,13 +134,13 @@ MUTANTS = (
         "7, 8.5",
         "The orphan sweep lists the files and takes the time first, then looks for what protects them.",
         (_ORPHANS, f"    {_LISTED}\n    {_TIME}\n", ""),
-        (_ORPHANS, "    notes = [path", f"    {_LISTED}\n    {_TIME}\n    notes = [path"),
+        (_ORPHANS, "    late = {", f"    {_LISTED}\n    {_TIME}\n    late = {{"),
     ),
     mutant(
         "folded-parts-unprotected",
         "7, 8.5",
         "What a snapshot lists is protected from the orphan sweep.",
-        ("metadata.orphans:_protected", "yield from (p.path for p in found.parts)", "yield from ()"),
+        ("metadata.orphans:_protected", "yield from snapshot_changes.listed(cluster.storage, head)", "yield from ()"),
     ),
     mutant(
         "orphan-age-in-the-wrong-unit",

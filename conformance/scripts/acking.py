@@ -25,7 +25,7 @@ from metadata import backlog
 from metadata.acks import Ack
 from metadata.names import topic_name
 from metadata.transaction_buffer import Selection
-from spark_txn_source.plan import acknowledged, pieces
+from spark_txn_source.plan import acknowledged, check_cursors, pieces
 
 
 def _named(cmd: Command) -> tuple[str, str]:
@@ -79,7 +79,8 @@ def show_backlog(world: World, cmd: Command) -> list[str]:
     def run() -> list[str]:
         reading = process.client.buffer.read(selection)
         done = acknowledged(process.client, reading, name)
-        found = [p for s in reading.segments for p in pieces(reading, s, 0, reading.cut, fail_on_data_loss=True, done=done[s.name])]
+        check_cursors(reading, done, name)
+        found = [p for s in reading.segments for p in pieces(reading, s, 0, reading.cut, marks=True, done=done[s.name])]
         lag = backlog.total({s.name: backlog.lag(reading, s, done[s.name], reading.cut) for s in reading.segments})
         return [rows(world, found), f"lag {lag.rows} rows, {lag.bytes} bytes, {lag.seconds:.3f} s"]
 

@@ -14,6 +14,7 @@ from conformance.scripts.world import Process, Work, World
 from conformance.simulator.storage import GatedStorage
 from ledgers import snapshots
 from ledgers.errors import CorruptSnapshot
+from ledgers.model import CompactedPart, Ledger
 from metadata import paths
 
 
@@ -69,8 +70,15 @@ def watermark(world: World, body: Any) -> str:
         head = snapshots.read_head(storage, path)
     except CorruptSnapshot:
         return f"{text}, snapshot cannot be read"
-    listed = [str(found.id) for found in snapshots.read_ledgers(storage, head, 0, body["ledgerId"])]
-    return f"{text}, snapshot of {' '.join(listed)}"
+    listed = [_listed(found) for found in snapshots.read_ledgers(storage, head, 0, body["ledgerId"])]
+    guard = f", trimmed to {body['trimmedTo']['ledgerId']}:{body['trimmedTo']['entryId']}" if "trimmedTo" in body else ""
+    return f"{text}, snapshot of {' '.join(listed) or 'nothing'}{guard}"
+
+
+def _listed(found: Ledger) -> str:
+    """`5`; of a ledger whose rows compaction has moved `5@12`, or `5@12+3` for parts that lie apart: their first rows in files."""
+    moved = [str(part.first_row) for part in found.parts if isinstance(part, CompactedPart)]
+    return f"{found.id}@{'+'.join(moved)}" if moved else str(found.id)
 
 
 def layout(body: Any) -> str:
@@ -84,6 +92,7 @@ def layout(body: Any) -> str:
     more = (["a tombstone"] if body.get("deleted") else []) + (
         [f"deleted up to {body['deletedToLog']}"] if "deletedToLog" in body else []
     )
+    more += [f"trimmed up to {body['trimmedTo']['ledgerId']}"] if "trimmedTo" in body else []
     return f"epoch {body['epoch']}: " + "; ".join([*shown, *more])
 
 

@@ -22,6 +22,7 @@
 | clean | events and aborted records are deleted |
 | index | an index is scanned |
 | cursors, cursor | cursors with their claims: read or listed; written (claimed, acknowledged, settled, moved) |
+| said, say | the policies of a namespace are read; written |
 | turns, turn | whose turn it is to sweep: read; taken |
 | schema | a schema is read or written |
 | pause | a wait |
@@ -45,6 +46,7 @@ _READS = (
     ("/schemas/", "schema"),
     ("/sweep/", "turns"),
     ("/cursors/", "cursors"),
+    ("/namespaces/", "said"),
 )
 _WRITES = (
     ("Put /txn/tc-seq/", "ids"),
@@ -69,6 +71,7 @@ _WRITES = (
     ("Delete /cursors/", "clean"),
     ("Append /txn/subscription-events/", "tell"),
     ("Delete /txn/subscription-events/", "clean"),
+    ("Put /namespaces/", "say"),
 )
 _FILES = {"publish": "publish", "read": "read", "list": "files", "delete": "unlink", "sleep": "pause", "index": "index"}
 WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {"open", "decide", "list", "nothing"})

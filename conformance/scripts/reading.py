@@ -14,7 +14,7 @@ r1: available-now                    Trigger.AvailableNow: up to what is visible
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,16 +25,19 @@ from conformance.scripts import answers
 from conformance.scripts.names import segment, short
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
+from ledgers.model import CompactedPart
 from metadata.client import Client
 from metadata.transaction_buffer import Reading
 from spark_txn_source import plan as planning
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import Piece, ReadTask
-from spark_txn_source.topics import Columns
+from spark_txn_source.topics import METADATA_FIELDS, Columns
 
 _TYPES = StructType([StructField("value", StringType())])
 """Topics of scripts have no schema of their own: their parts have no rows to look into."""
+_SHOWN = StructType([*_TYPES.fields, *METADATA_FIELDS])
+"""With where each row is, which the answers show."""
 _OPTIONS = ("failOnDataLoss", "topicsChanged", "maxPartitionBytes", "minPartitions", "subscription")
 
 
@@ -76,7 +79,7 @@ def read(world: World, cmd: Command) -> list[str]:
 
     def run() -> tuple[Reading, int, int, list[ReadTask]]:
         reading, start, end, done = planning.read_batch(process.client, options)
-        return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _TYPES), start, end, done)
+        return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _SHOWN), start, end, done)
 
     def answer(found: tuple[Reading, int, int, list[ReadTask]]) -> list[str]:
         reading, start, end, planned = found
@@ -105,25 +108,50 @@ def planned_rows(world: World, planned: Iterable[Any]) -> str:
 
 def rows(world: World, pieces: Iterable[Piece]) -> str:
     """The entries of pieces, in their order: `rows a/970:0..4 b/976:0 b/976:1:2..3` (of b's entry 1 only rows 2 and 3). Files that
-    are missing are said.
+    are missing are said, and rows of a compacted file that were not those of their entry before.
     """
     found: list[str] = []
     last: tuple[str, int, int, int] | None = None
     for piece in pieces:
         if piece.part.path not in world.disk.files:
             found.append(f"(file {answers.file_name(piece.part.path)} is MISSING)")
-        first, to = piece.base + piece.first, piece.base + piece.last
+            last = None
         if piece.stop is not None:
             last = None
             last_row = f"..{piece.stop - 1}" if piece.stop - 1 > piece.row else ""
-            found.append(f"{short(world.state, piece.segment)}/{piece.ledger}:{first}:{piece.row}{last_row}")
+            found.append(f"{short(world.state, piece.segment)}/{piece.ledger}:{piece.base + piece.first}:{piece.row}{last_row}")
             continue
-        if last is not None and last[:2] == (piece.segment, piece.ledger) and first == last[3] + 1:
-            found.pop()
-            first = last[2]
-        last = (piece.segment, piece.ledger, first, to)
-        found.append(answers.span(short(world.state, piece.segment), piece.ledger, first, to))
+        for ledger, first, to in _entries(piece):
+            if last is not None and last[:2] == (piece.segment, ledger) and first == last[3] + 1:
+                found.pop()
+                first = last[2]
+            last = (piece.segment, ledger, first, to)
+            found.append(answers.span(short(world.state, piece.segment), ledger, first, to))
+        for name, wrong in _mistaken(world, piece):
+            found.append(f"({name} holds {wrong} instead)")
+            last = None
     return f"rows {' '.join(found)}" if found else "no rows"
+
+
+def _entries(piece: Piece) -> Iterable[tuple[int, int, int]]:
+    """(ledger, first and last entry) of what the piece reads."""
+    if piece.marks is None:
+        return [(piece.ledger, piece.base + piece.first, piece.base + piece.last)]
+    return [(ledger, n, n) for ledger, n in zip(piece.marks.ledgers.tolist(), piece.marks.entries.tolist(), strict=True)]
+
+
+def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
+    """Entries of compacted files whose rows came from another file than the entry was written in: each one's name, that file."""
+    if piece.marks is None:
+        for entry in range(piece.first, piece.last + 1):
+            world.written_in.setdefault((piece.segment, piece.ledger, piece.base + entry), piece.part.path)
+        return
+    assert isinstance(piece.part, CompactedPart)
+    lines = world.disk.files[piece.part.path][0].decode().split("\n") if piece.part.path in world.disk.files else []
+    for row, (ledger, entry, _) in zip(piece.marks.starts.tolist() if lines else [], _entries(piece), strict=False):
+        known = world.written_in.get((piece.segment, ledger, entry))
+        if known not in (None, lines[row]):
+            yield answers.span(short(world.state, piece.segment), ledger, entry, entry), answers.file_name(lines[row])
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------
@@ -134,7 +162,7 @@ class ScriptedStream(StreamReader):
 
     def __init__(self, client: Client, options: dict[str, str]) -> None:
         self._scripted = client
-        super().__init__(options, _TYPES)
+        super().__init__(options | {"includeMetadata": "true"}, _SHOWN)
 
     def _client(self) -> Client:
         return self._scripted
@@ -175,6 +203,7 @@ def stream(world: World, cmd: Command) -> list[str]:
 
 def _at(world: World, offset: dict[str, Any]) -> str:
     guard = f", deletions known up to {offset['deletedTo']}" if "deletedTo" in offset else ""
+    guard += f", trims known: {', '.join(f'{name} {n}' for name, n in offset['from'].items())}" if "from" in offset else ""
     acked = "".join(f", acked {' '.join(rows)} of {short(world.state, s)}" for s, rows in offset.get("acked", {}).items())
     return f"{offset['log']}{guard}{acked}"
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.scripts import acking, happening, reading, showing, sweeping, together, writing
+from conformance.scripts import acking, happening, reading, showing, storing, sweeping, together, writing
 from conformance.scripts.answers import file_name
 from conformance.scripts.names import shortened
 from conformance.scripts.parsing import Script, ScriptError, command, parse, render
@@ -26,6 +26,7 @@ COMMANDS = (
     | together.COMMANDS
     | reading.COMMANDS
     | sweeping.COMMANDS
+    | storing.COMMANDS
     | happening.COMMANDS
     | showing.COMMANDS
 )

@@ -170,6 +170,8 @@ class World:
         """Limits of modules that the script has lowered: module, name, what it was."""
         self.opened: dict[str, Work] = {}
         self.streams: dict[str, Any] = {}
+        self.written_in: dict[tuple[str, int, int], str] = {}
+        """In which file the rows of an entry were before compaction, as far as a read has seen it: (segment, ledger, entry)."""
         self.staged: dict[str, tuple[dict[str, Any], int]] = {}
         self.together: dict[str, Any] = {}
         """By process its transaction over several writes."""

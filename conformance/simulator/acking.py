@@ -8,11 +8,11 @@ import random
 
 from conformance.history.format import Commit, Poll, Row
 from conformance.simulator.faults import GatedStore
+from conformance.simulator.keyed import COLUMN
 from conformance.simulator.plan import Plan
-from conformance.simulator.quiet import quiet
 from conformance.simulator.readers import rows_of
 from conformance.simulator.scheduler import SETTINGS, Process, SimulatedClock, World
-from conformance.simulator.schedules import Cast, Outcome, play
+from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, hands_on, start_driver
@@ -23,6 +23,7 @@ from metadata.client import Client
 from metadata.cursors import make_missing
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
+from metadata.row_ranges import Rows, common, rows, span, union
 from metadata.store.contract import time_ms
 from metadata.store.memory import MemoryState
 from metadata.topics import of_record
@@ -34,13 +35,18 @@ SUBSCRIPTIONS = ("s", "s1")
 """One name begins as the other (A14); nobody consumes the second."""
 
 
-def acking(seed: int, *, trace: bool = False) -> Outcome:
-    """Run the schedule of a seed."""
-    rng = random.Random(f"acks {seed}")
-    state = subscribed(staged((T, 2), (U, 1)))
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """Two writers, three consumers of which one acknowledges without transactions, a sweeper. In most worlds parts have several
+    rows, and some of them are acknowledged alone.
+    """
+    keyed = rng.random() < 0.7
+    state = subscribed(staged((T, 2), (U, 1), key=COLUMN if keyed else None))
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
     world = World(rng, Plan.draw(rng, small=True), settings, state=state, trace=[] if trace else None)
-    jobs = [Job("q", "q", T, (T,), (0, 1), replays=True, by="query-q"), Job("m", "m", "", (T, U), (1, 2))]
+    jobs = [
+        Job("q", "q", T, (T,), (0, 1), replays=True, by="query-q", keyed=keyed),
+        Job("m", "m", "", (T, U), (1, 2), keyed=keyed),
+    ]
     for job in jobs:
         start_driver(world, job)
     plain = {"c2"}
@@ -48,10 +54,7 @@ def acking(seed: int, *, trace: bool = False) -> Outcome:
     for name in ("c0", "c1", "c2"):
         start_consumer(world, name, rounds=3, plain=name in plain)
     start_sweeper(world, "w0", 2)
-    with quiet():
-        return play(
-            seed, Cast(world, jobs, [], frozenset({T, U}), forgets=True, orphans=False, topics=2), digest=False, trace=trace
-        )
+    return Cast(world, jobs, [], frozenset({T, U}), forgets=True, orphans=False, topics=2)
 
 
 def subscribed(state: MemoryState) -> MemoryState:
@@ -86,15 +89,24 @@ def _consume(world: World, client: Client, name: str, batch: int) -> list[Ack]:
     reading = client.buffer.read(Selection((T,)))
     cursors = client.coordinator.acks.read((segment.name, SUBSCRIPTIONS[0]) for segment in reading.segments)
     done = acked({segment: cursor for (segment, _), cursor in cursors.items()})
-    rows, acks = list[Row](), []
+    given, acks = list[Row](), []
     for segment in reading.segments:
-        ledgers = [ledger for ledger, _ in pending(reading, segment, done[segment.name], 0, reading.cut)]
+        had = done[segment.name]
+        ledgers = [ledger for ledger, _ in pending(reading, segment, had, 0, reading.cut)]
         ledgers = ledgers[: world.rng.choice((1, 2, 10))]
-        rows += [row for found in ledgers for row in rows_of(world, segment.name, found)]
-        ack = taken(segment.name, SUBSCRIPTIONS[0], done[segment.name], ledgers)
-        acks += [] if ack is None else [ack]
-    history.saw(Poll(history.now(), began, f"{name}.{batch}", 0, (T,), tuple(rows), subscription=SUBSCRIPTIONS[0], ordered=False))
+        here = [r for found in ledgers for r in rows_of(world, segment.name, found) if not common(_row(r), had)]
+        given += here
+        if here and world.rng.random() < 0.4:
+            some = world.rng.sample(here, world.rng.randint(1, len(here)))
+            acks.append(Ack(segment.name, SUBSCRIPTIONS[0], union(*map(_row, some))))
+        elif (ack := taken(segment.name, SUBSCRIPTIONS[0], had, ledgers)) is not None:
+            acks.append(ack)
+    history.saw(Poll(history.now(), began, f"{name}.{batch}", 0, (T,), tuple(given), subscription=SUBSCRIPTIONS[0], ordered=False))
     return acks
+
+
+def _row(row: Row) -> Rows:
+    return rows([span(*row.position)])
 
 
 def _commit(world: World, client: Client, name: str, acks: list[Ack]) -> None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from conformance.history.format import Position
+from conformance.history.format import Place
 
 WIDE = 10**9
 """More rows than an entry has, and more entries than a ledger."""
@@ -19,7 +19,7 @@ Covered = list[tuple[int, int]]
 
 def changes(
     before: bytes | None, after: bytes | None, *, plain: Callable[[str], bool]
-) -> Iterator[tuple[str, tuple[tuple[Position, Position], ...], str | None]]:
+) -> Iterator[tuple[str, tuple[tuple[Place, Place], ...], str | None]]:
     """(state as in `Ack`, or `moved back`; positions; transaction), in the order in which they count.
 
     `plain`: whether who drops the claim of this transaction may do so to acknowledge the same rows itself.
@@ -91,10 +91,12 @@ def _common(one: Covered, other: Covered) -> Covered:
     return _minus(one, _minus(one, other))
 
 
-def _positions(ranges: Covered) -> tuple[tuple[Position, Position], ...]:
-    """Whole positions, both ends inclusive. (What a history is recorded of acknowledges whole entries.)"""
-    found = []
-    for first, end in ranges:
-        low, high = first // WIDE, (end - 1) // WIDE
-        found.append(((low // WIDE, low % WIDE), (high // WIDE, high % WIDE)))
-    return tuple(found)
+def _positions(ranges: Covered) -> tuple[tuple[Place, Place], ...]:
+    """Both ends inclusive; an end within an entry is a row of it."""
+    return tuple((_place(first, first % WIDE == 0), _place(end - 1, end % WIDE == 0)) for first, end in ranges)
+
+
+def _place(number: int, whole: bool) -> Place:
+    entry, index = divmod(number, WIDE)
+    ledger, entry = divmod(entry, WIDE)
+    return (ledger, entry) if whole else (ledger, entry, index)

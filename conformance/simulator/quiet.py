@@ -112,8 +112,18 @@ def _heads(read_head: Callable[[LedgerStorage, str], SnapshotHead]) -> Callable[
     return read
 
 
-def _blocks(decode: Callable[[bytes], Iterator[Ledger]]) -> Callable[[bytes], Sequence[Ledger]]:
-    return lru_cache(KEPT)(lambda raw: tuple(decode(raw)))
+def _blocks(decode: Callable[[bytes, Any], dict[str, Any]]) -> Callable[[bytes, Any], dict[str, Any]]:
+    """The same function, which decodes the same bytes once. (All blocks here are of this version: the schema is the same.)"""
+    known: dict[bytes, dict[str, Any]] = {}
+
+    def decoded(raw: bytes, schema: Any) -> dict[str, Any]:
+        if len(known) > KEPT:
+            known.clear()
+        if raw not in known:
+            known[raw] = decode(raw, schema)
+        return known[raw]
+
+    return decoded
 
 
 def _encoded(encode: Callable[[Sequence[Ledger]], tuple[Block, bytes]]) -> Callable[[Sequence[Ledger]], tuple[Block, bytes]]:

@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -36,6 +36,10 @@ MIDDLE = 0.5
 
 SPLITTING = 0.1
 """The share in which topics with keys are split and merged."""
+ACKING = 0.1
+"""The share in which consumers acknowledge, row by row, in transactions and without."""
+KINDS = ("splitting", "acking")
+"""What schedules can be asked to be of alone."""
 
 
 @dataclass
@@ -55,14 +59,16 @@ class Outcome:
     before: int = 0
 
 
-def schedule(seed: int, *, trace: bool = False, digest: bool = False) -> Outcome:
-    """Run the schedule of a seed. Nothing outside the seed has a say in it. `digest`: compute the outcome's digest (of all that
-    was seen, said, committed and found), and the last state of the store; with `trace` it is computed, too.
+def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = False) -> Outcome:
+    """Run the schedule of a seed; `only`: of one of the KINDS. Nothing else outside the seed has a say in it. `digest`: compute the
+    outcome's digest (of all that was seen, said, committed and found), and the last state of the store; with `trace` it is, too.
     """
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
-        cast = _drawn(rng, trace)
-        return play(seed, cast, digest=digest or trace, trace=trace)
+        cast = _drawn(rng, trace, only)
+        outcome = play(seed, cast, digest=digest or trace, trace=trace)
+        cast.world.close()
+        return outcome
 
 
 def cast_of(seed: int) -> Cast:
@@ -71,13 +77,21 @@ def cast_of(seed: int) -> Cast:
     return _drawn(rng, False)
 
 
-def _drawn(rng: random.Random, trace: bool) -> Cast:
+def _drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
     chance = rng.random()
+    if only:
+        return _of_kind(only)(rng, trace)
     if chance >= 1 - SPLITTING:
-        from conformance.simulator.splitting import drawn  # it is a cast of ours
-
-        return drawn(rng, trace)
+        return _of_kind("splitting")(rng, trace)
+    if chance >= 1 - SPLITTING - ACKING:
+        return _of_kind("acking")(rng, trace)
     return _big(rng, trace) if chance < BIG else _middle(rng, trace) if chance < BIG + MIDDLE else _small(rng, trace)
+
+
+def _of_kind(kind: str) -> Callable[[random.Random, bool], Cast]:
+    from conformance.simulator import acking, splitting  # they make casts of ours
+
+    return {"splitting": splitting.drawn, "acking": acking.drawn}[kind]
 
 
 @contextmanager
@@ -249,7 +263,7 @@ def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         _finish(cast)
     else:
         history.bad(f"no end after {STEPS} steps: {[a.name for a in world.actors]}")
-    outcome = Outcome(
+    return Outcome(
         seed,
         checks.violations(history),
         world.steps,
@@ -261,8 +275,6 @@ def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         history.recorded(seed) if digest else [],
         history.before,
     )
-    world.close()
-    return outcome
 
 
 def _digest(world: World) -> str:
@@ -372,13 +384,13 @@ class Summary:
     violations: list[tuple[int, str]] = field(default_factory=list)
 
 
-def simulate(count: int, seed: int = 0, *, stop_after: int = 10) -> Summary:
-    """Run the schedules of `count` seeds from `seed` on; stop once `stop_after` of them were bad."""
+def simulate(count: int, seed: int = 0, *, only: str = "", stop_after: int = 10) -> Summary:
+    """Run the schedules of `count` seeds from `seed` on (`only`: as in `schedule`); stop once `stop_after` of them were bad."""
     summary = Summary()
     started = time.perf_counter()
     with quiet():
         for each in range(seed, seed + count):
-            outcome = schedule(each)
+            outcome = schedule(each, only=only)
             summary.schedules += 1
             summary.commits += outcome.commits
             summary.reads += outcome.reads

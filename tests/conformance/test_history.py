@@ -727,8 +727,133 @@ CASES: list[tuple[str, int, H, H]] = [
 ]
 
 
+# What a subscription is given, row by row. (`subscribed`: acks are recorded, so that consumers decide how much they take.)
+FOREIGN = {"segment": V, "subscription": "y", "state": "acked", "ranges": (((1, 0), (1, 0)),)}
+
+
+def subscribed() -> H:
+    return H().add(Ack, **FOREIGN)
+
+
+def single(state: str, txn: str | None, number: int, first: int, last: int) -> dict[str, Any]:
+    """Rows of one entry."""
+    ranges = (((number, 0, first), (number, 0, last)),)
+    return {"segment": S, "subscription": "x", "state": state, "ranges": ranges, "txn": txn}
+
+
+def entry(number: int, *names: str) -> H:
+    """A transaction of one entry with these rows."""
+    h = subscribed().open(f"0_{number}").register(number, f"0_{number}", *((name, S) for name in names))
+    return h.decide(f"0_{number}", number)
+
+
+DELIVERED: list[tuple[str, int, H, H]] = [
+    (
+        "aborted read",
+        4,
+        subscribed().open("0_1").register(1, "0_1", *rows(1)).drop("0_1").polls(0, 0, 1, at(1), subscription="x"),
+        subscribed().open("0_1").register(1, "0_1", *rows(1)).decide("0_1", 1).polls(0, 0, 1, at(1), subscription="x"),
+    ),
+    (
+        "precommitted read",
+        4,
+        subscribed().open("0_1").register(1, "0_1", *rows(1)).polls(0, 0, 1, at(1), subscription="x").decide("0_1", 1),
+        subscribed().open("0_1").register(1, "0_1", *rows(1)).polls(0, 0, 1, subscription="x").decide("0_1", 1),
+    ),
+    (
+        "unwritten read",
+        4,
+        subscribed().commits(1, 0).polls(0, 0, 1, at(1, entry=0), row("nobody's", 1, 1), subscription="x"),
+        subscribed().commits(1, 0).polls(0, 0, 1, at(1), subscription="x"),
+    ),
+    (
+        "duplicate",  # within one poll
+        5,
+        subscribed().commits(1, 0).polls(0, 0, 1, at(1), at(1), subscription="x", ordered=False),
+        subscribed().commits(1, 0).polls(0, 0, 1, *both(1), subscription="x", ordered=False),
+    ),
+    (
+        "duplicate",  # in the life of one consumer
+        5,
+        subscribed().commits(1, 0).polls(0, 0, 1, at(1), subscription="x").polls(1, 0, 1, at(1), subscription="x"),
+        subscribed()
+        .commits(1, 0)
+        .polls(0, 0, 1, at(1), subscription="x")
+        .add(Poll, 5, "another", 1, (T,), (at(1),), 0, 1, subscription="x"),
+    ),
+    (
+        "moved row",
+        5,
+        entry(1, "p", "q").polls(0, 0, 1, row("p", 1), subscription="x").reads(row("p", 1, 1), row("q", 1), ordered=False),
+        entry(1, "p", "q").polls(0, 0, 1, row("p", 1), subscription="x").reads(row("p", 1), row("q", 1, 1), ordered=False),
+    ),
+    (
+        "poll skip",  # unacked, and not delivered
+        11,
+        entry(1, "p", "q").polls(0, 0, 1, row("q", 1, 1), subscription="x").reads(row("p", 1), row("q", 1, 1)),
+        entry(1, "p", "q").polls(0, 0, 1, row("p", 1), subscription="x").reads(row("p", 1), row("q", 1, 1)),
+    ),
+    (
+        "poll skip",  # acked for another row of its entry alone
+        11,
+        entry(1, "p", "q", "r")
+        .add(Ack, **single("acked", None, 1, 1, 1))
+        .polls(0, 0, 1, row("r", 1, 2), subscription="x")
+        .reads(row("p", 1), row("q", 1, 1), row("r", 1, 2)),
+        entry(1, "p", "q", "r")
+        .add(Ack, **single("acked", None, 1, 0, 1))
+        .polls(0, 0, 1, row("r", 1, 2), subscription="x")
+        .reads(row("p", 1), row("q", 1, 1), row("r", 1, 2)),
+    ),
+    (
+        "poll skip",  # acked by a transaction that was aborted before
+        11,
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .drop("0_9", 5)
+        .polls(0, 0, 1, row("q", 1, 1), subscription="x")
+        .reads(row("p", 1), row("q", 1, 1)),
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .drop("0_9", 5)
+        .polls(0, 0, 1, row("p", 1), row("q", 1, 1), subscription="x")
+        .reads(row("p", 1), row("q", 1, 1)),
+    ),
+    (
+        "redelivered after ack",  # a single row
+        11,
+        entry(1, "p", "q").add(Ack, **single("acked", None, 1, 0, 0)).polls(0, 0, 1, row("p", 1), subscription="x"),
+        entry(1, "p", "q").add(Ack, **single("acked", None, 1, 0, 0)).polls(0, 0, 1, row("q", 1, 1), subscription="x"),
+    ),
+    (
+        "redelivered after ack",  # committed, though nobody has settled it yet
+        11,
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .decide("0_9", None, 5)
+        .polls(0, 0, 1, row("p", 1), subscription="x"),
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .polls(0, 0, 1, row("p", 1), subscription="x", began=5)
+        .decide("0_9", None, 5),
+    ),
+    (
+        "acked twice",
+        11,
+        entry(1, "p", "q").add(Ack, **single("acked", None, 1, 0, 0)).add(Ack, **single("acked", None, 1, 0, 1)),
+        entry(1, "p", "q").add(Ack, **single("acked", None, 1, 0, 0)).add(Ack, **single("acked", None, 1, 1, 1)),
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("word", "invariant", "wrong", "right"), CASES, ids=[f"{i}-{c[0].replace(' ', '-')}" for i, c in enumerate(CASES)]
+    ("word", "invariant", "wrong", "right"),
+    CASES + DELIVERED,
+    ids=[f"{i}-{c[0].replace(' ', '-')}" for i, c in enumerate(CASES + DELIVERED)],
 )
 def test_what_is_wrong_is_found_and_its_twin_passes(word: str, invariant: int, wrong: H, right: H) -> None:
     found = check(wrong.events)

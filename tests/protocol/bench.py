@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from conformance.history.format import Application, Commit, Read, Row
 from conformance.history.format import Header as Changed
 from conformance.simulator.checks import violations
+from conformance.simulator.compacting import origin
 from conformance.simulator.faults import Fate, Gate, GatedStore, Wakes, always
 from conformance.simulator.observer import History
 from conformance.simulator.scheduler import SETTINGS, SimulatedClock
@@ -99,7 +100,7 @@ class Bench:
         history, began = self.history, self.history.now()
         reading = (party or self.party()).buffer.read(Selection(topics))
         rows = [
-            Row(part.path, segment.name, (ledger.id, i, 0))
+            Row(origin(self.disk, part), segment.name, (ledger.id, i, 0))
             for segment in reading.segments
             for ledger in reading.ledgers(segment, 0, reading.cut)
             for i, part in enumerate(ledger.parts)

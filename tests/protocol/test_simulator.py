@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from conformance.history.format import Ack, Seal
-from conformance.simulator.acking import acking
+from conformance.simulator import acking
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import cast_of, play, schedule, simulate_on
 from conformance.simulator.splitting import drawn
@@ -69,10 +69,17 @@ def test_watches_wake_late_and_get_lost_and_streams_see_everything_all_the_same(
 
 
 def test_consumers_that_acknowledge_break_no_rule() -> None:
-    """Invariant 11, with transactions and without, through crashes and lost replies."""
-    found = [acking(seed) for seed in range(40)]
-    assert not [outcome.violations for outcome in found if outcome.violations]
-    assert sum(outcome.commits for outcome in found) > 100
+    """Invariant 11 (a tenth of all schedules), with transactions and without, through crashes and lost replies."""
+    alone, plain = 0, 0
+    with quiet():
+        for seed in range(40):
+            cast = acking.drawn(random.Random(seed), False)
+            assert not play(seed, cast, digest=False, trace=False).violations
+            acks = [event for event in cast.world.history.events if isinstance(event, Ack) and event.state == "acked"]
+            alone += sum(len(end) > 2 for event in acks for ends in event.ranges for end in ends)
+            plain += sum(event.txn is None for event in acks)
+    assert alone > 20, "single rows of an entry"
+    assert plain > 20
 
 
 def test_segments_split_and_merge_and_no_rule_breaks() -> None:

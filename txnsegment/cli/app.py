@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from metadata.errors import TxnSegmentError
-from txnsegment.cli import operations, segments, subscriptions, topics, txns
+from txnsegment.cli import operations, segments, storage, subscriptions, topics, txns
 from txnsegment.cli.shown import ServiceUrl, show_error
 
 ENTRY_POINTS = "txnsegment.commands"
@@ -51,6 +51,7 @@ def build() -> typer.Typer:
     app.add_typer(segments.app, name="segments")
     app.command()(operations.sweep)
     app.command()(operations.verify)
+    app.command()(storage.compact)
     app.command()(operations.doctor)
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name):
         try:

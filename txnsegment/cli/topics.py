@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ import typer
 
 from metadata.errors import OptionError
 from txnsegment import lineage
+from txnsegment.cli.operations import duration
 from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, show_facts, show_json, show_table
 from txnsegment.rows import committed_rows
 from txnsegment.topics import TopicDescription
@@ -137,6 +139,45 @@ def read(
             return
         rows = [[row[column] for column in found.columns] for row in islice(found.rows, limit)]
         show_table(found.columns, rows, empty=f"{name} has no committed rows.")
+
+
+@app.command()
+def retention(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A topic, or namespace://tenant/namespace for all of its topics.")],
+    keep: Annotated[str | None, typer.Option(metavar="168h", help="How long rows are kept; 'forever': no limit.")] = None,
+    keep_bytes: Annotated[int | None, typer.Option(help="How much is kept; -1: no limit.")] = None,
+    despite_subscriptions: Annotated[
+        bool | None, typer.Option("--despite-subscriptions/--with-subscriptions", help="Whether also what one still needs goes.")
+    ] = None,
+    compact_files: Annotated[
+        int | None, typer.Option(help="Sweepers compact from so many small files in a row; -1: never.")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Take back what was said here.")] = False,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Show or set what is kept. What is not said of a topic holds as its namespace says; nothing said: all is kept, for ever."""
+    given = (keep, keep_bytes, despite_subscriptions, compact_files)
+    with opened(context, service_url) as cluster:
+        if clear:
+            found = cluster.retention.clear(name)
+        elif any(value is not None for value in given):
+            longest = None if keep is None else timedelta.max if keep == "forever" else timedelta(seconds=duration("--keep", keep))
+            found = cluster.retention.set(
+                name,
+                keep=longest,
+                keep_bytes=keep_bytes,
+                despite_subscriptions=despite_subscriptions,
+                compact_files=compact_files,
+            )
+        else:
+            found = cluster.retention.get(name)
+    if json:
+        show_json(found.model_dump(by_alias=True))
+        return
+    said = {key: value for key, value in found.model_dump(by_alias=True).items() if value is not None}
+    typer.echo(f"{name}: {', '.join(f'{key}={value}' for key, value in said.items()) or 'everything is kept, for ever'}.")
 
 
 def _columns(topic: TopicDescription) -> str:

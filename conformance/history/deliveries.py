@@ -1,0 +1,75 @@
+"""What a subscription was given: each row committed and at its place, once in the life of a consumer, and none passed over that
+nobody had acknowledged (invariants 4, 5 and 11). How much a consumer asks for is its own affair, so no range says what it must get.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+
+from conformance.history.acks import Acks, Row
+from conformance.history.findings import Findings
+from conformance.history.format import Poll, Time
+from conformance.history.reading import Reading
+from conformance.history.truth import Truth
+
+Name = tuple[int, str]
+"""A row: its number and its id."""
+
+
+class Deliveries:
+    """Judges polls of subscriptions, in the order in which they returned."""
+
+    def __init__(self, truth: Truth, reading: Reading, acks: Acks, found: Findings) -> None:
+        self._truth, self._reading, self._acks, self._found = truth, reading, acks, found
+        self._given: dict[str, set[Name]] = defaultdict(set)
+        self._polls: list[Poll] = []
+
+    def poll(self, event: Poll) -> None:
+        self._reading.delivered(event)
+        self._acks.poll(event)
+        rows, given = {(row.position[0], row.id) for row in event.rows}, self._given[event.stream]
+        if twice := rows & given:
+            self._found.note("duplicate", f"{event.stream}: {len(twice)} rows came before, e.g. {min(twice)}", event)
+        given |= rows
+        self._polls.append(event)
+
+    def end(self, settled: Time) -> None:
+        """Once all places and acks are known: below what a consumer has been given, what had it not been given? `settled` as in
+        `Acks.end`.
+        """
+        self._acks.end(settled, self._reading.placed)
+        if not self._truth.store:
+            return  # nobody says when which row was committed
+        places, given = self._places(), defaultdict[str, set[Name]](set)
+        tops: dict[tuple[str, str], Row] = {}
+        for poll in self._polls:
+            mine = given[poll.stream]
+            for row in poll.rows:
+                mine.add((row.position[0], row.id))
+                where = (poll.stream, row.segment)
+                tops[where] = max(row.position, tops.get(where, row.position))
+            for (stream, segment), top in tops.items():
+                if stream == poll.stream:
+                    self._passed_over(poll, segment, places[segment], top, mine)
+
+    def _passed_over(self, poll: Poll, segment: str, rows: list[tuple[Row, str]], top: Row, given: set[Name]) -> None:
+        assert poll.subscription is not None
+        for position, name in rows[: bisect_left(rows, (top, ""))]:
+            batch = self._truth.committed[position[0]]
+            if (position[0], name) in given or batch.committed_at >= poll.began:
+                continue
+            if self._acks.covering(segment, poll.subscription, position, poll.at) is None:
+                text = f"{poll.stream} was given {top} of {segment} and never {position} ({name}), which nobody had acknowledged"
+                self._found.note("poll skip", text, poll, invariant=11)
+                return
+
+    def _places(self) -> dict[str, list[tuple[Row, str]]]:
+        """By segment, in order: the committed rows whose place some reader has seen."""
+        found: dict[str, list[tuple[Row, str]]] = defaultdict(list)
+        for (number, name), row in self._reading.placed.items():
+            if number in self._truth.committed:
+                found[row.segment].append((row.position, name))
+        for rows in found.values():
+            rows.sort()
+        return found

@@ -1,0 +1,75 @@
+"""Commands of compaction and retention (protocol.md sections 1 and 7); the answer is what changed in store and disk.
+
+w1: compact a [t.0] [files=2] [target=1000]     put small files together; a script's part has ten bytes for each row
+retain a time=+1h bytes=40 despite | retain namespace time=+1h     what is kept, of a topic or of all of its namespace
+w1: trim a
+subscribe a s [at=3]                            a subscription that has everything up to that number behind it
+acknowledge a s at=4                            everything up to that number
+seek a s at=2
+left a s                                        what it has still to get: `rows ..`, or the error that a read of it gives
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conformance.scripts import answers
+from conformance.scripts.names import segment
+from conformance.scripts.parsing import Command, ScriptError, duration_ms
+from conformance.scripts.world import Work, World
+from conformance.simulator.compacting import joined
+from ledgers.compaction import TARGET_BYTES, Policy
+from metadata.compaction import Compacted, Compactor
+from metadata.names import topic_name
+from metadata.policies import set_for_namespace, set_for_topic
+from metadata.trimming import Trimmer
+
+
+def compact(world: World, cmd: Command) -> list[str]:
+    process = world.process(cmd.who("w1"))
+    policy = Policy(cmd.number("target") or TARGET_BYTES, cmd.number("files") or 2)
+    wanted = [
+        full
+        for word in cmd.words
+        for full in ([segment(world.state, word)] if "." in word else process.client.topics.get(topic_name(word)).segments())
+    ]
+    if not wanted:
+        raise ScriptError(f"{cmd.line!r}: compact what?")
+
+    def run() -> None:
+        for full in wanted:
+            Compactor(process.cluster, joined).compact(full, policy, Compacted())
+
+    return world.drive(answers.changing(world, process, run))
+
+
+def retain(world: World, cmd: Command) -> list[str]:
+    process, change = world.process(cmd.who("admin")), dict[str, int | bool | None]()
+    if (time := cmd.get("time")) is not None:
+        change["retention_ms"] = -1 if time == "forever" else duration_ms(time)
+    if (size := cmd.number("bytes")) is not None:
+        change["retention_bytes"] = size
+    if cmd.flag("despite"):
+        change["despite_subscriptions"] = True
+    name = cmd.one()
+
+    def run() -> None:
+        if name == "namespace":
+            set_for_namespace(process.cluster, "public", "default", change)
+        else:
+            set_for_topic(process.cluster, topic_name(name), change)
+
+    return world.drive(Work(process, run, lambda _: []))
+
+
+def trim(world: World, cmd: Command) -> list[str]:
+    process, name = world.process(cmd.who("w1")), topic_name(cmd.one())
+    trimmer = Trimmer(process.cluster, process.client.buffer)
+    return world.drive(answers.changing(world, process, lambda: trimmer.trim(name)))
+
+
+COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
+    "compact": compact,
+    "retain": retain,
+    "trim": trim,
+}

@@ -1,0 +1,254 @@
+"""Compaction: the rows of many small files of a segment become few large files, row for row in the same order.
+
+What to put together is chosen from an index snapshot; the new files count once a snapshot names them (ledgers.snapshot_changes).
+Positions do not change: the new snapshot says in which rows of which file each part's rows are now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from ledgers.model import CompactedPart, Ledger, Part
+from ledgers.part_reader import read_part
+from ledgers.part_writer import PartWriter
+from ledgers.snapshot_changes import Place, place
+from ledgers.storage import LedgerStorage
+from ledgers.stretches import within
+
+TARGET_BYTES = 128 << 20
+"""How large a compacted file becomes, about."""
+MOST_PARTS = 65_536
+"""Parts put together at most in one go: bounds memory."""
+GROUP_BYTES = 16 << 20
+"""A row group of a compacted file, about: what a reader decodes at least, and what tasks are split by."""
+COMPACTED = "compacted-"
+"""What the names of compacted files begin with, and no other file's."""
+STAGED_BY = "compaction"
+"""The staging id in the metadata of compacted files."""
+JOINED_BYTES = 1 << 20
+SMALL_BYTES = 1 << 20
+AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is worth compacting.
+
+    target_bytes  about how large a file becomes; one of half of it is left alone
+    min_files     fewer files in a row than this stay as they are
+    grows         a file is only rewritten into one with at least twice its rows: a row is rewritten a logarithm of times at most
+    """
+
+    target_bytes: int = TARGET_BYTES
+    min_files: int = 2
+    grows: bool = False
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Parts that follow each other in the chain and in one file: all of it that is listed, as a rule."""
+
+    ledger: int
+    last: int
+    parts: tuple[Part, ...]
+
+    @property
+    def bytes(self) -> int:
+        """What they take of their file."""
+        first = self.parts[0]
+        if not isinstance(first, CompactedPart):
+            return first.bytes
+        return first.file_bytes * sum(p.rows for p in self.parts) // max(1, sum(first.groups))
+
+    @property
+    def whole(self) -> Part:
+        """Their rows as one part, for reading."""
+        first = self.parts[0]
+        if not isinstance(first, CompactedPart):
+            return first
+        rows = sum(part.rows for part in self.parts)
+        groups = tuple(within(first.groups, first.first_row, first.first_row + rows))
+        return replace(first, rows=rows, entries=groups)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What a merge wrote: where each part is now, the ledgers that are concerned (both inclusive), files and bytes it put together,
+    and into how many."""
+
+    parts: dict[Place, CompactedPart]
+    first: int
+    last: int
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int
+
+
+class Merge(Protocol):
+    """How units become files: `merged`, or what a simulator puts in its place."""
+
+    def __call__(self, storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None: ...
+
+
+def groups(ledgers: Iterable[Ledger], policy: Policy) -> Iterator[list[Unit]]:
+    """The runs of files that are worth putting together, in order. `ledgers` ascending; read lazily."""
+    group: list[Unit] = []
+    size = parts = 0
+    for unit in _units(ledgers):
+        small = unit.bytes * 2 < policy.target_bytes
+        fits = size + unit.bytes <= policy.target_bytes and parts + len(unit.parts) <= MOST_PARTS
+        if group and not (small and fits and group[-1].parts[0].schema == unit.parts[0].schema):
+            yield from _worthwhile(group, policy)
+            group, size, parts = [], 0, 0
+        if small:
+            group.append(unit)
+            size += unit.bytes
+            parts += len(unit.parts)
+    yield from _worthwhile(group, policy)
+
+
+def _worthwhile(group: list[Unit], policy: Policy) -> Iterator[list[Unit]]:
+    """The group, or what is left of it on either side of a file that would not even double."""
+    if len(group) < max(policy.min_files, 2):
+        return
+    if policy.grows:
+        sizes = [unit.whole.rows for unit in group]
+        largest = max(range(len(group)), key=sizes.__getitem__)
+        if sizes[largest] * 2 > sum(sizes):
+            yield from _worthwhile(group[:largest], policy)
+            yield from _worthwhile(group[largest + 1 :], policy)
+            return
+    yield group
+
+
+def _units(ledgers: Iterable[Ledger]) -> Iterator[Unit]:
+    """Parts one by one; those that follow each other in a compacted file together."""
+    waiting: list[tuple[int, Part]] = []
+    for ledger in ledgers:
+        for part in ledger.parts:
+            if waiting and not _continues(waiting[-1][1], part):
+                yield Unit(waiting[0][0], waiting[-1][0], tuple(p for _, p in waiting))
+                waiting = []
+            waiting.append((ledger.id, part))
+    if waiting:
+        yield Unit(waiting[0][0], waiting[-1][0], tuple(p for _, p in waiting))
+
+
+def _continues(a: Part, b: Part) -> bool:
+    return (
+        isinstance(a, CompactedPart)
+        and isinstance(b, CompactedPart)
+        and (a.path, a.schema) == (b.path, b.schema)
+        and a.first_row + a.rows == b.first_row
+    )
+
+
+def merged(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
+    """Write the rows of the units, in order, into one new file under `folder` (another for each change of their columns); None if
+    nothing could be put together. Holds one row group in memory. `name` is unique, of letters and digits.
+
+    Raises CorruptPart (a file that is not what its record says is never copied), StorageError; then nothing is left behind that
+    anything names.
+    """
+    outputs: list[_Output] = []
+    try:
+        for unit, batches in _read(storage, units):
+            for batch in batches:
+                if not outputs or not (outputs[-1].takes(unit, batch.schema)):
+                    outputs.append(_Output(storage, folder, batch.schema, unit, f"{COMPACTED}{name}-{len(outputs)}"))
+                outputs[-1].write(batch)
+        return _moved([output for output in outputs if output.finish()])
+    except BaseException:
+        for output in outputs:
+            output.discard()
+        raise
+
+
+def _moved(outputs: Sequence[_Output]) -> Moved | None:
+    if not outputs:
+        return None
+    found: dict[Place, CompactedPart] = {}
+    for output in outputs:
+        file, row = output.file, 0
+        for part in (part for unit in output.units for part in unit.parts):
+            found[place(part)] = CompactedPart(
+                file.path, part.rows, part.bytes, file.crc, part.entries, part.schema, row, file.bytes, file.entries
+            )
+            row += part.rows
+    units = [unit for output in outputs for unit in output.units]
+    before, after = sum(unit.bytes for unit in units), sum(output.file.bytes for output in outputs)
+    return Moved(found, units[0].ledger, units[-1].last, len(units), before, len(outputs), after)
+
+
+class _Output:
+    """A file in the making, for units whose files have the same columns of the same types in the same order."""
+
+    def __init__(self, storage: LedgerStorage, folder: str, schema: pa.Schema, unit: Unit, name: str) -> None:
+        self.units = [unit]
+        self._schema = schema
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._writer = PartWriter(
+            storage, folder, schema, unit.parts[0].schema, staging_id=STAGED_BY, name_source=lambda: name, entry_bytes=GROUP_BYTES
+        )
+        self._part: Part | None = None
+
+    @property
+    def file(self) -> Part:
+        assert self._part is not None
+        return self._part
+
+    def takes(self, unit: Unit, schema: pa.Schema) -> bool:
+        """Whether rows of the unit can be written here; it then belongs to this file."""
+        if not schema.equals(self._schema):
+            self._flush()
+            return False
+        if unit is not self.units[-1]:
+            self.units.append(unit)
+        return True
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Small batches are joined first: a row group of thousands of them takes ten times as long to write."""
+        self._waiting.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes > JOINED_BYTES or len(self._waiting) >= 1000:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write(pa.concat_batches(self._waiting))
+        self._waiting, self._bytes = [], 0
+
+    def finish(self) -> bool:
+        """Publish it; False, and no file, if there was nothing to put together."""
+        if len(self.units) < 2:
+            self.discard()
+            return False
+        self._flush()
+        self._part = self._writer.close()
+        return True
+
+    def discard(self) -> None:
+        self._waiting = []
+        self._writer.discard()
+
+
+def _read(storage: LedgerStorage, units: Sequence[Unit]) -> Iterator[tuple[Unit, Iterable[pa.RecordBatch]]]:
+    """The rows of each unit. Small files are read several at a time: most of their time is spent waiting for the storage."""
+
+    def rows(unit: Unit) -> Iterator[pa.RecordBatch]:
+        where = f"ledgers {unit.ledger} to {unit.last}"
+        return (found.batch for found in read_part(storage, unit.whole, where=where))
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="txnsegment-compact") as threads:
+        for at in range(0, len(units), 4 * AT_ONCE):
+            some = units[at : at + 4 * AT_ONCE]
+            small = {id(u): threads.submit(list, rows(u)) for u in some if u.bytes <= SMALL_BYTES}
+            for unit in some:
+                yield unit, small.pop(id(unit)).result() if id(unit) in small else rows(unit)

@@ -1,0 +1,135 @@
+"""Index snapshots of which something changed that was listed before: parts moved by compaction, ledgers trimmed by retention.
+
+A chain's files never change: both write new ones for the files that are concerned (blocks that are not are copied as they are)
+and a new head. Nothing refers to them before the caller's CAS of the watermark record, and what the old head needs stays until the
+orphan sweep finds it superseded for the grace period.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
+
+from ledgers import snapshots
+from ledgers.model import CompactedPart, Ledger, Part
+from ledgers.snapshot_files import Block, LedgerFile, encode_block, make_header, write_ledgers
+from ledgers.snapshots import SUFFIX, SnapshotFile, SnapshotHead, open_file, write_head
+from ledgers.storage import LedgerStorage
+
+Place = tuple[str, int]
+"""Where a part's rows are: the file, and the first of its rows there."""
+
+
+def place(part: Part) -> Place:
+    """Names a part of a segment for as long as it stays where it is: no two have the same."""
+    return part.path, part.first_row if isinstance(part, CompactedPart) else 0
+
+
+def moved(
+    storage: LedgerStorage, head: SnapshotHead, parts: Mapping[Place, CompactedPart], first: int, last: int, *, name: str
+) -> str | None:
+    """Write the snapshot that lists what `head` lists, with the given parts of its ledgers `first` to `last` where they are now;
+    the path of its head. None if none of them is listed where it was: somebody else has moved or trimmed them all.
+
+    `name` is unique and begins with a letter or digit. Raises CorruptSnapshot, StorageError.
+    """
+    count = 0
+
+    def change(ledger: Ledger) -> Ledger:
+        nonlocal count
+        now = tuple(parts.get(place(part), part) for part in ledger.parts)
+        changed = sum(new is not old for new, old in zip(now, ledger.parts, strict=True))
+        count += changed
+        return replace(ledger, parts=now) if changed else ledger
+
+    written = [
+        _rewritten(storage, file, change, first, last, f"{_folder_of(head)}/{name}-{k}-ledgers{SUFFIX}")
+        if file.last >= first and file.first <= last
+        else file
+        for k, file in enumerate(head.files)
+    ]
+    tail = [change(ledger) if first <= ledger.id <= last else ledger for ledger in head.tail]
+    return write_head(storage, head.segment, head.watermark, written, tail, name=name) if count else None
+
+
+def trimmed(storage: LedgerStorage, head: SnapshotHead, through: int, *, name: str) -> str:
+    """Write the snapshot that lists of `head` the ledgers above `through` only; the path of its head. As `moved`."""
+    kept: list[SnapshotFile] = []
+    for k, file in enumerate(head.files):
+        if file.first > through:
+            kept.append(file)
+        elif file.last > through:
+            kept.append(_cut(storage, file, through, f"{_folder_of(head)}/{name}-{k}-ledgers{SUFFIX}"))
+    tail = [ledger for ledger in head.tail if ledger.id > through]
+    return write_head(storage, head.segment, head.watermark, kept, tail, name=name)
+
+
+def _folder_of(head: SnapshotHead) -> str:
+    return head.path.rpartition("/")[0]
+
+
+def _rewritten(
+    storage: LedgerStorage, file: SnapshotFile, change: Callable[[Ledger], Ledger], first: int, last: int, path: str
+) -> SnapshotFile:
+    """The ledger file with its ledgers `first` to `last` changed. Totals and order are the same."""
+    with open_file(storage, file) as opened:
+        blocks: list[Block] = []
+        changed: dict[int, bytes] = {}
+        for k, (block, _) in enumerate(opened.current_blocks()):
+            if block.last < first or block.first > last:
+                blocks.append(block)
+                continue
+            ledgers = opened.ledgers(block.first - 1, block.last)
+            after, changed[k] = encode_block([change(x) if first <= x.id <= last else x for x in ledgers])
+            blocks.append(after)
+        raws = (changed.get(k, raw) for k, (_, raw) in enumerate(opened.current_blocks()))
+        return _written(storage, path, file, blocks, raws)
+
+
+def _cut(storage: LedgerStorage, file: SnapshotFile, through: int, path: str) -> SnapshotFile:
+    """The ledger file without its ledgers up to `through`."""
+    with open_file(storage, file) as opened:
+        blocks = [block for block, _ in opened.current_blocks()]
+        at = next(k for k, block in enumerate(blocks) if block.last > through)
+        rest = list(opened.ledgers(through, blocks[at].last))
+        block, raw = encode_block(rest)
+        lost = _totals(opened, through)
+        left = replace(
+            file,
+            first=rest[0].id,
+            ledgers=file.ledgers - lost[0],
+            parts=file.parts - lost[1],
+            rows=file.rows - lost[2],
+            bytes=file.bytes - lost[3],
+        )
+        later = (raw for k, (_, raw) in enumerate(opened.current_blocks()) if k > at)
+        return _written(storage, path, left, [block, *blocks[at + 1 :]], chain([raw], later))
+
+
+def _totals(opened: LedgerFile, through: int) -> tuple[int, int, int, int]:
+    """Ledgers, parts, rows and bytes of the ledgers up to `through`."""
+    ledgers = parts = rows = size = 0
+    for ledger in opened.ledgers(-1, through):
+        ledgers += 1
+        parts += max(len(ledger.parts), 1)
+        rows += ledger.rows
+        size += ledger.bytes
+    return ledgers, parts, rows, size
+
+
+def _written(storage: LedgerStorage, path: str, file: SnapshotFile, blocks: list[Block], raws: Iterable[bytes]) -> SnapshotFile:
+    header = make_header(path, blocks)
+    write_ledgers(storage, path, header, raws)
+    return replace(file, path=path, header_bytes=len(header.raw), crc=zlib.crc32(header.raw))
+
+
+def listed(storage: LedgerStorage, head: SnapshotHead) -> Iterator[str]:
+    """Paths of the files that hold the rows of a snapshot; one that follows itself is given once. Raises CorruptSnapshot."""
+    last = None
+    for ledger in snapshots.read_ledgers(storage, head, -1, head.watermark[0]):
+        for part in ledger.parts:
+            if part.path != last:
+                yield part.path
+                last = part.path

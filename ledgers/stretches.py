@@ -1,0 +1,231 @@
+"""Rows that lie behind each other in one compacted file, taken together: planning and reading then cost what large parts cost,
+however many ledgers they came from. Which position each row has is kept beside them, for whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ledgers import snapshots
+from ledgers.model import CompactedPart, Ledger, Part
+from ledgers.snapshot_files import block_ledgers
+from ledgers.snapshots import SnapshotHead
+from ledgers.storage import LedgerStorage
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """Which entries the rows of a stretch belong to, entry by entry in order.
+
+    starts      the first row of each entry in the file
+    ledgers     its ledgerId; entries: its entryId
+    publish_ms  publish time of its ledger; txns: transaction of its ledger, or null
+    """
+
+    starts: Longs
+    ledgers: Longs
+    entries: Longs
+    publish_ms: Longs
+    txns: pa.Array
+
+    def between(self, first_row: int, end: int) -> Marks:
+        """Those of the rows of the file from `first_row` (inclusive) to `end` (exclusive)."""
+        a = int(np.searchsorted(self.starts, first_row, "right")) - 1
+        b = int(np.searchsorted(self.starts, end, "left"))
+        return Marks(self.starts[a:b], self.ledgers[a:b], self.entries[a:b], self.publish_ms[a:b], self.txns.slice(a, b - a))
+
+    def of(self, first_row: int, count: int) -> tuple[Longs, Longs]:
+        """For so many rows of the file: the index of each one's entry here, and its index in that entry (batchIndex)."""
+        rows = np.arange(first_row, first_row + count, dtype=np.int64)
+        index = np.searchsorted(self.starts, rows, "right") - 1
+        return index.astype(np.int64), rows - self.starts[index]
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Rows that are read together: one part, or as much of one compacted file as is wanted without a gap.
+
+    ledger, last  first and last ledgerId; base: entryId of the first entry; publish_ms, txn: of the first ledger
+    part          one part, or the rows of a compacted file, an entry for each row group that they touch
+    marks         of the rows of a compacted file, if asked for
+    """
+
+    ledger: int
+    last: int
+    base: int
+    publish_ms: int
+    txn: str | None
+    part: Part
+    marks: Marks | None = None
+
+
+def of_ledgers(ledgers: Iterable[Ledger], *, marks: bool) -> Iterator[Stretch]:
+    """The rows of ledgers, ascending."""
+    one = _marked if marks else _run
+    return _joined(one(ledger, base, part) for ledger in ledgers for base, part in _based(ledger))
+
+
+def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+    """The rows of the ledgers with after < id <= through, ascending. Raises CorruptSnapshot, StorageError."""
+    return _joined(_of_records(snapshots.read_records(storage, head, after, through), after, through, marks=marks))
+
+
+def _based(ledger: Ledger) -> Iterator[tuple[int, Part]]:
+    base = 0
+    for part in ledger.parts:
+        yield base, part
+        base += len(part.entries)
+
+
+def _run(ledger: Ledger, base: int, part: Part) -> Stretch:
+    return Stretch(ledger.id, ledger.id, base, ledger.publish_ms, ledger.txn, part)
+
+
+def _marked(ledger: Ledger, base: int, part: Part) -> Stretch:
+    if not isinstance(part, CompactedPart):
+        return _run(ledger, base, part)
+    count = len(part.entries)
+    starts = np.array([part.first_row, *(part.first_row + n for n in accumulate(part.entries))][:-1], np.int64)
+    marks = Marks(
+        starts,
+        np.full(count, ledger.id, np.int64),
+        np.arange(base, base + count, dtype=np.int64),
+        np.full(count, ledger.publish_ms, np.int64),
+        pa.array([ledger.txn] * count, pa.string()),
+    )
+    return replace(_run(ledger, base, part), marks=marks)
+
+
+def _of_records(records: Iterable[dict[str, Any]], after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+    for record in records:
+        if record.get("files") and 0 not in record["fileOf"]:
+            yield from _of_columns(record, after, through, marks=marks)
+        else:
+            one = _marked if marks else _run
+            for ledger in block_ledgers(record):
+                if after < ledger.id <= through:
+                    yield from (one(ledger, base, part) for base, part in _based(ledger))
+
+
+def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+    """A block whose parts have all been moved: no object for each ledger, since there are many."""
+    ids = np.cumsum(np.array(record["ids"], np.int64))
+    publish = np.cumsum(np.array(record["publishMs"], np.int64))
+    rows, sizes, schemas = (np.array(record[name], np.int64) for name in ("rows", "bytes", "schemas"))
+    file_of, gaps = np.array(record["fileOf"], np.int64), np.array(record["gaps"], np.int64)
+    owner = np.repeat(np.arange(len(ids)), np.array(record["partCounts"], np.int64))  # of each part: which ledger
+    wanted = (ids[owner] > after) & (ids[owner] <= through)
+    fresh = np.ones(len(rows), bool)  # parts that do not follow the one before them in its file
+    fresh[1:] = (file_of[1:] != file_of[:-1]) | (gaps[1:] != 0) | ~wanted[:-1] | (schemas[1:] != schemas[:-1])
+    first_rows = _first_rows(rows, file_of, gaps)
+    counts = np.array(record["entryCounts"], np.int64)
+    entry_ends = np.cumsum(counts)
+    bases = _bases(counts, owner)
+    begins = np.flatnonzero(fresh & wanted)
+    ends = np.append(np.flatnonzero(fresh | ~wanted), len(rows))
+    for begin in begins.tolist():
+        end = int(ends[np.searchsorted(ends, begin, "right")])
+        file = record["files"][int(file_of[begin]) - 1]
+        first, last = int(owner[begin]), int(owner[end - 1])
+        total = int(rows[begin:end].sum())
+        part = CompactedPart(
+            file["path"],
+            total,
+            int(sizes[begin:end].sum()),
+            file["crc"],
+            (total,),
+            int(schemas[begin]),
+            int(first_rows[begin]),
+            file["bytes"],
+            tuple(file["groups"]),
+        )
+        found = None
+        if marks:
+            entry_rows = np.array(record["entries"][int(entry_ends[begin] - counts[begin]) : int(entry_ends[end - 1])], np.int64)
+            of_part = np.repeat(np.arange(begin, end), counts[begin:end])
+            starts = part.first_row + np.cumsum(entry_rows) - entry_rows
+            within = np.arange(len(entry_rows)) - np.repeat(np.cumsum(counts[begin:end]) - counts[begin:end], counts[begin:end])
+            of_ledger = owner[of_part]
+            txns = pa.array([t or None for t in record["txns"]], pa.string()).take(pa.array(of_ledger))
+            found = Marks(starts, ids[of_ledger], bases[of_part] + within, publish[of_ledger], txns)
+        txn = record["txns"][first] or None
+        yield Stretch(int(ids[first]), int(ids[last]), int(bases[begin]), int(publish[first]), txn, part, found)
+
+
+def _first_rows(rows: Longs, file_of: Longs, gaps: Longs) -> Longs:
+    """Where each part begins in its file."""
+    before = np.cumsum(rows) - rows + np.cumsum(gaps)
+    begins = np.flatnonzero(np.append(True, file_of[1:] != file_of[:-1]))
+    offset = before[begins] - gaps[begins]  # a gap counts from 0 where another file begins
+    return before - np.repeat(offset, np.diff(np.append(begins, len(rows))))
+
+
+def _bases(counts: Longs, owner: Longs) -> Longs:
+    """The entryId of each part's first entry: entries are counted over the parts of its ledger."""
+    before = np.cumsum(counts) - counts
+    begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
+    return before - np.repeat(before[begins], np.diff(np.append(begins, len(counts))))
+
+
+def _joined(found: Iterable[Stretch]) -> Iterator[Stretch]:
+    """The same rows, with those that follow each other in a compacted file together."""
+    group: list[Stretch] = []
+    for one in found:
+        if group and not _follows(group[-1].part, one.part):
+            yield _together(group)
+            group = []
+        group.append(one)
+    if group:
+        yield _together(group)
+
+
+def _follows(a: Part, b: Part) -> bool:
+    return (
+        isinstance(a, CompactedPart)
+        and isinstance(b, CompactedPart)
+        and a.path == b.path
+        and a.first_row + a.rows == b.first_row
+        and a.schema == b.schema
+    )
+
+
+def _together(group: list[Stretch]) -> Stretch:
+    first = group[0]
+    if not isinstance(first.part, CompactedPart):
+        return first
+    rows = sum(one.part.rows for one in group)
+    entries = tuple(within(first.part.groups, first.part.first_row, first.part.first_row + rows))
+    part = replace(first.part, rows=rows, bytes=sum(one.part.bytes for one in group), entries=entries)
+    return replace(first, last=group[-1].last, part=part, marks=_all(group))
+
+
+def within(groups: Iterable[int], first_row: int, end: int) -> Iterator[int]:
+    """How many of the rows `first_row` to `end` (exclusive) each row group has that has some."""
+    start = 0
+    for count in groups:
+        shared = min(end, start + count) - max(first_row, start)
+        if shared > 0:
+            yield shared
+        start += count
+
+
+def _all(group: list[Stretch]) -> Marks | None:
+    marks = [one.marks for one in group if one.marks is not None]
+    if not marks:
+        return None
+    return Marks(
+        np.concatenate([m.starts for m in marks]),
+        np.concatenate([m.ledgers for m in marks]),
+        np.concatenate([m.entries for m in marks]),
+        np.concatenate([m.publish_ms for m in marks]),
+        pa.concat_arrays([m.txns for m in marks]),
+    )

@@ -1,0 +1,173 @@
+"""Trimming: rows that retention keeps no longer leave the snapshots; the orphan sweep deletes their files (protocol.md section 7).
+
+Anyone may trim, any number at once. `trimmedTo` in the watermark record is the guard: it moves in the CAS that takes the rows away,
+so that a reader either has them or knows that they are gone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ledgers import snapshot_changes, snapshots
+from ledgers.snapshots import SnapshotHead
+from metadata import acks, paths, retention
+from metadata.cluster import Cluster
+from metadata.compaction import change_snapshot
+from metadata.cursors import live
+from metadata.errors import BadVersion, TxnSegmentError, UnknownOutcome
+from metadata.names import TopicName
+from metadata.records import Layout, Policies, Position, Watermark
+from metadata.retention import Kept
+from metadata.row_ranges import Row
+from metadata.store.contract import View, decide, look, until
+from metadata.topics import Topics
+from metadata.transaction_buffer import Reading, SegmentView, Selection, TransactionBuffer
+
+log = logging.getLogger("txnsegment.trimming")
+
+
+@dataclass
+class Trimmed:
+    """What one trim took away: segments that lost rows, rows, bytes as they were written, and segments that left their layouts."""
+
+    segments: int = 0
+    rows: int = 0
+    bytes: int = 0
+    left: int = 0
+
+
+class Trimmer:
+    """The trimming of one cluster."""
+
+    def __init__(self, cluster: Cluster, buffer: TransactionBuffer) -> None:
+        self.cluster, self.buffer = cluster, buffer
+
+    def policies(self, name: TopicName, layout: Layout) -> Policies:
+        """What holds for a topic: its own policies, else its namespace's."""
+        record = look(self.cluster.store, paths.namespace(name.tenant, name.namespace))
+        return retention.effective(layout.policies, None if record is None else Policies.of(record))
+
+    def trim(self, name: TopicName, done: Trimmed | None = None) -> Trimmed:
+        """Trim one topic by its policies, then take what is drained out of its layout; what that took away, added to `done`. Raises
+        TopicNotFound, CorruptSnapshot, StorageError, TxnConflict.
+        """
+        done = Trimmed() if done is None else done
+        reading = self.buffer.read(Selection((str(name),)))
+        (topic,) = reading.topics
+        policies = self.policies(name, topic.layout)
+        if policies.retention_ms is not None or policies.retention_bytes is not None:
+            total = sum(weight for s in reading.segments for weight in _bytes(reading, s))
+            through = retention.trim_to(_kept(reading), policies, total_bytes=total, now_ms=reading.now_ms)
+            unfolded = (s.live[0][0] for s in reading.segments if s.live)
+            through = min([through, *(number - 1 for number in unfolded)])  # never half of a transaction
+            for segment in reading.segments if through else ():
+                needed = None if policies.despite_subscriptions else self._needed(segment.name)
+                self._trim_segment(segment.name, min(through, segment.folded_to), needed, done)
+        self._leave(name, done)
+        return done
+
+    def _needed(self, segment: str) -> Row | None:
+        """The first row of a segment that a subscription still needs; None: nobody holds it back. Claims do not count as done: what
+        an aborted transaction had claimed is delivered again."""
+        found = decide(self.cluster.store, lambda view: list(live(view, segment).values()))
+        return min((acks.first_left(cursor) for cursor in found), default=None)
+
+    def _trim_segment(self, segment: str, through: int, needed: Row | None, done: Trimmed) -> None:
+        last: Position | None = None
+        rows = size = latest = 0
+
+        def change(head: SnapshotHead) -> str | None:
+            nonlocal last, rows, size, latest
+            last, rows, size, latest = None, 0, 0, 0
+            for ledger in snapshots.read_ledgers(self.cluster.storage, head, -1, through):
+                if not retention.is_done(ledger.id, ledger.last_entry, needed):
+                    break
+                last = Position(ledger_id=ledger.id, entry_id=ledger.last_entry)
+                latest = max(latest, ledger.publish_ms)
+                rows += ledger.rows
+                size += ledger.bytes
+            if last is None:
+                return None
+            return snapshot_changes.trimmed(self.cluster.storage, head, last.ledger_id, name=self.cluster.unique())
+
+        def update(mark: Watermark) -> dict[str, object]:
+            return {"trimmed_to": last, "trimmed_ms": max(latest, mark.trimmed_ms or 0)}
+
+        if change_snapshot(self.cluster, segment, change, update=update):
+            done.segments += 1
+            done.rows += rows
+            done.bytes += size
+            log.info("trimmed %s up to %s: %s rows", segment, last, rows)
+
+    def _leave(self, name: TopicName, done: Trimmed) -> None:
+        """Take sealed segments of which nothing is left out of the layout."""
+        settings = self.cluster.settings
+
+        def body(view: View) -> int | None:
+            record = view.get(paths.topic(name))
+            if record is None:
+                return 0
+            layout = Layout.of(record)
+            if layout.deleted:
+                return 0
+            sealed = [info for info in layout.kept() if info.sealed_at_log is not None]
+            topic = Topics(self.cluster).get(name)
+            marks = view.get_many([paths.watermark(topic.segment(info)) for info in sealed]) if sealed else []
+            drained = {}
+            for info, found in zip(sealed, marks, strict=True):
+                mark = None if found is None else Watermark.of(found)
+                rows = 0 if mark is None or mark.snapshot is None else self.buffer.head(mark.snapshot).rows
+                if mark is not None and retention.is_drained(
+                    info, mark, rows, self._needed(topic.segment(info)), now_ms=view.now_ms(), grace_ms=settings.grace_period_ms
+                ):
+                    drained[info.segment_id] = mark
+            if not drained:
+                return 0
+            after = retention.without_drained(layout, drained)
+            try:
+                self.cluster.store.put(record.key, after.to_bytes(), expect=record)
+            except (BadVersion, UnknownOutcome):
+                return None
+            return len(drained)
+
+        done.left += until(lambda: decide(self.cluster.store, body))
+
+
+def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict[str, TxnSegmentError]:
+    """Trim every topic; what kept some of them from it, by topic. One that is damaged holds no other one up."""
+    failed: dict[str, TxnSegmentError] = {}
+    trimmer = Trimmer(cluster, buffer)
+    for topic in Topics(cluster).list():
+        try:
+            trimmer.trim(topic.name, done)
+        except TxnSegmentError as error:
+            log.error("trimming %s failed: %s", topic.name, error)
+            failed[str(topic.name)] = error
+    return failed
+
+
+def _bytes(reading: Reading, segment: SegmentView) -> Iterator[int]:
+    """Of a segment: bytes of what is folded, then of each live registration."""
+    if segment.head is not None:
+        yield segment.head.bytes
+    for _, registration in segment.live:
+        yield registration.segments[segment.name].bytes
+
+
+def _kept(reading: Reading) -> Iterator[Kept]:
+    """The visible registrations of the reading's segments, ascending; read lazily."""
+
+    def of(segment: SegmentView) -> Iterator[Kept]:
+        return (Kept(found.id, found.publish_ms, found.bytes) for found in reading.ledgers(segment, 0, reading.cut))
+
+    pending: Kept | None = None
+    for one in heapq.merge(*(of(segment) for segment in reading.segments)):
+        if pending is not None and pending.number != one.number:
+            yield pending
+            pending = None
+        pending = one if pending is None else pending._replace(bytes=pending.bytes + one.bytes)
+    if pending is not None:
+        yield pending

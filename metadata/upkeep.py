@@ -1,0 +1,42 @@
+"""Upkeep by policy: trims topics, and compacts those whose policy says so. For sweepers; committers only trim, once a day."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from ledgers.compaction import Policy
+from ledgers.errors import TxnSegmentError
+from metadata.client import Client
+from metadata.compaction import Compacted, Compactor
+from metadata.trimming import Trimmed, Trimmer, trim_all
+
+log = logging.getLogger("txnsegment.upkeep")
+
+
+@dataclass
+class Upkeep:
+    """What one upkeep did. `failed`: topics that could not be looked after, with the reason; the others were."""
+
+    trimmed: Trimmed = field(default_factory=Trimmed)
+    compacted: Compacted = field(default_factory=Compacted)
+    failed: dict[str, TxnSegmentError] = field(default_factory=dict)
+
+
+def upkeep(client: Client) -> Upkeep:
+    """Trim every topic by its retention, and compact those with `compactFiles`: a run of at least so many small files, and no file
+    into one with less than twice its rows. Off by default: compaction reads and writes rows, and doubles what it rewrites in
+    storage for the grace period, which nobody should meet unasked.
+    """
+    done = Upkeep()
+    done.failed |= trim_all(client.cluster, client.buffer, done.trimmed)
+    trimmer, compactor = Trimmer(client.cluster, client.buffer), Compactor(client.cluster)
+    for topic in client.topics.list():
+        try:
+            files = trimmer.policies(topic.name, topic.layout).compact_files
+            for segment in topic.segments() if files is not None else ():
+                compactor.compact(segment, Policy(min_files=files or 2, grows=True), done.compacted)
+        except TxnSegmentError as error:
+            log.error("compacting %s failed: %s", topic.name, error)
+            done.failed[str(topic.name)] = error
+    return done

@@ -1,0 +1,92 @@
+"""Rows entry by entry, each with its position: for programs that read without Spark. Compacted or not, they are the same."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ledgers.model import CompactedPart
+from ledgers.storage import LedgerStorage
+from spark_txn_source.tasks import Piece, entries
+
+
+class EntryRows(NamedTuple):
+    """Rows of one entry: the first one is row `first_row` (from 0) of its `of` rows. `publish_ms` and `txn` are its ledger's."""
+
+    segment: str
+    ledger: int
+    entry: int
+    first_row: int
+    of: int
+    publish_ms: int
+    txn: str | None
+    batch: pa.RecordBatch
+
+
+def in_order(storage: LedgerStorage, by_segment: Sequence[Iterator[Piece]], wanted: pa.Schema) -> Iterator[EntryRows]:
+    """The rows of several segments, ledger by ledger, within a ledger in the order of the segments. Pieces have marks. A file is
+    opened when the turn comes to its first row, and one of each segment at most is open. Raises CorruptPart, StorageError.
+    """
+    turns = (_turns(storage, number, found, wanted) for number, found in enumerate(by_segment))
+    for _, _, rows in heapq.merge(*turns, key=lambda turn: turn[:2]):
+        yield from rows
+
+
+Turn = tuple[int, int, Iterator[EntryRows]]
+
+
+def _turns(storage: LedgerStorage, number: int, found: Iterator[Piece], wanted: pa.Schema) -> Iterator[Turn]:
+    """The ledgers of a segment: each one's number, the segment's, and its rows, to be read before those of the next."""
+    for piece in found:
+        ledgers = [piece.ledger] if piece.marks is None else np.unique(piece.marks.ledgers).tolist()
+        source = entry_rows(storage, piece, wanted)
+        held: list[EntryRows] = []
+        for ledger in ledgers:
+            yield ledger, number, _of(ledger, source, held)
+
+
+def _of(ledger: int, source: Iterator[EntryRows], held: list[EntryRows]) -> Iterator[EntryRows]:
+    """The rows of the source up to those of another ledger, which are held for the next turn."""
+    while (one := held.pop() if held else next(source, None)) is not None:
+        if one.ledger != ledger:
+            held.append(one)
+            return
+        yield one
+
+
+def entry_rows(storage: LedgerStorage, piece: Piece, wanted: pa.Schema) -> Iterator[EntryRows]:
+    """The rows of a piece in order, in the columns `wanted`. Raises CorruptPart, StorageError."""
+    for found in entries(storage, piece, wanted):
+        if piece.marks is None:
+            entry, of = piece.base + found.entry, piece.part.entries[found.entry]
+            yield EntryRows(piece.segment, piece.ledger, entry, found.first_row, of, piece.publish_ms, piece.txn, found.batch)
+            continue
+        assert isinstance(piece.part, CompactedPart)
+        first = piece.part.first_row + sum(piece.part.entries[: found.entry]) + found.first_row
+        yield from _marked(piece, first, found.batch)
+
+
+def _marked(piece: Piece, first: int, batch: pa.RecordBatch) -> Iterator[EntryRows]:
+    """Rows of a compacted file, the first of them its row `first`, cut where entries end."""
+    marks, part = piece.marks, piece.part
+    assert marks is not None
+    assert isinstance(part, CompactedPart)
+    index, inside = marks.of(first, batch.num_rows)
+    cuts = np.flatnonzero(np.diff(index, prepend=-1)).tolist()
+    for at, end in zip(cuts, [*cuts[1:], batch.num_rows], strict=True):
+        i = int(index[at])
+        stop = int(marks.starts[i + 1]) if i + 1 < len(marks.starts) else part.first_row + part.rows
+        yield EntryRows(
+            piece.segment,
+            int(marks.ledgers[i]),
+            int(marks.entries[i]),
+            int(inside[at]),
+            stop - int(marks.starts[i]),
+            int(marks.publish_ms[i]),
+            marks.txns[i].as_py(),
+            batch.slice(at, end - at),
+        )

@@ -1,0 +1,147 @@
+"""Every way of reading gives the same before and after compaction: rows, positions, order, micro-batches, acks (without a JVM)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import StructType
+
+from spark_txn_source.batch import BatchReader
+from spark_txn_source.stream import StreamReader
+from spark_txn_source.topics import METADATA_FIELDS
+from txnsegment import Cluster, connect
+from txnsegment.ddl import parse_schema
+from txnsegment.rows import committed_rows
+
+SCHEMA = "id bigint, name string, n array<int>"
+GIVEN = StructType([*parse_schema(SCHEMA).fields, *METADATA_FIELDS])
+
+
+def write(cluster: Cluster, ids: list[int]) -> int:
+    columns = [pa.array(ids), [f"name {i}" for i in ids], pa.array([[i % 5, None] for i in ids], pa.list_(pa.int32()))]
+    with cluster.begin() as txn:
+        txn.append("t", pa.table(columns, ["id", "name", "n"]))
+        number = txn.commit().number
+    assert number is not None
+    return number
+
+
+def batch(url: str, **options: str) -> list[list[dict[str, Any]]]:
+    """Task by task, in order."""
+    reader = BatchReader({"path": "t", "serviceUrl": url, "includeMetadata": "true", **options}, GIVEN)
+    return [[row for found in reader.read(task) for row in found.to_pylist()] for task in reader.partitions()]
+
+
+def rows(url: str, **options: str) -> list[dict[str, Any]]:
+    return [row for task in batch(url, **options) for row in task]
+
+
+def micro_batches(url: str, end: int, **options: str) -> Iterator[tuple[int, list[Any]]]:
+    """Where the micro-batches end, up to `end`, and what they read."""
+    reader = StreamReader({"path": "t", "serviceUrl": url, "includeMetadata": "true", **options}, GIVEN)
+    at = reader.initialOffset()
+    try:
+        while at["log"] < end:
+            after = reader.latestOffset(at, reader.getDefaultReadLimit())
+            found = [row for task in reader.partitions(at, after) for some in reader.read(task) for row in some.to_pylist()]
+            yield after["log"], found
+            at = after
+    finally:
+        reader.stop()
+
+
+def messages(cluster: Cluster, subscription: str) -> list[tuple[str, str, Any, int, str | None]]:
+    with cluster.consumer("t", subscription) as consumer:
+        return [(m.segment, m.id, m.value["id"], m.publish_ms, m.txn) for m in consumer.messages(timeout=0)]
+
+
+def everything(url: str, cluster: Cluster, end: int, times: list[int]) -> dict[str, Any]:
+    """What all readers see up to a number of the log."""
+    upto = {"endingOffsets": f'{{"log": {end}}}'}
+    found: dict[str, Any] = {"all": rows(url, **upto), "small": rows(url, maxPartitionBytes="1", **upto)}
+    for start in (end // 3, end // 2):
+        found[f"from {start}"] = rows(url, startingOffsets=f'{{"log": {start}}}', **upto)
+    for ms in times:
+        found[f"at {ms}"] = rows(url, startingTimestamp=str(ms), **upto)
+    found["subscribed"] = rows(url, subscription="acked")
+    found["stream"] = list(micro_batches(url, end, maxRowsPerTrigger="9"))
+    found["messages"] = messages(cluster, "acked")
+    found["printed"] = list(committed_rows(cluster.client, "t", 10_000, message_ids=True).rows)
+    return found
+
+
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=3, max_size=10),
+    split=st.booleans(),
+    target=st.sampled_from([4_000, 1 << 20]),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_random_histories_read_the_same(tmp_path: Path, sizes: list[int], split: bool, target: int, seed: int) -> None:
+    url, chance = f"file://{tmp_path}/{len(list(tmp_path.iterdir()))}", random.Random(seed)
+    with connect(url) as cluster:
+        cluster.topics.create("t", segments=2, key="id", schema=SCHEMA)
+        cluster.subscriptions.create("t", "acked", start="earliest")
+        number, end, times = 0, 0, list[int]()
+        for k, size in enumerate(sizes):
+            end = write(cluster, list(range(number, number + size)))
+            number += size
+            if k == len(sizes) // 2:
+                cluster.sweep()
+                if split:
+                    end = write(cluster, [number])
+                    cluster.topics.split("t", 0)
+        with cluster.consumer("t", "acked") as consumer:
+            some = [m for m in consumer.messages(timeout=0) if chance.random() < 0.4]
+            consumer.ack(some)
+            times = [m.publish_ms for m in some[:2]]
+        end = write(cluster, [number + 1, number + 2])
+        cluster.sweep()
+        before = everything(url, cluster, end, times)
+        assert [row["id"] for row in before["all"]]
+        for size in (target, 1 << 22):
+            cluster.compact("t", target_bytes=size)
+            after = everything(url, cluster, end, times)
+            assert after == before, [name for name in before if after[name] != before[name]]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/cluster"
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"startingOffsets": '{"log": 3}', "endingOffsets": '{"log": 6}'}, {"maxPartitionBytes": "1"}]
+)
+def test_the_same_rows_under_the_same_positions(url: str, options: dict[str, str]) -> None:
+    with connect(url) as cluster:
+        cluster.topics.create("t", segments=2, key="id", schema=SCHEMA)
+        for k in range(1, 9):
+            write(cluster, [k * 10 + i for i in range(7)])
+        cluster.sweep()
+        before = rows(url, **options)
+        done = cluster.compact("t")
+    assert (done.files_after, done.rows) == (2, 56)
+    assert rows(url, **options) == before
+    assert len({(row["__segment"], row["__messageId"]) for row in before}) == len(before) > 0
+
+
+def test_a_task_that_was_planned_before_reads_what_it_planned(url: str) -> None:
+    with connect(url) as cluster:
+        cluster.topics.create("t", schema=SCHEMA)
+        for k in range(1, 4):
+            write(cluster, [k])
+        cluster.sweep()
+        reader = BatchReader({"path": "t", "serviceUrl": url}, parse_schema(SCHEMA))
+        planned = reader.partitions()
+        cluster.compact("t")
+        cluster.sweep()
+        found = [row["id"] for task in planned for some in reader.read(task) for row in some.to_pylist()]
+    assert found == [1, 2, 3]

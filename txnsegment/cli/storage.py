@@ -1,0 +1,32 @@
+"""`txnsegment compact`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ledgers.compaction import TARGET_BYTES
+from txnsegment.cli.shown import AsJson, ServiceUrl, opened, show_json, size
+
+
+def compact(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A topic, or one segment://...")],
+    target_bytes: Annotated[int, typer.Option(min=1, help="About how large a file becomes.")] = TARGET_BYTES,
+    min_files: Annotated[int, typer.Option(min=2, help="Leave fewer files in a row than this as they are.")] = 2,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Put many small files together into few large ones: rows, order and positions stay; old files go after the grace period."""
+    with opened(context, service_url) as cluster:
+        done = cluster.compact(name, target_bytes=target_bytes, min_files=min_files)
+    if json:
+        show_json(done)
+    elif not done.files_before:
+        typer.echo(f"{name}: nothing to put together.")
+    else:
+        typer.echo(
+            f"{name}: {done.files_before} files ({size(done.bytes_before)}) became {done.files_after} ({size(done.bytes_after)}): "
+            f"{done.parts} parts with {done.rows} rows."
+        )

@@ -1,0 +1,73 @@
+"""`cluster.retention`: how long and how much topics keep, and which of them sweepers compact."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from metadata import policies
+from metadata.client import Client
+from metadata.errors import OptionError
+from metadata.names import TopicName, topic_name
+from metadata.records import Policies
+from metadata.retention import NO_LIMIT
+from metadata.trimming import Trimmed, Trimmer
+
+NAMESPACE = "namespace://"
+
+
+class ClusterRetention:
+    """Policies of topics (`topic://tenant/namespace/name`, or a bare name) and of namespaces (`namespace://tenant/namespace`)."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def get(self, name: str) -> Policies:
+        """What holds for a topic: its own policies, else its namespace's; None is no limit. Raises TopicNotFound."""
+        topic = self._client.topics.get(topic_name(name))
+        return Trimmer(self._client.cluster, self._client.buffer).policies(topic.name, topic.layout)
+
+    def set(
+        self,
+        name: str,
+        *,
+        keep: timedelta | None = None,
+        keep_bytes: int | None = None,
+        despite_subscriptions: bool | None = None,
+        compact_files: int | None = None,
+    ) -> Policies:
+        """Say how long (`keep`; `timedelta.max`: no limit) and how much (`keep_bytes`; -1: no limit) a topic, or each topic of a
+        namespace, keeps; whether also what a subscription still needs goes; and from how many small files in a row sweepers compact
+        it (-1: never). What is left out stays as it is; `clear` takes all back.
+
+        Sweepers that stay, and `cluster.sweep()`, trim. Rows that were trimmed are gone: a read that needs them raises DataLoss.
+        Raises TopicNotFound, OptionError.
+        """
+        change: dict[str, int | bool | None] = {}
+        if keep is not None:
+            if keep <= timedelta(0):
+                raise OptionError("keep must be longer than nothing.", advice="Delete the topic to lose all of its rows.")
+            change["retention_ms"] = NO_LIMIT if keep == timedelta.max else keep // timedelta(milliseconds=1)
+        for field, value, least in (("retention_bytes", keep_bytes, 1), ("compact_files", compact_files, 2)):
+            if value is not None:
+                if value < least and value != NO_LIMIT:
+                    raise OptionError(f"{field} is {value}.", advice=f"Give at least {least}, or -1 for none.")
+                change[field] = value
+        if despite_subscriptions is not None:
+            change["despite_subscriptions"] = despite_subscriptions
+        return self._put(name, change)
+
+    def clear(self, name: str) -> Policies:
+        """Take back what was said of a topic or a namespace. Raises TopicNotFound."""
+        return self._put(name, dict.fromkeys(Policies.model_fields))
+
+    def trim(self, name: str) -> Trimmed:
+        """Trim a topic now, as sweepers do. Raises TopicNotFound, StorageError, CorruptSnapshot, TxnConflict."""
+        return Trimmer(self._client.cluster, self._client.buffer).trim(topic_name(name))
+
+    def _put(self, name: str, change: policies.Change) -> Policies:
+        cluster = self._client.cluster
+        if not name.startswith(NAMESPACE):
+            return policies.set_for_topic(cluster, topic_name(name), change)
+        tenant, _, namespace = name.removeprefix(NAMESPACE).partition("/")
+        checked: TopicName = topic_name(f"topic://{tenant}/{namespace}/any")
+        return policies.set_for_namespace(cluster, checked.tenant, checked.namespace, change)
