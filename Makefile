@@ -68,7 +68,7 @@ lint: venv  ## style, formatting, types and import rules
 
 .PHONY: test
 test: venv lint  ## lint, then all tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: scripts
 scripts: venv  ## rewrite the answers of the golden scripts in tests/scripts; review them with git diff
@@ -81,6 +81,11 @@ quickstart: venv  ## run the quick start of README.md and compare its output
 .PHONY: demo
 demo: venv  ## a year of flights through a driver that is killed in the middle of a commit
 	$(BIN)/python examples/flights.py
+
+.PHONY: examples
+examples: venv  ## one transaction over several topics in a stream and in a scheduled job, killed and counted (long)
+	$(BIN)/python examples/split_flights.py
+	$(BIN)/python examples/etl_killed.py
 
 .PHONY: bench
 bench: venv  ## every figure of README.md, measured again (long)

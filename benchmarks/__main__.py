@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import commits, compaction, consumer, history, memory, microbatch, throughput
+from benchmarks import at_rest, commits, compaction, consumer, history, memory, microbatch, throughput
 from benchmarks.measure import machine
 
 ALL = {
@@ -15,6 +15,7 @@ ALL = {
     "history": history,
     "memory": memory,
     "compaction": compaction,
+    "at_rest": at_rest,
 }
 
 

@@ -70,6 +70,9 @@ class CountingStore(MetadataStore):
         self.count()
         return self.inner.write(*writes)
 
+    def skip(self, prefix: Prefix, to: int) -> None:
+        self.inner.skip(prefix, to)
+
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return self.inner.watch(target, wake)
 

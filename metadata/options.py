@@ -69,6 +69,7 @@ SINK_NAMES: Final = [
     "txnVersion",
     "txnStaging",
     "txnTimeoutMs",
+    "afterRestore",
     "compression",
     "entryBytes",
     "entryRows",

@@ -56,13 +56,14 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     by that clock has opened long before it (older parts are refused), so its deadline has passed and it is ended here.
     """
     storage, settings = cluster.storage, cluster.settings
+    cluster.check_root()  # or we would delete what another cluster has named
     files = {f.path: f for f in storage.list("")}
     now_ms = time_ms(cluster.store)
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
     Topics(cluster).forget_deleted()
     over = staging_manifests.ended(files)
     protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over))
-    protected |= decide(cluster.store, lambda view: set(_protected(cluster, view)))
+    protected |= decide(cluster.store, lambda view: set(named_files(cluster, view)))
     protected.update(spared(storage, protected))  # after the watermarks: a note is older than the change that it is about
     late = {
         path.rpartition("/")[0]
@@ -73,7 +74,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     }
     if late:
         _fence(cluster, late)
-        protected |= decide(cluster.store, lambda view: set(_protected(cluster, view)))
+        protected |= decide(cluster.store, lambda view: set(named_files(cluster, view)))
     notes = [path for path in files if path.startswith(SEEN)]
     seen = _seen(cluster, notes)
     still: dict[str, int] = {}
@@ -147,7 +148,7 @@ def _seen(cluster: Cluster, notes: list[str]) -> dict[str, int]:
     return {name: max(note[name] for note in found) for name in found[0] if all(name in note for note in found)}
 
 
-def _protected(cluster: Cluster, view: View) -> Iterator[str]:
+def named_files(cluster: Cluster, view: View) -> Iterator[str]:
     """Paths that something names: read after the files were listed, the log before watermarks and snapshots."""
     listing = LiveLog().list(view)
     for entry in listing.entries:

@@ -384,12 +384,16 @@ class Attempt(JsonRecord):
 
 
 class Application(JsonRecord):
-    """(`appId`, topic): what makes writing exactly-once. No record means lastCommitted -1."""
+    """(`appId`, topic): what makes writing exactly-once. No record means lastCommitted -1.
+
+    `restored`: it comes from a backup and nothing was written since, so its query may have gone on beyond it and lost that.
+    """
 
     last_committed: int = -1
     by: str | None = None
     current: Attempt | None = None
     random: bool | None = None
+    restored: bool | None = None
 
 
 class TopicSchema(JsonRecord):
@@ -436,11 +440,35 @@ class Founding(JsonRecord):
     id: str
 
 
+class Lost(JsonRecord):
+    """What a restore lost: the numbers of the log with after < number < before. Some of them were given out and are never again."""
+
+    after: int
+    before: int
+    restored_at_ms: int
+
+
 class ClusterRecord(JsonRecord):
-    """Made once: format version, the cluster's id, where the ledgers are (a URI), when it was created, its settings."""
+    """Made once: format version, the cluster's id, where the ledgers are (a URI), when it was created, its settings.
+
+    `restored`: what its restores lost, ascending (a cluster may be restored from the backup of a restored one).
+    """
 
     format_version: int = FORMAT_VERSION
     id: str
     ledgers: str
     created_at_ms: int
     settings: Settings = Settings()
+    restored: tuple[Lost, ...] | None = None
+
+
+class Restoring(JsonRecord):
+    """A restore that is not complete: nobody may use the store. `backup`: the SHA-256 of its file; `id`: the cluster's new id;
+    `by`: who is at it, the only one that may go on.
+    """
+
+    backup: str
+    id: str
+    ledgers: str
+    began_ms: int
+    by: str

@@ -244,8 +244,9 @@ class TransactionBuffer:
 
     def read_to(self, selection: Selection, end: int, *, attempts: int = 5) -> Reading:
         """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange
-        if the log does not reach `end`, or something at or below it is undecided, after looking again (A31).
+        if the log does not reach `end`, or something at or below it is undecided, after looking again (A31), or a restore lost it.
         """
+        self.cluster.check_not_lost(end)
         for _ in range(attempts):
             reading = self.read(selection)
             if reading.cut >= end:

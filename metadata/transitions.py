@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from metadata.errors import Fenced, TxnConflict, VersionConflict
+from metadata.errors import Fenced, RestoredBehind, TxnConflict, VersionConflict
 from metadata.records import (
     Application,
     Attempt,
@@ -65,12 +65,14 @@ class Claim:
     """Who wants to write what: version `version` on behalf of `by` (a query id, or None for a batch write).
 
     `attempt` tells two tries at one version apart. `replays`: a stream, which may replay its last batch and no other.
+    `accepts_loss`: it goes on although a restore lost versions of it.
     """
 
     version: int
     by: str | None
     attempt: str
     replays: bool
+    accepts_loss: bool = False
 
 
 class Opening(Enum):
@@ -96,7 +98,7 @@ class Gone(Enum):
 def raised(app: Application) -> Application:
     """`lastCommitted` (and its `by`) raised to `current`, whose header is COMMITTED."""
     assert app.current is not None
-    return app.model_copy(update={"last_committed": app.current.version, "by": app.current.by})
+    return app.model_copy(update={"last_committed": app.current.version, "by": app.current.by, "restored": None})
 
 
 def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple[Opening, Application]:
@@ -121,6 +123,13 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
                         advice="Another driver runs this application further on. Stop one of the two.",
                     )
                 return Opening.ABORT_PREDECESSOR, app
+    if app.restored and claim.replays and claim.version > app.last_committed + 1 and not claim.accepts_loss:
+        known = f"only those up to {app.last_committed}" if app.last_committed >= 0 else "none"
+        raise RestoredBehind(
+            f"This is version {claim.version}{_of(claim.by)}, but the cluster was restored from a backup that knows {known}: "
+            "versions in between may have committed after the backup, and are lost.",
+            advice="Write their rows again by other means and go on with afterRestore=continue, or use a new checkpoint.",
+        )
     if claim.version > app.last_committed:
         return Opening.OPEN, app
     if claim.version == app.last_committed and (not claim.replays or claim.by == app.by):

@@ -22,12 +22,14 @@ log = logging.getLogger("txnsegment.sink")
 
 @dataclass(frozen=True)
 class Identity:
-    """Who writes which version, as far as the options and the batch id say it. `app` None: the query's id."""
+    """Who writes which version, as far as the options and the batch id say it. `app` None: the query's id. `accepts_loss`: see
+    `Claim`."""
 
     app: str | None
     version: int
     random: bool
     streaming: bool
+    accepts_loss: bool = False
 
 
 def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Sequence[Staged | None]) -> None:
@@ -74,7 +76,9 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
     """`attempt` is derived from the commit messages, so that commit and abort of one attempt agree on it."""
     digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
-    return Claim(identity.version, _query(staged) if identity.streaming else None, digest, identity.streaming)
+    return Claim(
+        identity.version, _query(staged) if identity.streaming else None, digest, identity.streaming, identity.accepts_loss
+    )
 
 
 def reported(messages: Sequence[Staged | None]) -> list[Staged]:

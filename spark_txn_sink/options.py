@@ -14,6 +14,7 @@ from metadata.options import Given, Option, OptionTable, bad, boolean, byte_size
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
 
 Compression = Literal["zstd", "lz4", "snappy", "none"]
+AfterRestore = Literal["fail", "continue"]
 MIN_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 300_000
 """The longest that any cluster allows by default (protocol.md section 7); a cluster may allow less, which its owner checks."""
@@ -112,6 +113,15 @@ TXN_TIMEOUT: Final = Option(
     milliseconds(MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
     default="30000",
 )
+AFTER_RESTORE: Final[Option[AfterRestore]] = Option(
+    "afterRestore",
+    "`fail`, `continue`",
+    "When the cluster was restored from a backup older than the checkpoint: `continue` goes on without what was lost in between.",
+    one_of("fail", "continue"),
+    default="fail",
+    only="stream",
+    why="only a stream's versions follow each other",
+)
 COMPRESSION: Final[Option[Compression]] = Option(
     "compression",
     "`zstd`, `lz4`, `snappy`, `none`",
@@ -146,6 +156,7 @@ SINK: Final = OptionTable(
         TXN_VERSION,
         TXN_STAGING,
         TXN_TIMEOUT,
+        AFTER_RESTORE,
         COMPRESSION,
         ENTRY_BYTES,
         ENTRY_ROWS,
@@ -181,6 +192,7 @@ class WriteOptions:
     txn_version: int | None
     txn_staging: str | None
     txn_timeout_ms: int
+    after_restore: AfterRestore
     compression: Compression
     entry_bytes: int
     entry_rows: int
@@ -218,6 +230,7 @@ class WriteOptions:
             txn_version=version,
             txn_staging=staging,
             txn_timeout_ms=given.value(TXN_TIMEOUT),
+            after_restore=given.value(AFTER_RESTORE),
             compression=given.value(COMPRESSION),
             entry_bytes=given.value(ENTRY_BYTES),
             entry_rows=given.value(ENTRY_ROWS),

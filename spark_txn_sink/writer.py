@@ -63,6 +63,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         parsed = WriteOptions.parse(options, streaming=True)
         _, self._plan = plan_write(parsed, schema)
         self._url, self._timeout_ms, self._app = parsed.service_url.text, parsed.txn_timeout_ms, parsed.txn_app_id
+        self._accepts_loss = parsed.after_restore == "continue"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return stage(self._plan, iterator)
@@ -74,7 +75,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         committing.abort(shared_client(self._url), self._plan, self._identity(batchId), _staged(messages))
 
     def _identity(self, batch_id: int) -> Identity:
-        return Identity(self._app, batch_id, random=False, streaming=True)
+        return Identity(self._app, batch_id, random=False, streaming=True, accepts_loss=self._accepts_loss)
 
 
 def _staged(messages: Messages) -> list[Staged | None]:

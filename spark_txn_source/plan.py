@@ -160,6 +160,7 @@ def start_number(reading: Reading, start: Start) -> int:
         case Latest():
             return reading.cut
         case AtLog(log=number):
+            reading.cluster.check_not_lost(number)
             return number
         case AtTime(ms=ms):
             return transitions.start_at_timestamp(reading.published(0, reading.cut), ms, reading.cut)
@@ -168,6 +169,7 @@ def start_number(reading: Reading, start: Start) -> int:
 def within_log(number: int, reading: Reading) -> None:
     """Raises OffsetOutOfRange for a number that the log has not reached: it comes from another cluster, or from one that was lost.
     Going on would pass over the rows that get the numbers in between."""
+    reading.cluster.check_not_lost(number)
     if number > reading.end_of_log:
         raise OffsetOutOfRange(
             f"The offset {number} lies beyond the log of {reading.cluster.url}, which ends at {reading.end_of_log}.",

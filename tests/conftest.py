@@ -1,4 +1,4 @@
-"""What every test may use: one Spark session for the whole run, made when the first test asks for it."""
+"""What every test may use: one Spark session for each process of the run, made when the first test asks for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.turns import turn
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test marked `alone` runs beside no other one (nor the making of its fixtures), in whatever process of the run."""
+    cache = item.config.cache
+    assert cache is not None
+    with turn(cache.mkdir("turns"), alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from metadata.backlog import Lag
     from metadata.errors import TxnSegmentError
+    from metadata.restore import Restored
     from metadata.sweeper import SweepReport
     from metadata.write_set import Committed
     from spark_txn_sink.repartition import repartition_by_segment
     from spark_txn_source.native_scan import scan
+    from txnsegment.backup import BackupDescription, restore
     from txnsegment.cluster import Cluster, connect
     from txnsegment.consumer import Batch, Consumer, Message
     from txnsegment.producer import Producer
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from txnsegment.transactions import TransactionDescription
 
 __all__ = [
+    "BackupDescription",
     "Batch",
     "Cluster",
     "Committed",
@@ -36,6 +39,7 @@ __all__ = [
     "Lag",
     "Message",
     "Producer",
+    "Restored",
     "SegmentDescription",
     "SparkTransaction",
     "SubscriptionDescription",
@@ -46,13 +50,17 @@ __all__ = [
     "TxnSegmentError",
     "connect",
     "repartition_by_segment",
+    "restore",
     "scan",
 ]
 
 _WHERE = {
+    "BackupDescription": "txnsegment.backup",
+    "Restored": "metadata.restore",
+    "restore": "txnsegment.backup",
     "Batch": "txnsegment.consumer",
     "Cluster": "txnsegment.cluster",
-    "Committed": "metadata.coordinator",
+    "Committed": "metadata.write_set",
     "Consumer": "txnsegment.consumer",
     "CursorDescription": "txnsegment.subscriptions",
     "Lag": "metadata.backlog",

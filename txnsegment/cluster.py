@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -25,6 +26,7 @@ from txnsegment.transaction import Transaction, identity, timeout_ms
 from txnsegment.transactions import ClusterTransactions
 
 if TYPE_CHECKING:
+    from txnsegment.backup import BackupDescription
     from txnsegment.consumer import Consumer
     from txnsegment.producer import Producer
     from txnsegment.spark_transaction import SparkTransaction
@@ -160,6 +162,18 @@ class Cluster:
             return [str(one)]
         topic = self.client.topics.get(topic_name(name))
         return [topic.segment(info) for info in topic.layout.kept()]
+
+    def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:
+        """Write a consistent backup of the cluster's metadata, while writers run, into a new file; `txnsegment.restore` reads it.
+
+        Everything that was acknowledged before the call is in it; what is undecided by then is not. It names the ledgers' files and
+        holds none of their rows: it can be restored for as long as those are kept, at least the grace period (7 days by default).
+        `patience`: how long it may take, in seconds or as a timedelta. Raises BackupUnsettled (something kept changing),
+        ConfigurationError (the file is there already, or cannot be written).
+        """
+        from txnsegment.backup import backup
+
+        return backup(self.client.cluster, Path(file), patience)
 
     def close(self) -> None:
         """Wait for the background work of commits, and disconnect."""

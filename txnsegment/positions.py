@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from metadata.acks import Ack
 from metadata.backlog import extent, pending, taken
 from metadata.client import Client
 from metadata.errors import SchemaError
-from metadata.row_ranges import FIRST, Row, Rows, Span, minus, rows, union
+from metadata.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
 from metadata.subscriptions import checked
 from metadata.transaction_buffer import Reading, SegmentView, Selection
 from spark_txn_source.options import ReadOptions
@@ -31,6 +32,12 @@ class Unread:
     end: int
     done: Mapping[str, Rows]
     acks: list[Ack]
+
+    def options(self) -> dict[str, str]:
+        """What makes a batch read give exactly these rows, whatever becomes of the cursor meanwhile."""
+        kept = {name: texts(found) for name, found in sorted(self.done.items()) if found}
+        start, end = (json.dumps({"log": number}) for number in (self.start, self.end))
+        return {"startingOffsets": start, "endingOffsets": end, "acknowledged": json.dumps(kept)}
 
 
 def unread(client: Client, options: ReadOptions) -> Unread:

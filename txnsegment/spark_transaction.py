@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Sequence
 from contextvars import ContextVar
 from types import TracebackType
@@ -17,7 +18,6 @@ from metadata.errors import TxnConflict, TxnSegmentError
 from metadata.names import topic_name
 from metadata.options import option_text
 from metadata.orphans import sweep_staging
-from metadata.row_ranges import NONE, texts
 from metadata.staging_manifests import StagingArea, StagingManifest
 from metadata.write_set import Committed
 from spark_txn_source.options import ReadOptions
@@ -48,6 +48,7 @@ class SparkTransaction(Transaction):
         super().__init__(client, app=app, version=version, timeout_ms=timeout_ms)
         self._area = StagingArea(client.cluster.storage, self._attempt)
         self._opened = False
+        self._opening = threading.Lock()
         self._appended: list[tuple[int, Appended]] = []
         self._appended_ms: int | None = None
 
@@ -58,9 +59,10 @@ class SparkTransaction(Transaction):
         Raises TxnConflict (ended), StorageError.
         """
         self._check_open("write in")
-        if not self._opened:
-            self._area.open()
-            self._opened = True
+        with self._opening:  # writes may begin in several threads
+            if not self._opened:
+                self._area.open()
+                self._opened = True
         return {"serviceUrl": self._client.cluster.url, "txnStaging": self._area.token}
 
     def read(self, spark: SparkSession, topic: str | Sequence[str], *, subscription: str, **options: object) -> DataFrame:
@@ -76,11 +78,9 @@ class SparkTransaction(Transaction):
         given |= {"path": topic} if isinstance(topic, str) else {"topics": json.dumps(list(topic))}
         found = unread(self._client, ReadOptions.parse({**given, "subscription": subscription}, streaming=False))
         self.acknowledge(found.acks)
-        kept = {name: texts(rows) for name, rows in sorted(found.done.items()) if rows != NONE}
         log.info("read txn=%s topic=%s subscription=%s log=%s..%s", self.id, topic, subscription, found.start, found.end)
         given = {name: text for name, text in given.items() if name.lower() not in ("endingoffsets", "endingtimestamp")}
-        exactly = {"startingOffsets": json.dumps({"log": found.start}), "endingOffsets": json.dumps({"log": found.end})}
-        return spark.read.format("txnsegment").options(**given, **exactly, acknowledged=json.dumps(kept)).load()
+        return spark.read.format("txnsegment").options(**{**given, **found.options()}).load()
 
     def acknowledge_rows(self, rows: DataFrame, *, subscription: str) -> None:
         """Acknowledge with the commit the rows of a DataFrame that was read with `includeMetadata=true`: those of a micro-batch in

@@ -169,7 +169,7 @@ class Transaction:
         work = WriteSet(
             app=self._application,
             app_topic="",
-            claim=self._claim,
+            claim=self.claim,
             parts=parts,
             staged_ms=staged_ms,
             timeout_ms=self._timeout_ms,
@@ -195,7 +195,8 @@ class Transaction:
         return self._app if self._app is not None else f"txn-{self._attempt}"
 
     @property
-    def _claim(self) -> Claim:
+    def claim(self) -> Claim:
+        """The version that it commits, and the attempt that it is (protocol.md section 5)."""
         return Claim(1 if self._version is None else self._version, None, self._attempt, replays=False)
 
     def _parts(self) -> dict[str, list[Part]]:
@@ -228,7 +229,7 @@ class Transaction:
         if self._committed is not None:
             raise TxnConflict(f"Transaction {self._id} has committed.", advice="A commit is final; write what corrects it.")
         if self._tried and not self._aborted:
-            self._client.coordinator.abort_attempt(self._application, "", self._claim)
+            self._client.coordinator.abort_attempt(self._application, "", self.claim)
         if not self._aborted:
             self._aborted = True
             for dropped in self._dropped:

@@ -1,6 +1,6 @@
 """`make chaos`: all of it, on SQLite and on a real ZooKeeper, and on a real cluster. Exits with 1 if anything at all was wrong.
 
-python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|job|load|cluster]
+python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|topics|job|load|cluster]
     [--load-seconds 20] [--faults 100] [--kinds ...] [--logs FOLDER]
 """
 
@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from conformance.chaos import topics
 from conformance.chaos.contention import load
-from conformance.chaos.crash_points import FATES, series
+from conformance.chaos.crash_points import AROUND, FATES, series
+from conformance.chaos.crashing import Fate, When
 from conformance.chaos.driver import Place
 from conformance.chaos.forks import Forks
 from conformance.chaos.streaming import Report, StreamingJob, random_kills, two_drivers, zombie_driver
@@ -24,7 +26,7 @@ from conformance.cluster.command import add_options, as_text, cluster
 from conformance.servers import ZooKeeperServer
 
 STORES = ("sqlite", "zookeeper")
-PARTS = ("points", "job", "load")
+PARTS = ("points", "topics", "job", "load")
 """On each store."""
 CLUSTER = "cluster"
 """The cluster suite, which has servers of its own."""
@@ -59,6 +61,22 @@ class Run:
             cases = list(series(self._forks, self._place(fate), fate))
             wrong = [f"{case.what}: {what}" for case in cases for what in case.wrong]
             self._note(f"{fate}: {len(cases)} crash points, {sum(c.hit for c in cases)} reached", wrong, began)
+
+    def topics(self) -> None:
+        """Transactions over four topics in two namespaces with acknowledgements: the same crash points, then random kills."""
+        for fate in topics.FATES:
+            began = time.monotonic()
+            whens = AROUND if fate is Fate.DIE else (When.AFTER,)  # after a call and before the next one the store is the same
+            cases = list(topics.points(self._forks, self._place(f"topics-{fate.name}"), fate, whens))
+            wrong = [f"{case.what}: {what}" for case in cases for what in case.wrong]
+            what = f"four topics, {fate.name}: {len(cases)} crash points, {sum(c.hit for c in cases)} reached"
+            self._note(what, wrong, began)
+        began = time.monotonic()
+        folder = self._folder / "topics-storm"
+        folder.mkdir()
+        found = topics.storm(self._forks, self._place("storm"), folder, self._given.kills, random.Random(self._given.seed))
+        what = f"four topics, random kills: {found.kills} kills, {found.batches} transactions, looked at {found.looks} times"
+        self._note(what, found.wrong, began)
 
     def job(self) -> None:
         """A real streaming job: random kills, a zombie, two drivers."""

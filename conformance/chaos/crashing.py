@@ -57,6 +57,9 @@ class CrashingStore(MetadataStore):
         with _Call(self, f"write {' '.join(type(w).__name__ for w in writes)}"):
             return self._inner.write(*writes)
 
+    def skip(self, prefix: Prefix, to: int) -> None:
+        self._inner.skip(prefix, to)
+
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return self._inner.watch(target, wake)
 

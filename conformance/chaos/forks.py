@@ -18,6 +18,7 @@ from typing import Any
 PRELOAD = [
     "conformance.chaos.streaming",
     "conformance.chaos.contention",
+    "conformance.chaos.topics",
     "pandas",
     "pyarrow.parquet",
     "pyarrow.compute",
@@ -86,6 +87,10 @@ class Child:
                 return True
             raise
         return False
+
+    def ended(self, seconds: float) -> bool:
+        """Whether it ends within so many seconds."""
+        return self._pipe.poll(seconds)
 
     def stopped(self, seconds: float = 60.0) -> bool:
         """Wait until it has stopped itself (True) or ended (False)."""

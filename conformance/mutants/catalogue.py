@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from conformance.mutants import (
     of_acks,
+    of_backups,
     of_files,
     of_reading,
     of_splits,
@@ -21,6 +22,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_reading.MUTANTS,
     *of_sweeping.MUTANTS,
     *of_acks.MUTANTS,
+    *of_backups.MUTANTS,
     *of_together.MUTANTS,
     *of_splits.MUTANTS,
     *of_storage.MUTANTS,

@@ -140,7 +140,7 @@ MUTANTS = (
         "folded-parts-unprotected",
         "7, 8.5",
         "What a snapshot lists is protected from the orphan sweep.",
-        ("metadata.orphans:_protected", "yield from snapshot_changes.listed(cluster.storage, head)", "yield from ()"),
+        ("metadata.orphans:named_files", "yield from snapshot_changes.listed(cluster.storage, head)", "yield from ()"),
     ),
     mutant(
         "orphan-age-in-the-wrong-unit",

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.scripts import acking, happening, reading, showing, storing, sweeping, together, writing
+from conformance.scripts import acking, backing_up, happening, reading, showing, storing, sweeping, together, writing
 from conformance.scripts.answers import file_name
 from conformance.scripts.names import shortened
 from conformance.scripts.parsing import Script, ScriptError, command, parse, render
@@ -29,6 +29,7 @@ COMMANDS = (
     | storing.COMMANDS
     | happening.COMMANDS
     | showing.COMMANDS
+    | backing_up.COMMANDS
 )
 
 

@@ -16,11 +16,12 @@ from conformance.scripts.calls import WORDS, word
 from conformance.scripts.parsing import ScriptError
 from conformance.simulator.faults import Crashed, Fate, GatedStore, GatedView
 from conformance.simulator.storage import Disk, GatedStorage
+from metadata.backup_file import Backup
 from metadata.client import Client
 from metadata.cluster import Cluster
 from metadata.coordinator import Coordinator
 from metadata.errors import TxnSegmentError
-from metadata.records import Settings
+from metadata.records import Lost, Settings
 from metadata.store.contract import View
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
@@ -91,9 +92,8 @@ class Process:
         self.behind: list[Callable[[], None]] = []
         """What its commits do not wait for (`metadata.aftermath`), until the script says `tell`."""
         self.store = ReplicaStore(world.state, world.clock, self.gate, late=world.late.append)
-        cluster = Cluster(
-            URL, self.store, GatedStorage(world.disk, self.gate), world.settings, world.clock, world.unique, owner=name
-        )
+        storage = GatedStorage(world.disk, self.gate)
+        cluster = Cluster(URL, self.store, storage, world.settings, world.clock, world.unique, owner=name, restored=world.restored)
         self.cluster = cluster
         buffer = TransactionBuffer(cluster)
         coordinator = Coordinator(cluster, self.behind.append, buffer.log)
@@ -159,6 +159,10 @@ class World:
     late: list[Callable[[], None]] = field(default_factory=list)
     """Requests that are still under way."""
     running: Work | None = None
+    backup: Backup | None = None
+    """The last one that was taken."""
+    restored: tuple[Lost, ...] = ()
+    """What restores of this world's cluster have lost."""
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.clock)
@@ -240,6 +244,13 @@ class World:
                     work.done = True
                     self.running = None
         self.state.end_session(process.store.session)
+
+    def replace(self, state: MemoryState, restored: tuple[Lost, ...]) -> None:
+        """From now on another store is the cluster's. Nobody who worked on the old one works on."""
+        for process in self.processes.values():
+            if process.alive:
+                self.crash(process)
+        self.state, self.restored = state, restored
 
     def end(self) -> None:
         """Raises ScriptError for faults that nobody met and for work that never ended: such a script tests less than it says."""

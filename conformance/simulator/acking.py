@@ -58,6 +58,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def subscribed(state: MemoryState) -> MemoryState:
+    """The state with both subscriptions of T, at its first row."""
     store = GatedStore(state, SimulatedClock())
     topic = of_record(topic_name(T), store.view().get(paths.topic(topic_name(T))))
     assert topic is not None

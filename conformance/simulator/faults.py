@@ -178,6 +178,18 @@ class GatedStore(MetadataStore):
             self._replica = self.state.snapshot()
         return records
 
+    def skip(self, prefix: Prefix, to: int) -> None:
+        fate = self.gate("write", f"Skip {prefix.path}")
+        if fate is Fate.CRASH_BEFORE:
+            raise Crashed
+        if fate in (Fate.UNAVAILABLE, Fate.SESSION_LOST):
+            raise Unavailable("The simulated store refused.")
+        self.state.skip(prefix, to)
+        if fate in (Fate.CRASH_AFTER, Fate.SPLIT_CRASH):
+            raise Crashed
+        if fate is not Fate.GO:
+            raise UnknownOutcome("The simulated reply was lost.")
+
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return _Silent() if self._wakes is None else self._wakes.add(target, wake)
 

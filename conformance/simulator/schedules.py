@@ -38,7 +38,9 @@ SPLITTING = 0.1
 """The share in which topics with keys are split and merged."""
 ACKING = 0.1
 """The share in which consumers acknowledge, row by row, in transactions and without."""
-KINDS = ("splitting", "acking")
+MOVING = 0.05
+"""The share in which movers take, write two topics and acknowledge in one transaction, staged through manifests."""
+KINDS = ("splitting", "acking", "moving")
 """What schedules can be asked to be of alone."""
 
 
@@ -85,13 +87,15 @@ def _drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
         return _of_kind("splitting")(rng, trace)
     if chance >= 1 - SPLITTING - ACKING:
         return _of_kind("acking")(rng, trace)
+    if chance >= 1 - SPLITTING - ACKING - MOVING:
+        return _of_kind("moving")(rng, trace)
     return _big(rng, trace) if chance < BIG else _middle(rng, trace) if chance < BIG + MIDDLE else _small(rng, trace)
 
 
 def _of_kind(kind: str) -> Callable[[random.Random, bool], Cast]:
-    from conformance.simulator import acking, splitting  # they make casts of ours
+    from conformance.simulator import acking, moving, splitting  # they make casts of ours
 
-    return {"splitting": splitting.drawn, "acking": acking.drawn}[kind]
+    return {"splitting": splitting.drawn, "acking": acking.drawn, "moving": moving.drawn}[kind]
 
 
 @contextmanager

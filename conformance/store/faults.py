@@ -34,6 +34,9 @@ class Sound(MetadataStore):
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(*writes)
 
+    def skip(self, prefix: Prefix, to: int) -> None:
+        self.store.skip(prefix, to)
+
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return self.store.watch(target, wake)
 
@@ -467,6 +470,14 @@ class NumbersAreUsedAgain(Sound):
                 return self.store.put(key, append.value, expect=ABSENT, indexes=append.indexes)
             except BadVersion:
                 continue  # another one took that number: the next
+
+
+@_planted("sequences/a-skip-moves-numbers-on-and-never-back")
+class SkipsAreForgotten(Sound):
+    """A skip does nothing: after a restore numbers are given a second time."""
+
+    def skip(self, prefix: Prefix, to: int) -> None:
+        """Says that it is done."""
 
 
 @_planted_view("sequences/an-acknowledged-append-is-in-every-later-list")

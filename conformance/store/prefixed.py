@@ -24,6 +24,9 @@ class PrefixedStore(MetadataStore):
     def write(self, *writes: Write) -> list[Record | None]:
         return [record and _inner(record, self._prefix) for record in self._store.write(*(self._outer(w) for w in writes))]
 
+    def skip(self, prefix: Prefix, to: int) -> None:
+        self._store.skip(_prefix(prefix, self._prefix), to)
+
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         where: Key | Prefix = Key(*_below(target, self._prefix)) if isinstance(target, Key) else _prefix(target, self._prefix)
         return self._store.watch(where, wake)

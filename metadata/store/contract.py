@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
-from metadata.errors import BadVersion, SessionLost
+from metadata.errors import BadVersion, ConfigurationError, SessionLost
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.stored import IndexEntry as IndexEntry
 from metadata.stored import Record as Record
@@ -145,6 +145,17 @@ class MetadataStore(ABC):
         (record,) = self.write(Append(prefix, value, indexes))
         assert record is not None
         return record
+
+    def skip(self, prefix: Prefix, to: int) -> None:
+        """From now on appends under `prefix` get numbers of at least `to`: a restore goes on above all that was ever given out.
+
+        Numbers never move back, and doing it again changes nothing. Raises Unavailable or UnknownOutcome: either may be repeated;
+        ConfigurationError by a backend that cannot.
+        """
+        raise ConfigurationError(
+            f"Sequences of a {type(self).__name__} cannot be moved on, so no backup can be restored into it.",
+            advice="Restore into SQLite (file:///folder) or ZooKeeper (zk://...).",
+        )
 
     @abstractmethod
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:

@@ -96,6 +96,10 @@ class MemoryState:
         start = bisect_left(entries, (first,))
         return [self.records[key] for _, key in entries[start : bisect_right(entries, last, start, key=_index_key)]]
 
+    def skip(self, prefix: Prefix, to: int) -> None:
+        """The next number of a sequence is `to`, unless it is above that already."""
+        self.numbers[prefix] = max(self.numbers.get(prefix, 0), to - 1)
+
     def apply(self, writes: Sequence[Write], session: int) -> list[Record | None]:
         """All of them, in order, or (BadVersion) none."""
         undo: list[Callable[[], None]] = []
@@ -231,6 +235,11 @@ class MemoryStore(MetadataStore):
             records = self.shared.state.apply(writes, self.session)
         self.shared.wake([_written(write, record) for write, record in zip(writes, records, strict=True)])
         return records
+
+    def skip(self, prefix: Prefix, to: int) -> None:
+        self._check_open()
+        with self.shared.lock:
+            self.shared.state.skip(prefix, to)
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         self._check_open()

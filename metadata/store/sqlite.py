@@ -93,6 +93,15 @@ class SqliteStore(MetadataStore):
                 raise Unavailable("The session of this store has lapsed; nothing was written.", advice="Try again.")
             return [_apply(connection, write, session) for write in writes]
 
+    def skip(self, prefix: Prefix, to: int) -> None:
+        self._check_open()
+        with self.database.writing() as connection:
+            connection.execute(
+                "INSERT INTO sequences (path, partition, last) VALUES (?, ?, ?)"
+                " ON CONFLICT (path, partition) DO UPDATE SET last = max(last, excluded.last)",
+                (*prefix, to - 1),
+            )
+
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         self._check_open()
         with self._guard:

@@ -101,6 +101,10 @@ class ZooKeeperStore(MetadataStore):
         check_writes(writes)
         return self._writer.write(writes) if writes else []
 
+    def skip(self, prefix: Prefix, to: int) -> None:
+        """To the next era that begins at or above `to` (all sequences of the folder share its eras)."""
+        self._eras.reach(prefix.path.rpartition("/")[0], -(-to // ERA_SIZE))
+
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return self._watches.add(target, wake)
 

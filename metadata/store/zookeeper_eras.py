@@ -60,10 +60,18 @@ class Eras:
     def move_on(self, parent: str) -> None:
         """Open the next era, unless someone has done so. Raises Unavailable or UnknownOutcome; either may be repeated."""
         known = self._open.get(parent) or self._load(parent)
-        guard, house = self._session.root + era_record(parent), self._session.root + era_folder(parent, known.era + 1)
+        self._move(parent, known, known.era + 1)
+
+    def reach(self, parent: str, era: int) -> None:
+        """Open this era, unless it or a later one is open. Raises as `move_on` does."""
+        while (known := self._load(parent)).era < era:
+            self._move(parent, known, era)
+
+    def _move(self, parent: str, known: _Open, era: int) -> None:
+        guard, house = self._session.root + era_record(parent), self._session.root + era_folder(parent, era)
 
         def fill(transaction: object) -> None:
-            transaction.set_data(guard, b"%d" % (known.era + 1), known.version)  # type: ignore[attr-defined]
+            transaction.set_data(guard, b"%d" % era, known.version)  # type: ignore[attr-defined]
 
         results = self._session.multi(fill)
         self.forget(parent)

@@ -14,6 +14,7 @@ from conformance.chaos.forks import Forks
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
 def test_no_read_is_torn_and_none_falls_behind(
     store: str, cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path

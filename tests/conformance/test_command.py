@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -284,7 +285,11 @@ def test_a_missing_package_is_named() -> None:
 @pytest.mark.parametrize(("number", "code", "says"), [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "")])
 def test_a_run_can_be_ended(number: signal.Signals, code: int, says: str) -> None:
     arguments = [sys.executable, "-m", "conformance", "--simulate", "10000000"]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    # As from a terminal: the process that runs the tests may ignore SIGINT, and what it starts inherits that.
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=lambda: heed() and None
+    ) as running:
         assert running.stdout is not None
         assert running.stderr is not None
         assert running.stdout.readline() == "seed 0\n"

@@ -597,6 +597,28 @@ CASES: list[tuple[str, int, H, H]] = [
         .add(Ack, **acks("released", "0_9", 1, 1))
         .polls(0, 0, 2, *both(1, 2), subscription="x"),
     ),
+    (
+        "not redelivered",
+        11,
+        H()
+        .commits(1, 0)
+        .commits(2, 1)
+        .open("0_9", 5)
+        .add(Ack, **acks("pending", "0_9", 1, 1))
+        .drop("0_9", 5)
+        .add(Ack, **acks("released", "0_9", 1, 1))
+        .polls(0, 1, 2, *both(2), subscription="x")
+        .add(Ack, **acks("acked", None, 1, 1)),
+        H()  # somebody who was given it before has acked it since
+        .commits(1, 0)
+        .commits(2, 1)
+        .open("0_9", 5)
+        .add(Ack, **acks("pending", "0_9", 1, 1))
+        .drop("0_9", 5)
+        .add(Ack, **acks("released", "0_9", 1, 1))
+        .add(Ack, **acks("acked", None, 1, 1))
+        .polls(0, 1, 2, *both(2), subscription="x"),
+    ),
     # --- 12 and 13: seals and layouts
     (
         "written after the seal",

@@ -7,7 +7,9 @@ of the errors come from the end of the block: that is what `pytest.raises` stand
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -116,6 +118,22 @@ def test_a_transaction_does_not_begin_inside_another(cluster: Cluster, tmp_path:
     with cluster.transaction() as after:
         spark_write(after.options, BIG, table(5))
     assert numbers(cluster, BIG) == [3, 5]
+
+
+def test_writes_of_several_threads_are_one_transaction(cluster: Cluster) -> None:
+    """Without `options` having been asked for before: the threads do it all at once."""
+    topics = [f"t{number}" for number in range(4)]
+    together = threading.Barrier(len(topics))
+
+    def write(number: int) -> None:
+        together.wait()
+        for again in range(2):
+            spark_write(txn.options, topics[number], table(10 * number + again))
+
+    with cluster.transaction() as txn, ThreadPoolExecutor(len(topics)) as pool:
+        assert list(pool.map(write, range(len(topics)))) == [None] * len(topics)
+    assert [numbers(cluster, f"topic://public/default/{topic}") for topic in topics] == [[0, 1], [10, 11], [20, 21], [30, 31]]
+    assert txn.commit().rows == 8
 
 
 def test_a_write_that_is_not_done_keeps_the_rest_from_being_committed(cluster: Cluster) -> None:

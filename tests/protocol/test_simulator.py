@@ -82,6 +82,13 @@ def test_consumers_that_acknowledge_break_no_rule() -> None:
     assert plain > 20
 
 
+def test_movers_that_write_and_acknowledge_break_no_rule() -> None:
+    """Writes into two topics through staging manifests, committed with the acknowledgement of what they came from."""
+    found = [schedule(seed, only="moving") for seed in range(40)]
+    assert not [outcome.violations for outcome in found if outcome.violations]
+    assert sum(outcome.commits for outcome in found) > 150  # the writer's are 120
+
+
 def test_segments_split_and_merge_and_no_rule_breaks() -> None:
     """Invariants 12 and 13 (a tenth of all schedules): beside writers of keys, two kinds of readers, sweepers and consumers."""
     whys, acks = list[str](), 0

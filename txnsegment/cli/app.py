@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from metadata.errors import TxnSegmentError
-from txnsegment.cli import operations, segments, storage, subscriptions, topics, txns
+from txnsegment.cli import backups, operations, segments, storage, subscriptions, topics, txns
 from txnsegment.cli.shown import ServiceUrl, show_error
 
 ENTRY_POINTS = "txnsegment.commands"
@@ -53,6 +53,8 @@ def build() -> typer.Typer:
     app.command()(operations.verify)
     app.command()(storage.compact)
     app.command()(operations.doctor)
+    app.command()(backups.backup)
+    app.command()(backups.restore)
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.name):
         try:
             app.add_typer(point.load(), name=point.name)

@@ -57,6 +57,26 @@ def a_number_that_someone_chose_is_passed_over(area: Area) -> None:
 
 
 @cases.add
+def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
+    """After a skip appends get numbers of at least the one given, on every session and after reopening, also after a lower skip.
+
+    What was put below under chosen numbers stays, and lists have it first.
+    """
+    other = area.open()
+    first = other.append(LOG, b"before")  # so that this session knows where the sequence stood
+    kept = area.store.put(LOG.key(first.number + 7), b"kept", expect=ABSENT)
+    to = 3 * 10**10
+    for _ in range(2):
+        area.store.skip(LOG, to)
+    made = [store.append(LOG, b"after") for store in (other, area.store, area.open())]
+    holds(made[0].number >= to, f"the first number after a skip to {to}, which is {made[0].number}, is not below it")
+    area.store.skip(LOG, 5)
+    made.append(area.open().append(LOG, b"after"))
+    equal([r.number for r in made], sorted({r.number for r in made}), "the numbers after the skip")
+    equal(area.store.view().scan(LOG.range()), [first, kept, *made], "the sequence")
+
+
+@cases.add
 def whoever_sees_a_number_sees_all_below(area: Area) -> None:
     """n+1 is never seen before n: every list, at any moment while many sessions append, is a prefix of the final one."""
     listed: list[list[str]] = []

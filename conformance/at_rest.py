@@ -1,0 +1,263 @@
+"""Many commits of every kind on a real store, then rest: what is left in the store and in the storage (protocol.md section 8.14).
+
+Everything that comes and goes is in it: streams, batches with a token and without, empty batches, attempts that are aborted after
+they were registered, acknowledgements in transactions and without, topics and subscriptions that are made and deleted. Then the
+clock passes the header retention, the orphan age and the grace period, and sweeps run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ledgers import snapshots
+from ledgers.model import Part
+from ledgers.storage import segment_folder
+from metadata import acks, paths
+from metadata.acks import Ack
+from metadata.client import Client, client
+from metadata.clock import SystemClock
+from metadata.cluster import open_cluster
+from metadata.errors import AckConflict
+from metadata.names import TopicName, topic_name
+from metadata.orphans import sweep_orphans
+from metadata.records import Settings, Watermark
+from metadata.row_ranges import end_of, parse_all
+from metadata.store.contract import decide, time_ms
+from metadata.sweeper import FORGET_EVERY_MS
+from metadata.transitions import Claim
+from metadata.write_set import WriteSet
+
+SETTINGS = Settings(
+    txn_timeout_ms=30_000, header_retention_ms=10_000, orphan_age_ms=3_600_000, grace_period_ms=3_600_000, fold_after_ms=1_000
+)
+EVERY_MS = 50
+"""So much of the store's time passes from commit to commit."""
+PART_BYTES = 8_192
+"""As long as each part file is: its content is nobody's business here."""
+SEGMENTS = 4
+GONE = 5
+"""Topics, and subscriptions, that are made, used and deleted in the course of it."""
+FIXED = 6
+"""Records that a cluster has once: itself, its founding, the sweepers' turn, transaction ids; the log's newest; one to spare."""
+
+
+class Hurried(SystemClock):
+    """The machine's clock, moved on by hand. (ZooKeeper's time is its own plus what this one says has passed.)"""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead_ms / 1000
+
+
+def bound_meanwhile(at_rest: int) -> int:
+    """The most records that the store has while it goes on: besides what stays, what the headers' retention keeps (a header, the
+    application of one in twenty, tombstones of subscriptions) and what waits for the next sweep. No word of history either.
+    """
+    kept_ms = SETTINGS.header_retention_ms + FORGET_EVERY_MS + 10 * SETTINGS.fold_after_ms
+    return at_rest + 2 * kept_ms // EVERY_MS
+
+
+def bound(*, topics: int, deleted: int, segments: int, cursors: int, applications: int) -> int:
+    """The most records that a store has at rest (operations.md, What stays): no word of commits or time.
+
+    `topics`: with their schemas one record more each. `deleted`: topics that were deleted and not made again: a tombstone and the
+    newest schema. `segments`: of topics that are there. `applications`: (appId, topic) with an id that somebody chose.
+    """
+    return FIXED + 2 * (topics + deleted) + segments + cursors + applications
+
+
+@dataclass
+class Left:
+    """What was left. `kinds`: records by kind; `needed`: bytes of committed parts and of index snapshots; `bytes`: of all files."""
+
+    commits: int
+    records: int
+    allowed: int
+    kinds: Mapping[str, int]
+    needed: int
+    bytes: int
+    files: int
+    most_records: int
+    """The most that were ever seen meanwhile, at every hundredth commit."""
+    allowed_meanwhile: int
+
+
+@dataclass
+class AtRest:
+    """One run on the store and ledger root of a new cluster; the root is a folder of this machine."""
+
+    url: str
+    root: Path
+    commits: int
+    clock: Hurried = field(default_factory=Hurried)
+    _versions: Counter[str] = field(default_factory=Counter)
+    _aborted: int = 0
+
+    def run(self, told: Callable[[int], None] = lambda _: None) -> Left:
+        cluster = open_cluster(self.url, ledgers=f"file://{self.root}", settings=SETTINGS, clock=self.clock)
+        made = client(cluster)
+        try:
+            a, b = topic_name("a"), topic_name("b")
+            for topic in (a, b):
+                made.topics.create(topic, segments=SEGMENTS)
+                made.subscriptions.create(topic, "s", at=0)
+            most = 0
+            for n in range(self.commits):
+                self._commit(made, a, b, n)
+                self.clock.ahead_ms += EVERY_MS
+                if n % max(1, self.commits // GONE) == 0:
+                    self._come_and_go(made, a, n)
+                if n % 100 == 0:
+                    most = max(most, self._count(made))
+                    told(n)
+            made.finish()
+            for _ in range(4):  # headers; files and deleted topics once they are old, then seen without a name, then old once more
+                self.clock.ahead_ms += SETTINGS.orphan_age_ms + SETTINGS.grace_period_ms + 1
+                made.sweeper.sweep()
+                sweep_orphans(cluster)
+            made.sweeper.sweep()
+            return self._left(made, (a, b), most)
+        finally:
+            made.close()
+
+    # --- what is committed ----------------------------------------------------------------------------------------------
+
+    def _commit(self, made: Client, a: TopicName, b: TopicName, n: int) -> None:
+        match n % 20:
+            case 0:
+                self._write(made, f"write-{n}", a, random=True)
+            case 1:
+                self._write(made, "etl", b, replays=False)
+            case 2:
+                self._write(made, "quiet", a, rows=False)
+            case 3:
+                self._write(made, "consumer", b, acks=[acks.up_to(self._segment(made, a), "s", end_of(self._end(made)))])
+            case 4:
+                made.coordinator.acks.advance([acks.up_to(self._segment(made, b), "s", end_of(self._end(made)))])
+                self._write(made, "stream", a)
+            case 5:
+                self._refused(made, a, b)
+                self._write(made, "stream", a)
+            case _:
+                self._write(made, "stream" if n % 2 else "other", a if n % 3 else b)
+
+    def _write(
+        self,
+        made: Client,
+        app: str,
+        topic: TopicName,
+        *,
+        rows: bool = True,
+        random: bool = False,
+        replays: bool = True,
+        acks: list[Ack] | None = None,
+    ) -> None:
+        key = f"{app} {topic}"
+        version = self._versions[key]
+        staged = time_ms(made.cluster.store)
+        parts = self._parts(made, topic, f"{app}-{version}") if rows else {}
+        claim = Claim(version, app if replays else None, f"{app}-{version}-{self._aborted}", replays)
+        work = WriteSet(app, str(topic), claim, parts, staged, SETTINGS.txn_timeout_ms, random=random, acks=acks or ())
+        made.coordinator.commit(work)
+        self._versions[key] += 1
+
+    def _parts(self, made: Client, topic: TopicName, name: str) -> dict[str, list[Part]]:
+        found = {}
+        for segment in made.topics.get(topic).segments()[:2]:
+            path = f"{segment_folder(*segment.removeprefix('segment://').split('/'))}/{name}-{self._aborted}.parquet"
+            file = self.root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"x" * PART_BYTES)
+            found[segment] = [Part(path, 10, PART_BYTES, 0, (10,), 0)]
+        return found
+
+    def _refused(self, made: Client, a: TopicName, b: TopicName) -> None:
+        """Registered, then aborted: it acknowledges what was acknowledged before. Its parts are orphans."""
+        self._aborted += 1
+        again = Ack(self._segment(made, a), "s", parse_all(["1:0"]))
+        try:
+            self._write(made, "refused", b, acks=[again])
+        except AckConflict:
+            return
+        raise AssertionError("the rows were acknowledged before")
+
+    def _come_and_go(self, made: Client, a: TopicName, n: int) -> None:
+        passing = topic_name(f"passing-{n}")
+        made.topics.create(passing, segments=2)
+        made.subscriptions.create(passing, "s", at=0)
+        self._write(made, f"passing-{n}", passing, random=True)
+        made.topics.delete(passing)
+        made.subscriptions.create(a, f"s-{n}", at=0)
+        made.subscriptions.delete(a, f"s-{n}")
+
+    @staticmethod
+    def _segment(made: Client, topic: TopicName) -> str:
+        return made.topics.get(topic).segments()[0]
+
+    @staticmethod
+    def _end(made: Client) -> int:
+        keys = decide(made.cluster.store, lambda view: view.keys(paths.LOG.range()))
+        return paths.sequence_number(keys[-1]) if keys else 0
+
+    # --- what is left ---------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _count(made: Client) -> int:
+        return len(decide(made.cluster.store, lambda view: view.keys(paths.EVERYTHING)))
+
+    @staticmethod
+    def _applications(keys: Iterable[str]) -> int:
+        """Those with an id that somebody chose. (A refused one has tried, too.)"""
+        return sum(not key.startswith(("write-", "passing-")) for key in keys)
+
+    def _left(self, made: Client, topics: tuple[TopicName, ...], most: int) -> Left:
+        found = decide(made.cluster.store, lambda view: view.keys(paths.EVERYTHING))
+        segments = [s for t in topics for s in made.topics.get(t).segments()]
+        allowed = bound(
+            topics=len(topics),
+            deleted=GONE,
+            segments=len(segments),
+            cursors=len(segments),
+            applications=self._applications({*self._versions, "refused"}),
+        )
+        storage = made.cluster.storage
+        files = {f.path: f.bytes for f in storage.list("")}
+        needed = {file for s in segments for file in self._needed(made, s)}
+        return Left(
+            self.commits,
+            len(found),
+            allowed,
+            Counter(_kind(path) for path in found),
+            sum(files[path] for path in needed),
+            sum(size for path, size in files.items() if _of_a_segment(path)),
+            len(files),
+            most,
+            bound_meanwhile(allowed),
+        )
+
+    @staticmethod
+    def _needed(made: Client, segment: str) -> list[str]:
+        """The files of a segment that a reader of all of it opens: parts of committed ledgers, and what lists them."""
+        record = decide(made.cluster.store, lambda view: view.get(paths.watermark(segment)))
+        mark = None if record is None else Watermark.of(record)
+        if mark is None or mark.snapshot is None:
+            return []
+        head = snapshots.read_head(made.cluster.storage, mark.snapshot)
+        parts = [p.path for found in snapshots.read_ledgers(made.cluster.storage, head, 0, mark.ledger_id) for p in found.parts]
+        return [*snapshots.files(head), *parts]
+
+
+def _of_a_segment(path: str) -> bool:
+    """Whether a file belongs to a segment: its parts and its index. (`cluster.json` and the sweep's notes do not.)"""
+    return path.count("/") >= 4
+
+
+def _kind(path: str) -> str:
+    return "/".join(path.split("/")[1:3]) if path.startswith("/txn/") else path.split("/")[1]

@@ -1,0 +1,84 @@
+"""Faults of backups and restores (docs/operations.md, Backup)."""
+
+from __future__ import annotations
+
+from conformance.mutants.planting import mutant
+
+_TESTS = "tests/protocol/test_backups.py::"
+_MOMENTS = (f"{_TESTS}test_backups_at_any_moment_are_states_that_could_have_been",)
+
+MUTANTS = (
+    mutant(
+        "backup-knows-later-versions",
+        "8.8, A16",
+        "An application in a backup has committed what is visible there, and no more: a replay would be skipped, its rows lost.",
+        ("metadata.consistent_cut:application_at", "one.visible and one.number <= number and", "one.visible and"),
+        tests=(f"{_TESTS}test_what_commits_above_something_undecided_while_it_waits_is_not_in_it",),
+    ),
+    mutant(
+        "backup-forgets-versions",
+        "8.8, A16",
+        "An application in a backup has committed all that is visible there: a replay would write its rows twice.",
+        ("metadata.consistent_cut:application_at", "for one in written:", "for one in written[:0]:"),
+        tests=(*_MOMENTS, f"{_TESTS}test_an_application_at_a_number"),
+    ),
+    mutant(
+        "backup-takes-acks-as-they-come",
+        "8.11",
+        "Acknowledgements in a backup are those of its own transactions, not of later ones.",
+        ("metadata.consistent_cut:cursor_at", "if unexplained:", "if False:"),
+        ("metadata.consistent_cut:cursor_at", "acked = [was]", "acked = [now]"),
+        tests=_MOMENTS,
+    ),
+    mutant(
+        "backup-does-not-wait",
+        "8.5, 8.6",
+        "A backup reaches beyond everything that was registered when it began: what applications and cursors say is in its log.",
+        ("metadata.backup:BackupReader._log", "if number >= first:", "if True:"),
+        tests=_MOMENTS,
+    ),
+    mutant(
+        "backup-of-a-later-watermark",
+        "8.6, A29",
+        "A watermark in a backup never lies beyond its log.",
+        ("metadata.backup:BackupReader._watermarks", "if mark.ledger_id > log.number:", "if False:"),
+        tests=(f"{_TESTS}test_whatever_happens_at_any_step_of_a_backup",),
+    ),
+    mutant(
+        "restore-gives-numbers-again",
+        "8.7",
+        "Numbers go on above all that the lost cluster can have given out.",
+        ("metadata.restore:Restoration.run", "(number // ERA + 1) * ERA", "number + 1"),
+        tests=(f"{_TESTS}test_what_is_restored_reads_the_same_sweeps_the_same_and_goes_on_above",),
+    ),
+    mutant(
+        "restore-gives-ids-again",
+        "8.3",
+        "Transaction ids go on above all that the lost cluster can have given out.",
+        ("metadata.restore:Restoration._records", "(self.backup.heading.next_txn // TXN_IDS + 1) * TXN_IDS", "0"),
+        tests=_MOMENTS,
+    ),
+    mutant(
+        "restore-goes-on-when-overtaken",
+        "8.5",
+        "Whose restore was taken over writes nothing any more: the cluster may be in use by now.",
+        ("metadata.restore:Restoration._put", "now is None or now.value != claim.value", "False"),
+        ("metadata.restore:Restoration._put", "Put(paths.RESTORING, now.value, expect=now)", "Put(paths.RESTORING, claim.value)"),
+        ("metadata.restore:Restoration._put", "return now", "return claim"),
+        tests=(f"{_TESTS}test_who_was_overtaken_stops",),
+    ),
+    mutant(
+        "restored-stream-skips-what-was-lost",
+        "8.5, A20",
+        "A stream whose checkpoint is newer than the backup says so, and does not go on without the versions in between.",
+        ("metadata.transitions:opening", " and not claim.accepts_loss", " and False"),
+        tests=(f"{_TESTS}test_a_stream_beyond_the_backup_fails_loudly_and_one_within_it_goes_on",),
+    ),
+    mutant(
+        "restored-log-is-read-from-a-lost-offset",
+        "8.5, A31",
+        "An offset of the lost history is refused: a read up to it would have fewer rows than the first time.",
+        ("metadata.cluster:Cluster.check_not_lost", "if lost.after < number < lost.before:", "if False:"),
+        tests=(f"{_TESTS}test_offsets_of_the_lost_history_are_refused",),
+    ),
+)

@@ -1,0 +1,63 @@
+"""Commands of those who back up and restore (docs/operations.md, Backup).
+
+k: backup            reads a backup, which may be made to sleep like any other work; the answer is what it says of the cluster
+restore              the last backup becomes the cluster, in a new store over the same files; all processes are gone
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from conformance.scripts import answers
+from conformance.scripts.parsing import Command, ScriptError
+from conformance.scripts.world import Work, World
+from conformance.simulator.faults import GatedStore
+from conformance.simulator.storage import GatedStorage
+from metadata.backup import BackupReader
+from metadata.backup_file import Backup
+from metadata.cluster import MARK, read_cluster_record
+from metadata.paths import CLUSTER
+from metadata.restore import Restoration
+from metadata.store.memory import MemoryState
+
+
+def backup(world: World, cmd: Command) -> list[str]:
+    process = world.process(cmd.who("k1"))
+
+    def answer(taken: Backup) -> list[str]:
+        world.backup = taken
+        return [f"backup up to {taken.heading.number}", *_shown(world, taken)]
+
+    return world.drive(Work(process, BackupReader(process.cluster).take, answer))
+
+
+def _shown(world: World, taken: Backup) -> list[str]:
+    """Its log and its applications."""
+    lines = []
+    for kept in taken.records:
+        body, path = json.loads(kept.value), kept.key.path
+        if path.startswith("/log/"):
+            number = int(path[-20:])
+            lines.append(f"log {number}: {answers.registration(world, number, body)}")
+        elif path.startswith("/txn/app/"):
+            lines.append(f"{answers.app_name(kept.key.partition)}: {answers.application(body)}")
+    return sorted(lines)
+
+
+def restore(world: World, cmd: Command) -> list[str]:
+    taken = world.backup
+    if taken is None:
+        raise ScriptError(f"{cmd.line!r}: there is no backup")
+    store = GatedStore(MemoryState(), world.clock)
+    world.disk.files[MARK] = (json.dumps({"cluster": taken.heading.cluster}).encode(), 0)
+    Restoration(taken, store, "memory://script", GatedStorage(world.disk), world.clock).run()
+    del world.disk.files[MARK]
+    record = store.state.get(CLUSTER)
+    assert record is not None
+    lost = read_cluster_record(record, "memory://script").restored or ()
+    world.replace(store.state, lost)
+    return [f"restored up to {taken.heading.number}, goes on at {lost[-1].before}"]
+
+
+COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {"backup": backup, "restore": restore}

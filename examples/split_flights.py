@@ -1,0 +1,141 @@
+"""A stream that is split into three topics in two namespaces and acknowledged, all in one transaction, by a job that is killed.
+
+The flights of 2013 lie in a topic, a day in a transaction. A streaming job reads them some days at a time, and writes each
+micro-batch into three topics: flights that were punctual, that were late, and that never arrived. The writes and the
+acknowledgement of what they came from are one transaction, exactly once by the micro-batch's id. The job is killed in the middle of
+two commits and started again.
+
+    python examples/split_flights.py          exits with 1 if a count is off by one
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from subprocess import Popen
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from jobs import all_right, console, job, run_and_kill, session
+from nycflights import by_day, source_file
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from txnsegment import Cluster, connect
+
+FLIGHTS = "topic://public/default/flights"
+PUNCTUAL, LATE, NEVER = "topic://air/arrivals/punctual", "topic://air/arrivals/late", "topic://air/operations/never"
+NAME = "split"
+"""The application, and the subscription whose cursor says how far it is."""
+LATE_MINUTES = 15
+KILL_AFTER_BATCHES = (3, 8)
+
+HERE = Path(__file__).resolve().parents[1] / "out" / "split"
+SERVICE_URL = (HERE / "cluster").as_uri()
+
+
+def feed(cluster: Cluster, flights: pa.Table) -> int:
+    """The input: a transaction for each day. How many."""
+    cluster.topics.create(FLIGHTS, segments=4, key="tailnum", schema=flights.schema)
+    cluster.subscriptions.create(FLIGHTS, NAME)
+    days = dict(by_day(flights))
+    for day, rows in days.items():
+        with cluster.begin(app="airport", version=day.toordinal()) as txn:
+            txn.append(FLIGHTS, rows)
+            txn.commit()
+    return len(days)
+
+
+def stream() -> None:
+    """The job: goes on where it was killed."""
+    spark, cluster = session("split", SERVICE_URL), connect(SERVICE_URL)
+
+    def split(batch: DataFrame, version: int) -> None:
+        batch.persist()
+        delay = F.col("arr_delay")
+        parts = {PUNCTUAL: delay <= LATE_MINUTES, LATE: delay > LATE_MINUTES, NEVER: delay.isNull()}
+        with cluster.transaction(app=NAME, version=version) as txn:
+            txn.acknowledge_rows(batch, subscription=NAME)
+            for topic, wanted in parts.items():
+                rows = batch.where(wanted).drop("__topic", "__segment", "__messageId", "__publishTime", "__txnId")
+                rows.write.format("txnsegment").mode("append").options(**txn.options).option("keyColumn", "tailnum").save(topic)
+        batch.unpersist()
+
+    days = spark.readStream.format("txnsegment").option("startingOffsets", "earliest").option("includeMetadata", "true")
+    query = days.option("maxRowsPerTrigger", 25_000).load(FLIGHTS).writeStream.foreachBatch(split)
+    query.option("checkpointLocation", str(HERE / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
+    cluster.close()
+    spark.stop()
+
+
+def expected(flights: pa.Table) -> dict[str, tuple[int, int]]:
+    """By topic how many flights, and the sum of their distances in miles; by pyarrow alone."""
+    delay = flights["arr_delay"]
+    parts = {PUNCTUAL: pc.less_equal(delay, LATE_MINUTES), LATE: pc.greater(delay, LATE_MINUTES), NEVER: pc.is_null(delay)}
+    found = {topic: flights.filter(wanted) for topic, wanted in parts.items()}
+    return {topic: (rows.num_rows, pc.sum(rows["distance"]).as_py()) for topic, rows in found.items()}
+
+
+def read_back() -> dict[str, tuple[int, int]]:
+    """The same from the topics."""
+    spark = session("split: read back", SERVICE_URL)
+    found = {}
+    for topic in (PUNCTUAL, LATE, NEVER):
+        row = spark.read.format("txnsegment").load(topic).agg(F.count("*"), F.sum("distance")).first()
+        assert row is not None  # an aggregate without groups has one row
+        found[topic] = (int(row[0]), int(row[1]))
+    spark.stop()
+    return found
+
+
+def start(number: int) -> AbstractContextManager[Popen[bytes]]:
+    return job([sys.executable, __file__, "--job"], HERE / "logs" / f"split-{number}.txt")
+
+
+def main() -> int:
+    began = time.monotonic()
+    if HERE.exists():
+        shutil.rmtree(HERE)
+    flights = source_file()
+    with connect(SERVICE_URL) as cluster:
+        days = feed(cluster, flights)
+        console.print(f"{flights.num_rows:,} flights of 2013 in {days} transactions")
+        starts, killed = run_and_kill(cluster, start, [days + batches for batches in KILL_AFTER_BATCHES], more_tries=0)
+        left = cluster.subscriptions.describe(FLIGHTS, NAME).lag
+        still_open = cluster.transactions.list("OPEN")
+        ended = {txn.id: txn.state for txn in cluster.transactions.list() if txn.app == NAME}
+    found, wanted = read_back(), expected(flights)
+    checks: list[tuple[str, object, object]] = []
+    for topic in wanted:
+        name = topic.rpartition("/")[2]
+        checks.append((f"flights in {name}", found[topic][0], wanted[topic][0]))
+        checks.append(("    and their miles", found[topic][1], wanted[topic][1]))
+    checks += [
+        ("flights in all three", sum(count for count, _ in found.values()), flights.num_rows),
+        ("flights not acknowledged", left.rows, 0),
+        ("kills in a commit, or just after it", starts - 1, len(KILL_AFTER_BATCHES)),
+        (
+            "transactions aborted, one a kill in it",
+            sorted(txn for txn, state in ended.items() if state == "ABORTED"),
+            sorted(killed),
+        ),
+        ("transactions left OPEN", len(still_open), 0),
+    ]
+    right = all_right(f"Split by a job that was started {starts} times", checks)
+    console.print(f"{time.monotonic() - began:.0f} s")
+    if right:
+        console.print("[bold green]Every flight in one topic, once, and acknowledged.[/]")
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--job", action="store_true", help="the streaming job alone")
+    if parser.parse_args().job:
+        stream()
+    else:
+        sys.exit(main())

@@ -1,0 +1,42 @@
+"""Transactions over four topics in two namespaces, acknowledgements included: killed and put to sleep at their store calls and
+while they stage. None is torn, lost or doubled. `make chaos` does it at every call, at random, and on ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from conformance.chaos import topics
+from conformance.chaos.crashing import Fate, When
+from conformance.chaos.driver import Place
+from conformance.chaos.forks import Forks
+from txnsegment import connect
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fate", "every"), [(Fate.DIE, 6), (Fate.SLEEP, 18)], ids=lambda given: str(given))
+def test_all_or_nothing(fate: Fate, every: int, cluster_at: Callable[[str], Place], forks: Forks) -> None:
+    cases = list(topics.points(forks, cluster_at("sqlite"), fate, (When.AFTER,), every=every))
+    assert [(case.what, case.wrong) for case in cases if case.wrong] == []
+    assert sum(case.hit for case in cases) >= len(cases) - 2  # a later one has less to sweep than the one that was counted
+    assert len(cases) >= 5
+
+
+def test_what_is_torn_is_seen(cluster_at: Callable[[str], Place]) -> None:
+    place = cluster_at("sqlite")
+    topics.prepare(place, 2)
+    assert topics.wrong(place.url, 2, moved=0) == []
+    assert topics.move(place.url, 1, 1).batches == 1
+    assert topics.wrong(place.url, 2, moved=1) == []
+    with connect(place.url) as cluster, cluster.begin() as txn:
+        txn.append(topics.OUTPUTS[0], pa.table({"id": [8, 12, 0], "batch": [1, 1, 0]}))
+        txn.commit()
+    assert topics.wrong(place.url, 2, moved=1) == [
+        "row 0 of batch 0 is there 2 times",
+        "batch 1 is torn: [9, 10, 11, 13, 14, 15] are not there",
+        "there and not acknowledged: [8, 12]",
+        "10 rows are there, not 8",
+    ]

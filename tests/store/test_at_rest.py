@@ -1,0 +1,38 @@
+"""Metadata and files are bounded by what is there, not by history (protocol.md section 8.14), on each store."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from pathlib import Path
+
+from conformance.at_rest import GONE, SEGMENTS, AtRest, Left
+from metadata.store.sqlite_database import FILE
+
+
+def check(left: Left) -> None:
+    assert left.records <= left.allowed, left.kinds
+    assert left.most_records <= left.allowed_meanwhile
+    assert left.needed <= left.bytes <= 1.05 * left.needed, "committed data and snapshots, within 5 %"
+
+
+def test_in_memory(tmp_path: Path) -> None:
+    left = AtRest(f"memory://{uuid.uuid4().hex}", tmp_path, 1_000).run()
+    check(left)
+    assert left.most_records > 3 * left.allowed, "there was something to clean up"
+
+
+def test_in_sqlite(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    check(AtRest(f"file://{folder}", tmp_path / "ledgers", 1_000).run())
+    connection = sqlite3.connect(folder / FILE)
+    rows = {t: connection.execute(f"SELECT COUNT(*) FROM {t}").fetchone()[0] for t in ("entries", "sessions", "sequences")}
+    connection.close()
+    segments = 2 * SEGMENTS + 2 * GONE
+    assert rows["entries"] == rows["sessions"] == 0
+    assert rows["sequences"] <= 1 + 2 * segments, "the log, and the events of each segment and cursor that there ever was"
+    assert not any(file.stat().st_size for file in folder.glob("*-wal"))
+
+
+def test_on_zookeeper(tmp_path: Path, zk_url: str) -> None:
+    check(AtRest(zk_url, tmp_path, 300).run())

@@ -1,0 +1,141 @@
+"""A backup is of no backend: from SQLite to ZooKeeper and back, while writers run; on real files."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from metadata import backup_file
+from metadata.errors import ConfigurationError, RestoreRefused
+from metadata.restore import ERA
+from txnsegment import Cluster, connect, restore
+from txnsegment.rows import committed_rows
+
+SCHEMA = StructType([StructField("n", LongType())])
+
+
+def add(cluster: Cluster, version: int) -> None:
+    """One transaction over both topics; a version of one application."""
+    with cluster.begin(app="writer", version=version) as txn:
+        for topic in ("a", "b"):
+            txn.append(topic, pa.table({"n": [version]}))
+        txn.commit()
+
+
+def shown(cluster: Cluster, topic: str) -> list[int]:
+    return sorted(row["n"] for row in committed_rows(cluster.client, topic, 100_000).rows)
+
+
+@contextmanager
+def writing(url: str, first: int) -> Iterator[list[int]]:
+    """Commits one version after the other from a thread of its own; those that are done."""
+    stop, done = threading.Event(), list[int]()
+
+    def run() -> None:
+        with connect(url) as cluster:
+            version = first
+            while not stop.is_set():
+                add(cluster, version)
+                done.append(version)
+                version += 1
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        while len(done) < 3:
+            stop.wait(0.001)
+        yield done
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_from_sqlite_to_zookeeper_and_back_while_writers_run(tmp_path: Path, zk_url: str) -> None:
+    urls = [f"file://{tmp_path}/one", zk_url, f"file://{tmp_path}/two"]
+    with connect(urls[0]) as cluster:
+        for topic in ("a", "b"):
+            cluster.topics.create(topic, segments=2, schema=SCHEMA)
+        cluster.subscriptions.create("a", "s")
+    following = 1
+    for i, (source, target) in enumerate(itertools.pairwise(urls)):
+        files = []
+        with writing(source, following) as done, connect(source) as cluster:
+            for n in range(3):
+                sure = len(done)
+                made = cluster.backup(tmp_path / f"{i}-{n}.gz")
+                files.append((Path(made.file), done[:sure][-1], made))
+                if n == 0:
+                    cluster.sweep()
+        file, sure, made = files[-1]
+        restored = restore(file, target)
+        assert restored.next_number == (i + 1) * ERA
+        with connect(target) as cluster:
+            kept = shown(cluster, "a")
+            assert kept == shown(cluster, "b") == list(range(1, kept[-1] + 1)), "whole transactions, none missing in between"
+            assert sure <= kept[-1] <= done[-1]
+            assert cluster.client.buffer.log.list(cluster.client.cluster.store.view()).end == made.number
+            with cluster.begin(app="writer", version=kept[-1]) as txn:
+                txn.append("a", pa.table({"n": [0]}))
+                assert txn.commit().skipped
+            add(cluster, kept[-1] + 1)
+            following = kept[-1] + 2
+            cluster.sweep()
+            assert shown(cluster, "a") == [*kept, kept[-1] + 1]
+            assert cluster.subscriptions.describe("a", "s").lag.rows == len(kept) + 1
+        with pytest.raises(ConfigurationError, match="belongs to another cluster"):
+            connect(source)
+        with pytest.raises(RestoreRefused, match="is not empty"):
+            restore(file, target)
+
+
+def test_the_root_moves_with_an_option_and_without_it_the_old_one_is_asked_for(tmp_path: Path, zk_url: str) -> None:
+    with connect(zk_url, ledgers=f"file://{tmp_path}/ledgers") as cluster:
+        cluster.topics.create("a", schema=SCHEMA)
+        cluster.topics.create("b", schema=SCHEMA)
+        add(cluster, 1)
+        made = cluster.backup(tmp_path / "b.gz")
+    (tmp_path / "ledgers").rename(tmp_path / "moved")
+    with pytest.raises(RestoreRefused, match=r"has no cluster\.json"):
+        restore(made.file, f"file://{tmp_path}/new")
+    restore(made.file, f"file://{tmp_path}/new", ledgers=f"file://{tmp_path}/moved")
+    with connect(f"file://{tmp_path}/new") as cluster:
+        assert cluster.ledgers == f"file://{tmp_path}/moved"
+        assert shown(cluster, "a") == [1]
+
+
+def test_an_old_clusters_sweeper_deletes_nothing_once_its_root_was_taken_over(tmp_path: Path) -> None:
+    with connect(f"file://{tmp_path}/old") as old:
+        old.topics.create("a", schema=SCHEMA)
+        old.topics.create("b", schema=SCHEMA)
+        add(old, 1)
+        made = old.backup(tmp_path / "b.gz")
+        restore(made.file, f"file://{tmp_path}/new")
+        with pytest.raises(ConfigurationError, match="belongs to another cluster"):
+            old.sweep()
+
+
+def test_half_a_restore_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"file://{tmp_path}/new"
+    with connect(f"file://{tmp_path}/old") as cluster:
+        cluster.topics.create("a", schema=SCHEMA)
+        made = cluster.backup(tmp_path / "b.gz")
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("metadata.restore._take_over", dies)
+        with pytest.raises(KeyboardInterrupt):
+            restore(made.file, url)
+    with pytest.raises(RestoreRefused, match=f"never finished.*{backup_file.read(Path(made.file)).sha256[:12]}"):
+        connect(url)
+    assert restore(made.file, url).records > 0
+    with connect(url) as cluster:
+        assert [topic.name for topic in cluster.topics.list()] == ["topic://public/default/a"]
