@@ -11,7 +11,7 @@ from spark_txn_sink.writer import BatchWriter, StreamWriter
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.stream import StreamReader
-from spark_txn_source.topics import columns_of, full_schema, topics_now
+from spark_txn_source.topics import columns_now
 
 
 class DefaultSource(DataSource):
@@ -24,7 +24,7 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         options = ReadOptions.parse_common(self._given())
         client = shared_client(options.service_url.text)
-        return columns_of(full_schema(client, topics_now(client, options.selection)), options).output
+        return columns_now(client, options).output
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return BatchReader(self._given(), schema)

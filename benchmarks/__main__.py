@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import at_rest, commits, compaction, consumer, history, memory, microbatch, throughput
+from benchmarks import at_rest, commits, compaction, consumer, history, memory, microbatch, segments, throughput
 from benchmarks.measure import machine
 
 ALL = {
@@ -13,6 +13,7 @@ ALL = {
     "commits": commits,
     "consumer": consumer,
     "history": history,
+    "segments": segments,
     "memory": memory,
     "compaction": compaction,
     "at_rest": at_rest,

@@ -128,11 +128,11 @@ class SparkCluster:
     def _alive(self) -> int:
         try:
             return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
-        except urllib.error.URLError:
-            return 0  # the master does not listen yet
+        except (urllib.error.URLError, json.JSONDecodeError):
+            return 0  # the master does not listen yet, or does not know this page yet (it then shows its first one)
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself in JSON: `workers`, `activeapps`, `completedapps`. Raises URLError."""
+        """What the master says of itself in JSON: `workers`, `activeapps`, `completedapps`. Raises URLError, JSONDecodeError."""
         with urllib.request.urlopen(f"http://{LOCAL}:{self._ui_port}/json/", timeout=10) as answer:
             found: dict[str, Any] = json.load(answer)
         return found

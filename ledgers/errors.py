@@ -45,3 +45,7 @@ class CorruptSnapshot(TxnSegmentError):
 
 class SchemaError(TxnSegmentError):
     """A column's type cannot be kept in a topic, or does not fit what the topic has. Names column and types."""
+
+
+class ValueFormatError(TxnSegmentError):
+    """A `value` is not Avro of the topic's schema, or a row cannot be written as such. Names the topic and the row."""

@@ -48,6 +48,9 @@ BLOCK: dict[str, Any] = {
         {"name": "schemas", "type": _LONGS},
         {"name": "entryCounts", "type": _LONGS, "doc": "entries of each part"},
         {"name": "entries", "type": _LONGS, "doc": "rows of each entry, over all parts"},
+        # No `doc` beside a `default`: fastavro writes the two in the order of a set, another one in each process, and files of the
+        # same content would have other bytes. These are the files into which compaction has moved parts; of each part 0 = its own
+        # file, n = the n-th of them ([] = all 0); and of each moved part the rows of the file between the part before and it.
         {
             "name": "files",
             "type": {
@@ -64,20 +67,9 @@ BLOCK: dict[str, Any] = {
                 },
             },
             "default": [],
-            "doc": "files into which compaction has moved parts",
         },
-        {
-            "name": "fileOf",
-            "type": _LONGS,
-            "default": [],
-            "doc": "of each part: 0 = its own file, n = the n-th of files; [] = all 0",
-        },
-        {
-            "name": "gaps",
-            "type": _LONGS,
-            "default": [],
-            "doc": "of each moved part: rows of the file between the part before and it",
-        },
+        {"name": "fileOf", "type": _LONGS, "default": []},
+        {"name": "gaps", "type": _LONGS, "default": []},
     ],
 }
 _BLOCK = fastavro.parse_schema(BLOCK)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from metadata.aftermath import Aftermath
+from metadata.autoscaling import Autoscaler
 from metadata.cluster import Cluster, open_cluster, resolve
 from metadata.coordinator import Coordinator
 from metadata.subscriptions import Subscriptions
@@ -32,6 +33,11 @@ class Client:
     @cached_property
     def subscriptions(self) -> Subscriptions:
         return Subscriptions(self.cluster, self.coordinator.acks)
+
+    @cached_property
+    def autoscaler(self) -> Autoscaler:
+        """This process's candidate for splitting and merging topics by policy."""
+        return Autoscaler(self.cluster, self.buffer)
 
     def close(self) -> None:
         self.finish()

@@ -32,10 +32,14 @@ class Told:
     header: Header | None
     settled_early: bool = False
 
+    @property
+    def has_committed(self) -> bool:
+        return self.header is not None and self.header.state is State.COMMITTED
+
     def counts(self, number: int) -> bool | None:
         """Whether it belongs to the log up to `number`; None: it has no number (acknowledgements alone), and may have been decided
         between the readings."""
-        if self.header is None or self.header.state is not State.COMMITTED:
+        if self.header is None or not self.has_committed:
             return False
         if self.header.commit is not None:
             return self.header.commit <= number
@@ -44,7 +48,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A registration of the listed log: its transaction, the application's version that it wrote, whether it is visible."""
+    """A registration of the listed log that counts or may yet: its transaction, the application's version that it wrote, whether it
+    is visible."""
 
     number: int
     txn: str
@@ -64,7 +69,8 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
     was, now = acks.done(before), acks.done(after)
     if minus(was, now):
         raise Moving("a subscription was moved back meanwhile")
-    unexplained = minus(now, union(was, *before.claims.values()))
+    # Only a claim that was settled explains new rows: one that was dropped left them to somebody else.
+    unexplained = minus(now, union(was, *(rows for txn, rows in before.claims.items() if told(txn).has_committed)))
     if unexplained:
         raise Moving("rows were acknowledged meanwhile by somebody who cannot be told")
     acked = [was]
@@ -90,9 +96,9 @@ def application_at(number: int, before: Application, after: Application, written
     current = before.current
     known = {before.last_committed}
     if current is not None and current.version > version:
-        known.add(current.version)
         said = told(current.txn_id)
         counts = said.counts(number)
+        known |= {current.version} if said.has_committed else set()  # else another attempt did it, and has to be known
         if counts is None or (said.header is None and after != before):
             raise Moving(f"the transaction {current.txn_id} was decided meanwhile")
         if counts:

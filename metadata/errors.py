@@ -6,7 +6,7 @@ Store errors say what is KNOWN about the call (protocol.md section 3): `BadVersi
 
 from __future__ import annotations
 
-from ledgers.errors import CorruptPart, CorruptSnapshot, SchemaError, StorageError, TxnSegmentError
+from ledgers.errors import CorruptPart, CorruptSnapshot, SchemaError, StorageError, TxnSegmentError, ValueFormatError
 
 __all__ = [
     "AckConflict",
@@ -41,6 +41,7 @@ __all__ = [
     "TxnSegmentError",
     "Unavailable",
     "UnknownOutcome",
+    "ValueFormatError",
     "ValueTooLarge",
     "VersionConflict",
 ]

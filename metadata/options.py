@@ -58,6 +58,8 @@ SOURCE_NAMES: Final = [
     "schemaChange",
     "columns",
     "includeMetadata",
+    "valueFormat",
+    "schemaVersion",
 ]
 SINK_NAMES: Final = [
     "serviceUrl",
@@ -73,6 +75,8 @@ SINK_NAMES: Final = [
     "compression",
     "entryBytes",
     "entryRows",
+    "valueFormat",
+    "schemaVersion",
 ]
 """Source and sink do not know each other; so that each can say where the other's option belongs, the names stand here."""
 

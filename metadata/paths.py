@@ -142,6 +142,11 @@ def tc_sequence(coordinator: int = 0) -> Key:
     return Key(f"/txn/tc-seq/{coordinator}", "")
 
 
+def leader(number: int = 0) -> Key:
+    """The election of who does what one is enough for (ephemeral)."""
+    return Key(f"/txn/tc/leader/{number}", "")
+
+
 @lru_cache(maxsize=4096)
 def topic(name: TopicName) -> Key:
     return Key(f"/topics/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")

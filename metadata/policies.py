@@ -1,19 +1,55 @@
-"""Setting the policies of a topic (in its layout) and of a namespace (a record of its own). By CAS, again until it is done."""
+"""The policies of a topic (in its layout) and of a namespace (a record of its own): what holds, and setting them by CAS."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from metadata import paths
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, UnknownOutcome
-from metadata.names import TopicName
+from metadata.names import TopicName, topic_name
 from metadata.records import Layout, Policies
-from metadata.store.contract import ABSENT, View, decide, until
-from metadata.topics import not_found
+from metadata.retention import effective
+from metadata.store.contract import ABSENT, View, decide, look, until
+from metadata.topics import Topic, Topics, not_found
 
+NAMESPACE = "namespace://"
 Change = Mapping[str, int | bool | None]
 """Fields of Policies with their new values; None: not said here any more."""
+
+
+def holding(cluster: Cluster, topics: Iterable[Topic]) -> list[tuple[Topic, Policies]]:
+    """Each topic with what holds for it: its own policies, else its namespace's. One read for all of them."""
+    found = list(topics)
+    spaces = sorted({(t.name.tenant, t.name.namespace) for t in found})
+    keys = [paths.namespace(*space) for space in spaces]
+    records = decide(cluster.store, lambda view: view.get_many(keys)) if keys else []
+    said = {space: None if r is None else Policies.of(r) for space, r in zip(spaces, records, strict=True)}
+    return [(t, effective(t.layout.policies, said[t.name.tenant, t.name.namespace])) for t in found]
+
+
+def get(cluster: Cluster, topics: Topics, name: str) -> Policies:
+    """What holds for a topic, or what a `namespace://tenant/namespace` says. Raises TopicNotFound, OptionError."""
+    if not name.startswith(NAMESPACE):
+        ((_, found),) = holding(cluster, [topics.get(topic_name(name))])
+        return found
+    checked = _namespace(name)
+    record = look(cluster.store, paths.namespace(checked.tenant, checked.namespace))
+    return effective(None, None if record is None else Policies.of(record))
+
+
+def put(cluster: Cluster, name: str, change: Change) -> Policies:
+    """`set_for_topic`, or `set_for_namespace` for a `namespace://tenant/namespace`. Raises TopicNotFound, OptionError."""
+    if not name.startswith(NAMESPACE):
+        return set_for_topic(cluster, topic_name(name), change)
+    checked = _namespace(name)
+    return set_for_namespace(cluster, checked.tenant, checked.namespace, change)
+
+
+def _namespace(name: str) -> TopicName:
+    """One of its topics. Raises OptionError."""
+    tenant, _, namespace = name.removeprefix(NAMESPACE).partition("/")
+    return topic_name(f"topic://{tenant}/{namespace}/any")
 
 
 def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
+from ledgers.avro.modes import Compatibility
 from ledgers.model import Ledger, Part
 from metadata.errors import CorruptRecord
 from metadata.names import HashRange
@@ -290,21 +291,29 @@ class SegmentInfo(JsonRecord):
 
 
 class Policies(JsonRecord):
-    """How long and how much is kept, of a topic (in its layout) or of all topics of a namespace. Absent: not said here; -1: no
-    limit.
+    """How long and how much is kept, and when segments split and merge by themselves: of a topic (in its layout) or of all topics
+    of a namespace. Absent: not said here; -1: no limit.
 
     `retention_ms`, `retention_bytes`: rows go that are older, or the oldest while there is more. `despite_subscriptions`: also rows
     that a subscription still needs. `compact_files`: sweepers compact runs of at least so many small files.
+    `split_rows_per_second`, `split_bytes_per_second`: above which a segment is split, over the last `scaling_cool_down_ms`; there
+    are `min_segments` to `max_segments` active ones (metadata/scaling.py).
     """
 
     retention_ms: int | None = None
     retention_bytes: int | None = None
     despite_subscriptions: bool | None = None
     compact_files: int | None = None
+    split_rows_per_second: int | None = None
+    split_bytes_per_second: int | None = None
+    min_segments: int | None = None
+    max_segments: int | None = None
+    scaling_cool_down_ms: int | None = None
 
 
 class Layout(JsonRecord):
-    """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`.
+    """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`,
+    `compatibility` (of schemas; None: nobody has set it).
 
     `deleted_to_log`: the highest seal of a deletion whose segments have left the layout: the guard of readers that begin below it.
     `trimmed_to`, `trimmed_ms`: the highest of the sealed segments that were trimmed whole and left the layout: a guard, too.
@@ -317,6 +326,7 @@ class Layout(JsonRecord):
     deleted: bool | None = None
     key: str | None = None
     schema_id: int | None = None
+    compatibility: Compatibility | None = None
     deleted_to_log: int | None = None
     policies: Policies | None = None
     trimmed_to: Position | None = None
@@ -397,10 +407,16 @@ class Application(JsonRecord):
 
 
 class TopicSchema(JsonRecord):
-    """A topic's schema of one version: Spark's schema JSON, nullable at every level."""
+    """A topic's schema of one version: Spark's schema JSON, nullable at every level.
+
+    `avro`: the Avro schema as it was registered, or has grown since; absent: made from the columns. `follows`: the version before;
+    absent: there was none.
+    """
 
     spark: str
     created_at_ms: int
+    avro: str | None = None
+    follows: int | None = None
 
 
 class Settings(JsonRecord):
@@ -429,6 +445,14 @@ class Turn(JsonRecord):
     by: str | None = None
     forgot_ms: int | None = None
     orphans_ms: int | None = None
+
+
+class Leader(JsonRecord):
+    """Who leads, for as long as its session lasts. `token`: of this candidate alone; `owner`: for people."""
+
+    owner: str
+    token: str
+    since_ms: int
 
 
 FORMAT_VERSION = 1

@@ -47,6 +47,8 @@ class SweepReport:
     dropped: int = 0
     forgotten: int = 0
     seals_finished: int = 0
+    splits: int = 0
+    merges: int = 0
     orphans_deleted: int = 0
     orphan_bytes: int = 0
 

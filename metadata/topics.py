@@ -2,62 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
-from ledgers.schema import check_writable, evolve, nullable
+from ledgers.schema import check_writable, nullable
 from metadata import paths, transitions
 from metadata.cluster import Cluster
 from metadata.cursors import make_children
-from metadata.errors import BadVersion, OptionError, SchemaError, SegmentSealed, TopicExists, TopicNotFound, UnknownOutcome
+from metadata.errors import BadVersion, OptionError, SegmentSealed, TopicExists, UnknownOutcome
 from metadata.log import LiveLog
 from metadata.names import TopicName, even_ranges, topic_name
 from metadata.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
 from metadata.routing import check_key
-from metadata.store.contract import ABSENT, Record, View, decide, look, time_ms, until
+from metadata.schemas import TopicSchemas
+from metadata.store.contract import ABSENT, View, decide, look, time_ms, until
+from metadata.topic import Topic as Topic
+from metadata.topic import not_found as not_found
+from metadata.topic import of_record as of_record
 
 T = TypeVar("T")
 
 MAX_LAYOUT_SEGMENTS = 3_000
 """Segments in one layout record, sealed ones among them: about 250 bytes each, of 768 KiB."""
-
-
-class Topic(NamedTuple):
-    """A topic as one view saw it: name, layout, its record (for a CAS)."""
-
-    name: TopicName
-    layout: Layout
-    record: Record
-
-    def segment(self, info: SegmentInfo) -> str:
-        return self.name.segment(info.range, info.segment_id)
-
-    def segments(self) -> list[str]:
-        """Full names of all segments that no deletion took, in the order of their ids."""
-        return [self.segment(i) for i in self.layout.kept()]
-
-    def active(self) -> list[SegmentInfo]:
-        """The active segments in the order of their ranges: they tile the ring."""
-        infos = [i for i in self.layout.segments.values() if i.state is SegmentState.ACTIVE]
-        return sorted(infos, key=lambda i: i.hash_range.start)
-
-
-def of_record(name: TopicName, record: Record | None) -> Topic | None:
-    """The topic of a record; None if there is none or only a tombstone."""
-    if record is None:
-        return None
-    layout = Layout.of(record)
-    return None if layout.deleted else Topic(name, layout, record)
-
-
-def not_found(name: TopicName) -> TopicNotFound:
-    return TopicNotFound(f"There is no topic {name}.", advice=f"Create it (txnsegment topics create {name}) or write to it.")
 
 
 class Topics:
@@ -66,7 +37,7 @@ class Topics:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._log = LiveLog()
-        self._schemas: dict[tuple[TopicName, int], StructType] = {}  # a version never changes
+        self.schemas = TopicSchemas(cluster)
 
     def get(self, name: TopicName) -> Topic:
         """Raises TopicNotFound."""
@@ -107,14 +78,14 @@ class Topics:
                 )
                 for i, r in enumerate(ranges)
             }
-            schema_id = None if schema is None else self._put_schema(view, name, nullable(schema), now_ms)
+            first_schema = None if schema is None else TopicSchema(spark=nullable(schema).json(), created_at_ms=now_ms)
             layout = Layout(
                 epoch=epoch,
                 next_segment_id=first + segments,
                 # What a deletion took stays as it was: for the grace period of its files, and as the guard of older readers.
                 segments=({} if old is None else {str(i.segment_id): i for i in old.gone()}) | infos,
                 key=key,
-                schema_id=schema_id,
+                schema_id=None if first_schema is None else self.schemas.put(view, name, first_schema),
                 deleted_to_log=None if old is None else old.deleted_to_log,
             )
             try:
@@ -145,81 +116,32 @@ class Topics:
     # --- schemas ------------------------------------------------------------------------------------------------
 
     def schema(self, topic: Topic) -> StructType | None:
-        """The topic's schema of today, or None while nothing was written and none was given."""
-        return None if topic.layout.schema_id is None else self.schema_version(topic.name, topic.layout.schema_id)
+        """The topic's columns of today, or None while nothing was written and none was given."""
+        latest = self.schemas.latest(topic)
+        return None if latest is None else latest.columns
 
     def schema_version(self, name: TopicName, schema_id: int) -> StructType:
         """Raises SchemaError if the version does not exist."""
-        if (name, schema_id) not in self._schemas:
-            record = look(self._cluster.store, paths.schema(str(name), schema_id))
-            if record is None:
-                raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
-            self._schemas[name, schema_id] = spark_schema(record)
-        return self._schemas[name, schema_id]
+        return self.schemas.get(name, schema_id).columns
 
     def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """Let the topic take rows of `incoming`: its schema grows if it must. The topic as it is then, and its schema id.
-
-        Raises SchemaError (it does not fit) and TopicNotFound. The key column, once set, stays.
-        """
-
-        def body(view: View) -> tuple[Topic, int] | None:
-            topic = of_record(name, view.get(paths.topic(name)))
-            if topic is None:
-                raise not_found(name)
-            old_id = topic.layout.schema_id
-            old = None
-            if old_id is not None:
-                old = self.schema_version(name, old_id)
-            new = evolve(old, incoming)
-            layout = topic.layout
-            if new is not old:
-                schema_id = self._put_schema(view, name, new, view.now_ms(), first=0 if old_id is None else old_id + 1)
-                layout = layout.model_copy(update={"schema_id": schema_id})
-            if key is not None and layout.key not in (None, key):
-                raise OptionError(
-                    f"These rows were routed by {key!r}, but the topic {name} routes by {layout.key!r}, set just now.",
-                    advice="Run the write again without keyColumn: it is kept with the topic once set.",
-                )
-            if key is not None and layout.key is None:
-                layout = layout.model_copy(update={"key": key})
-            if layout is topic.layout:
-                assert old_id is not None
-                return topic, old_id
-            try:
-                record = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=topic.record)
-            except (BadVersion, UnknownOutcome):
-                return None
-            assert layout.schema_id is not None
-            return Topic(name, layout, record), layout.schema_id
-
-        return until(lambda: decide(self._cluster.store, body))
-
-    def _put_schema(self, view: View, name: TopicName, schema: StructType, now_ms: int, *, first: int = 0) -> int:
-        """Write a schema under the next free id (it counts once a layout names it)."""
-        taken = [int(path[-20:]) for path in view.keys(paths.schemas(str(name)))]
-        record = TopicSchema(spark=schema.json(), created_at_ms=now_ms)
-        schema_id = max([first, *(t + 1 for t in taken)])
-        while True:
-            try:
-                self._cluster.store.put(paths.schema(str(name), schema_id), record.to_bytes(), expect=ABSENT)
-                return schema_id
-            except (BadVersion, UnknownOutcome):
-                schema_id += 1
+        """As `TopicSchemas.evolve`."""
+        return self.schemas.evolve(name, incoming, key)
 
     # --- splitting, merging, deleting: a seal, then the layout that shows it (5, Sealing) --------------------------
 
-    def split(self, name: TopicName, segment_id: int) -> Topic:
+    def split(self, name: TopicName, segment_id: int, *, epoch: int | None = None) -> Topic:
         """Halve an active segment: it is sealed, two children take its range. The topic as it is then.
 
+        `epoch`: of the layout that this was decided by; any other is BadVersion, and nothing is done.
         Raises TopicNotFound, OptionError (no such segment, one place alone, too many segments), SegmentSealed (it is no longer
         active; its children are named), OutcomeUnknown.
         """
-        return until(lambda: self._seal(name, (segment_id,), "split"))
+        return until(lambda: self._seal(name, (segment_id,), "split", epoch))
 
-    def merge(self, name: TopicName, first: int, second: int) -> Topic:
+    def merge(self, name: TopicName, first: int, second: int, *, epoch: int | None = None) -> Topic:
         """Join two active neighbours: they are sealed, one child takes both ranges. Raises as `split` does."""
-        return until(lambda: self._seal(name, (first, second), "merge"))
+        return until(lambda: self._seal(name, (first, second), "merge", epoch))
 
     def delete(self, name: TopicName) -> None:
         """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound."""
@@ -232,9 +154,14 @@ class Topics:
 
         until(step)
 
-    def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str) -> Topic | None:
+    def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str, epoch: int | None) -> Topic | None:
         self.finish_seals()  # a crash left one? Ours, made from the same layout, would be void (A35)
         topic = self.get(name)
+        if epoch is not None and topic.layout.epoch != epoch:
+            raise BadVersion(
+                f"The layout of {name} is of epoch {topic.layout.epoch}; this {why} was decided by epoch {epoch}.",
+                advice="Nothing was done. Somebody has split or merged since: look again, and decide again.",
+            )
         parents = [self._active(topic, segment_id) for segment_id in segment_ids]
         parents.sort(key=lambda info: info.hash_range.start)
         try:
@@ -369,10 +296,6 @@ def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
     """Whether the segment was sealed in this epoch, by a split (two children) or a merge (one)."""
     info = topic.layout.segments.get(str(segment_id))
     return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)
-
-
-def spark_schema(record: Record) -> StructType:
-    return StructType.fromJson(json.loads(TopicSchema.of(record).spark))
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:

@@ -14,6 +14,7 @@ from metadata.options import Given, Option, OptionTable, bad, boolean, byte_size
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
 
 Compression = Literal["zstd", "lz4", "snappy", "none"]
+ValueFormat = Literal["columns", "avro"]
 AfterRestore = Literal["fail", "continue"]
 MIN_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 300_000
@@ -144,6 +145,21 @@ ENTRY_ROWS: Final = Option(
     default=str(parts.ENTRY_ROWS),
 )
 
+VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
+    "valueFormat",
+    "`columns`, `avro`",
+    "Rows as they are; or each as Avro binary in the one column `value`, which is decoded and stored as the topic's columns.",
+    one_of("columns", "avro"),
+    default="columns",
+)
+SCHEMA_VERSION: Final = Option(
+    "schemaVersion",
+    "whole number",
+    "With `valueFormat=avro`: the version of the topic's schema that the rows are written in.",
+    integer(0),
+    default_note="the last one",
+)
+
 SINK: Final = OptionTable(
     "sink",
     (
@@ -160,6 +176,8 @@ SINK: Final = OptionTable(
         COMPRESSION,
         ENTRY_BYTES,
         ENTRY_ROWS,
+        VALUE_FORMAT,
+        SCHEMA_VERSION,
     ),
     spark_own=(PATH, PATHS),
 )
@@ -196,6 +214,8 @@ class WriteOptions:
     compression: Compression
     entry_bytes: int
     entry_rows: int
+    value_format: ValueFormat = "columns"
+    schema_version: int | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
@@ -219,6 +239,7 @@ class WriteOptions:
                 "txnAppId is given without txnVersion: a second batch write would be taken for a repetition of the first.",
                 advice="Give both (the version must rise), or neither.",
             )
+        _check_schema_options(given)
         return cls(
             service_url=service_url(given.get(SERVICE_URL)),
             topic=_where(given),
@@ -234,11 +255,29 @@ class WriteOptions:
             compression=given.value(COMPRESSION),
             entry_bytes=given.value(ENTRY_BYTES),
             entry_rows=given.value(ENTRY_ROWS),
+            value_format=given.value(VALUE_FORMAT),
+            schema_version=given.get(SCHEMA_VERSION),
         )
 
     def for_tasks(self) -> TaskOptions:
         """The part that is pickled to executors."""
         return TaskOptions(self.topic, self.key_column, self.compression, self.entry_bytes, self.entry_rows)
+
+
+def _check_schema_options(given: Given) -> None:
+    if given.value(VALUE_FORMAT) != "avro":
+        if SCHEMA_VERSION in given:
+            raise OptionError(
+                "schemaVersion is given without valueFormat=avro: rows that are columns bring their schema along.",
+                advice="Give both, or neither.",
+            )
+        return
+    needless = SEGMENTS.name if SEGMENTS in given else AUTO_CREATE.name if given.get(AUTO_CREATE) else None
+    if needless is not None:
+        raise OptionError(
+            f"The options valueFormat=avro and {needless} are both given, but such a write makes no topic: a topic has the schema.",
+            advice=f"Leave {needless} out, and make the topic before (txnsegment topics create, topics schema TOPIC --set FILE).",
+        )
 
 
 def _where(given: Given) -> TopicName:

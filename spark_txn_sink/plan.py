@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from ledgers.arrow import arrow_schema
-from ledgers.schema import check_writable, evolve
+from ledgers.avro.columns import columns_of
+from ledgers.schema import check_writable
 from metadata.client import Client, shared_client
-from metadata.errors import OptionError
+from metadata.errors import OptionError, SchemaError
 from metadata.names import TopicName
 from metadata.routing import Target, check_key, targets
 from metadata.store.contract import time_ms
@@ -28,7 +29,8 @@ class WritePlan:
     """Picklable; it travels to the tasks, which open the storage and nothing else.
 
     `types`: the incoming columns with the types that the topic keeps. `schema_id`: of the topic schema that has them all; None
-    if the topic has to grow for it, which the commit does. `staged_ms`: store time before the first part is written.
+    if the topic has to grow for it, which the commit does. `staged_ms`: store time before the first part is written. `avro`: the
+    Avro schema that is registered for the topic, or (`values`) that the incoming values are written in.
     """
 
     topic: TopicName
@@ -39,6 +41,8 @@ class WritePlan:
     staged_ms: int
     storage_uri: str
     options: TaskOptions
+    avro: str | None = None
+    values: bool = False
 
 
 def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, WritePlan]:
@@ -46,6 +50,8 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
 
     Raises SchemaError, OptionError, TopicNotFound.
     """
+    if options.value_format == "avro":
+        return _plan_values(options, schema)
     check_writable(schema)
     client = shared_client(options.service_url.text)
     if options.key_column is not None:
@@ -58,18 +64,53 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
         create=options.auto_create,
     )
     key = _key(topic, options, schema)
-    known = client.topics.schema(topic)
-    grown = evolve(known, schema)
+    latest = client.topics.schemas.latest(topic)
+    grown = client.topics.schemas.grown(topic, schema)
+    same = latest is not None and grown is latest.columns
     types = StructType([grown[field.name] for field in schema])
     return client, WritePlan(
         topic=options.topic,
         to=targets(topic),
         key=key,
         types=types,
-        schema_id=topic.layout.schema_id if grown is known and key == topic.layout.key else None,
+        schema_id=topic.layout.schema_id if same and key == topic.layout.key else None,
         staged_ms=time_ms(client.cluster.store),
         storage_uri=client.cluster.storage.uri,
         options=options.for_tasks(),
+        avro=None if latest is None else latest.record.avro,
+    )
+
+
+def _plan_values(options: WriteOptions, schema: StructType) -> tuple[Client, WritePlan]:
+    """Of a write whose rows are Avro binary, by a schema of the topic."""
+    if [(f.name, f.dataType) for f in schema] != [("value", BinaryType())]:
+        raise SchemaError(
+            f"With valueFormat=avro a write has one column, value (binary), and not {schema.simpleString()}.",
+            advice='Write df.select("value"). What the rows are routed by is a field of the record (keyColumn).',
+        )
+    client = shared_client(options.service_url.text)
+    topic, schemas = client.topics.get(options.topic), client.topics.schemas
+    found = schemas.latest(topic) if options.schema_version is None else schemas.version(topic, options.schema_version)
+    if found is None:
+        raise SchemaError(
+            f"The topic {topic.name} has no schema to read the values by.",
+            advice="Register one first (txnsegment topics schema TOPIC --set FILE).",
+        )
+    types = columns_of(found.avro)
+    key = _key(topic, options, types)
+    if key is not None:
+        check_key(key, arrow_schema(types))
+    return client, WritePlan(
+        topic=options.topic,
+        to=targets(topic),
+        key=key,
+        types=types,
+        schema_id=found.version if key == topic.layout.key else None,
+        staged_ms=time_ms(client.cluster.store),
+        storage_uri=client.cluster.storage.uri,
+        options=options.for_tasks(),
+        avro=found.avro_text,
+        values=True,
     )
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from ledgers.arrow import arrow_schema
 from ledgers.schema import quoted
 from metadata.client import shared_client
-from metadata.errors import TopicNotFound
+from metadata.errors import OptionError, TopicNotFound
 from metadata.names import even_ranges
 from metadata.options import option_text
 from metadata.routing import Target, check_key, places, targets
@@ -37,6 +37,11 @@ def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> Data
         to, key = targets(found), found.layout.key or parsed.key_column
     if key is None:
         return df.repartition(len(to))
+    if parsed.value_format == "avro":
+        raise OptionError(
+            f"The rows are values, and {key!r}, by which {parsed.topic} routes them, is inside.",
+            advice="Repartition before the rows become values, or write them as they are.",
+        )
     check_key(key, arrow_schema(df.schema))
     return df.repartitionById(len(to), _segment_of(to)(F.col(quoted(key))))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -54,8 +54,8 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
     )
     writers: dict[str, PartWriter] = {}
     try:
-        for batch in batches:
-            for segment, rows in router.route(conform(batch, schema)):
+        for batch in _rows(plan, batches, schema, task):
+            for segment, rows in router.route(batch):
                 if segment not in writers:
                     writers[segment] = _writer(plan, storage, segment, schema, staging_id)
                 writers[segment].write(rows)
@@ -66,6 +66,30 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
         raise
     found = tuple((segment, part) for segment, part in parts if part is not None)
     return Staged(staging_id, found, plan.staged_ms, task.query_id, plan.key)
+
+
+def _rows(plan: WritePlan, batches: Iterable[pa.RecordBatch], schema: pa.Schema, task: _Task) -> Iterator[pa.RecordBatch]:
+    """The rows as the part has them. Raises SchemaError, ValueFormatError."""
+    if plan.avro is None:
+        for batch in batches:
+            yield conform(batch, schema)
+        return
+    from ledgers.avro.rows import VALUE, Codec
+    from ledgers.avro.schema import parse
+
+    codec, seen = Codec(parse(plan.avro)), 0
+    for batch in batches:
+        if plan.values:
+
+            def named(row: int, seen: int = seen) -> str:
+                return f"The value {seen + row} (from 0) of partition {task.partition} in a write to {plan.topic}"
+
+            rows = conform(codec.decode(batch.column(batch.schema.get_field_index(VALUE)), named), schema)
+        else:
+            rows = conform(batch, schema)
+            codec.refuse_nulls(rows, str(plan.topic))
+        seen += batch.num_rows
+        yield rows
 
 
 def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Schema, staging_id: str) -> PartWriter:
@@ -91,6 +115,7 @@ class _Task:
 
     start: int
     query_id: str | None
+    partition: int = 0
 
     @classmethod
     def now(cls) -> _Task:
@@ -98,4 +123,6 @@ class _Task:
         if context is None:
             return cls(0, None)
         batch = context.getLocalProperty("streaming.sql.batchId")
-        return cls(context.partitionId() + int(batch or 0), context.getLocalProperty("sql.streaming.queryId"))
+        return cls(
+            context.partitionId() + int(batch or 0), context.getLocalProperty("sql.streaming.queryId"), context.partitionId()
+        )

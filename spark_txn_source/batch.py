@@ -12,7 +12,7 @@ from metadata.client import shared_client
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import check_schema, read_batch, tasks
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_given, full_schema, topics_now
+from spark_txn_source.topics import columns_wanted
 
 
 class BatchReader(DataSourceReader):
@@ -21,7 +21,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=False)
         client = shared_client(self._options.service_url.text)
-        self._columns = columns_given(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
+        self._columns = columns_wanted(client, self._options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         client = shared_client(self._options.service_url.text)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ledgers.model import CompactedPart
 from ledgers.storage import LedgerStorage
-from spark_txn_source.tasks import Piece, entries
+from spark_txn_source.tasks import Filled, Piece, entries
 
 
 class EntryRows(NamedTuple):
@@ -27,11 +27,14 @@ class EntryRows(NamedTuple):
     batch: pa.RecordBatch
 
 
-def in_order(storage: LedgerStorage, by_segment: Sequence[Iterator[Piece]], wanted: pa.Schema) -> Iterator[EntryRows]:
+def in_order(
+    storage: LedgerStorage, by_segment: Sequence[Iterator[Piece]], wanted: pa.Schema, filled: Filled | None = None
+) -> Iterator[EntryRows]:
     """The rows of several segments, ledger by ledger, within a ledger in the order of the segments. Pieces have marks. A file is
-    opened when the turn comes to its first row, and one of each segment at most is open. Raises CorruptPart, StorageError.
+    opened when the turn comes to its first row, and one of each segment at most is open.
+    `filled`: see `tasks.entries`. Raises CorruptPart, StorageError.
     """
-    turns = (_turns(storage, number, found, wanted) for number, found in enumerate(by_segment))
+    turns = (_turns(storage, number, found, wanted, filled) for number, found in enumerate(by_segment))
     for _, _, rows in heapq.merge(*turns, key=lambda turn: turn[:2]):
         yield from rows
 
@@ -39,11 +42,11 @@ def in_order(storage: LedgerStorage, by_segment: Sequence[Iterator[Piece]], want
 Turn = tuple[int, int, Iterator[EntryRows]]
 
 
-def _turns(storage: LedgerStorage, number: int, found: Iterator[Piece], wanted: pa.Schema) -> Iterator[Turn]:
+def _turns(storage: LedgerStorage, number: int, found: Iterator[Piece], wanted: pa.Schema, filled: Filled | None) -> Iterator[Turn]:
     """The ledgers of a segment: each one's number, the segment's, and its rows, to be read before those of the next."""
     for piece in found:
         ledgers = [piece.ledger] if piece.marks is None else np.unique(piece.marks.ledgers).tolist()
-        source = entry_rows(storage, piece, wanted)
+        source = entry_rows(storage, piece, wanted, filled)
         held: list[EntryRows] = []
         for ledger in ledgers:
             yield ledger, number, _of(ledger, source, held)
@@ -58,9 +61,9 @@ def _of(ledger: int, source: Iterator[EntryRows], held: list[EntryRows]) -> Iter
         yield one
 
 
-def entry_rows(storage: LedgerStorage, piece: Piece, wanted: pa.Schema) -> Iterator[EntryRows]:
+def entry_rows(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: Filled | None = None) -> Iterator[EntryRows]:
     """The rows of a piece in order, in the columns `wanted`. Raises CorruptPart, StorageError."""
-    for found in entries(storage, piece, wanted):
+    for found in entries(storage, piece, wanted, filled):
         if piece.marks is None:
             entry, of = piece.base + found.entry, piece.part.entries[found.entry]
             yield EntryRows(piece.segment, piece.ledger, entry, found.first_row, of, piece.publish_ms, piece.txn, found.batch)

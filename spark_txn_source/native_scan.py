@@ -24,7 +24,7 @@ from metadata.transaction_buffer import Reading
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import check_schema, large_pieces, read_batch
 from spark_txn_source.tasks import Piece
-from spark_txn_source.topics import METADATA_NAMES, Columns, columns_of, full_schema, topics_now
+from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now
 
 _NOT_HERE = ("minPartitions", "maxPartitionBytes")
 _THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -80,8 +80,13 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
             "scan() reads whole files and cannot leave out what a subscription has acknowledged.",
             advice='Read it with spark.read.format("txnsegment").option("subscription", name).',
         )
+    if parsed.value_format == "avro":
+        raise OptionError(
+            "scan() reads columns: Spark's own reader does not make values of Avro.",
+            advice='Read them with spark.read.format("txnsegment").option("valueFormat", "avro").',
+        )
     client = shared_client(parsed.service_url.text)
-    columns = columns_of(full_schema(client, topics_now(client, parsed.selection)), parsed)
+    columns = columns_now(client, parsed)
     reading, start, end, _ = read_batch(client, parsed)
     check_schema(client, reading, columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))

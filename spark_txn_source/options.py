@@ -33,6 +33,7 @@ from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pat
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 TopicsChanged = Literal["fail", "continue"]
 SchemaChange = Literal["fail", "ignoreNewColumns"]
+ValueFormat = Literal["columns", "avro"]
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 _MAX_PARTITIONS: Final = 1_000_000
 
@@ -276,6 +277,21 @@ INCLUDE_METADATA: Final = Option(
     default="false",
 )
 
+VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
+    "valueFormat",
+    "`columns`, `avro`",
+    "Rows as the topic's columns; or each as Avro binary in the column `value`, by the topic's Avro schema.",
+    one_of("columns", "avro"),
+    default="columns",
+)
+SCHEMA_VERSION: Final = Option(
+    "schemaVersion",
+    "whole number",
+    "Reads by this version of the topic's schema, whatever comes after it (`txnsegment topics schema TOPIC --history`).",
+    integer(0),
+    default_note="the last one",
+)
+
 SOURCE: Final = OptionTable(
     "source",
     (
@@ -299,6 +315,8 @@ SOURCE: Final = OptionTable(
         SCHEMA_CHANGE,
         COLUMNS,
         INCLUDE_METADATA,
+        VALUE_FORMAT,
+        SCHEMA_VERSION,
     ),
     spark_own=(PATH, PATHS),
 )
@@ -315,6 +333,8 @@ class CommonReadOptions:
     selection: Selection
     columns: tuple[str, ...] | None
     include_metadata: bool
+    value_format: ValueFormat
+    schema_version: int | None
 
 
 @dataclass(frozen=True)
@@ -376,6 +396,8 @@ class ReadOptions(CommonReadOptions):
             selection=common.selection,
             columns=common.columns,
             include_metadata=common.include_metadata,
+            value_format=common.value_format,
+            schema_version=common.schema_version,
             streaming=streaming,
             start=_start_of(given, streaming=streaming),
             end=_end_of(given),
@@ -394,12 +416,33 @@ class ReadOptions(CommonReadOptions):
 
 def _common(given: Given) -> CommonReadOptions:
     selection = _selection(given)
+    _check_schema_options(given, selection)
     return CommonReadOptions(
         service_url=service_url(given.get(SERVICE_URL)),
         selection=selection,
         columns=given.get(COLUMNS),
         include_metadata=given.value(INCLUDE_METADATA),
+        value_format=given.value(VALUE_FORMAT),
+        schema_version=given.get(SCHEMA_VERSION),
     )
+
+
+def _check_schema_options(given: Given, selection: Selection) -> None:
+    """What reads by one schema reads one topic, or segments of one."""
+    avro = given.value(VALUE_FORMAT) == "avro"
+    if avro and COLUMNS in given:
+        raise OptionError(
+            "The options valueFormat=avro and columns are both given: a value is a whole record.",
+            advice="Leave one of the two out.",
+        )
+    if not avro and SCHEMA_VERSION not in given:
+        return
+    named = "valueFormat=avro" if avro else "schemaVersion"
+    topics = set() if isinstance(selection, Pattern) else {n.topic if isinstance(n, SegmentName) else n for n in selection.names}
+    if len(topics) != 1:
+        raise OptionError(
+            f"The option {named} reads one topic, by its schema; here several are named.", advice="Read each topic by itself."
+        )
 
 
 def _selection(given: Given) -> Selection:

@@ -261,7 +261,7 @@ def tasks(
         if options.min_partitions is None:
             groups = merged(groups, size)
     uri = reading.cluster.storage.uri
-    return [ReadTask(uri, tuple(group), columns.wanted, columns.output) for group in groups]
+    return [ReadTask(uri, tuple(group), columns.wanted, columns.output, columns.avro) for group in groups]
 
 
 def _split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
@@ -315,12 +315,14 @@ def check_schema(client: Client, reading: Reading, columns: Columns, *, streamin
 
     Raises SchemaChanged (a stream: restart to pick it up) or SchemaError (a batch: load again).
     """
+    if streaming and not ignore_new and columns.version is not None:
+        _check_version(client, reading, columns.version)
     now = full_schema(client, reading.topics)
     if now is None or now == columns.full:
         return
     changed = _no_more_fitting(now, columns.wanted)
     known = _paths(columns.full)
-    if streaming and not ignore_new and _paths(columns.wanted).keys() == known.keys():
+    if streaming and not ignore_new and columns.avro is None and _paths(columns.wanted).keys() == known.keys():
         changed += [f"new column {path} {kind}" for path, kind in _paths(now).items() if path not in known]
     if not changed:
         return
@@ -332,6 +334,18 @@ def check_schema(client: Client, reading: Reading, columns: Columns, *, streamin
             advice="Restart the query to pick it up; no row was dropped. schemaChange=ignoreNewColumns leaves new columns out.",
         )
     raise SchemaError(what, advice="Load the DataFrame again.")
+
+
+def _check_version(client: Client, reading: Reading, version: int) -> None:
+    """A stream of values goes by one version of the schema. Raises SchemaChanged when there is a newer one."""
+    for topic in reading.topics:
+        latest = client.topics.schemas.latest(topic)
+        if latest is not None and latest.version != version:
+            raise SchemaChanged(
+                f"The schema of {topic.name} is version {latest.version} now; this stream gives values by version {version}.",
+                advice="Restart the query to go by the new one; no row was dropped. schemaVersion keeps a stream at a version, "
+                "schemaChange=ignoreNewColumns at the one it began with.",
+            )
 
 
 def check_replay(client: Client, reading: Reading, columns: Columns) -> None:

@@ -43,7 +43,7 @@ from spark_txn_source.plan import (
 )
 from spark_txn_source.selection import Earliest, Pattern
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_given, full_schema, selected, topics_now
+from spark_txn_source.topics import columns_wanted, selected
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -53,7 +53,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = ReadOptions.parse(options, streaming=True)
         self._selection = selected(self._options.selection)
         client = self._client()
-        self._columns = columns_given(full_schema(client, topics_now(client, self._options.selection)), self._options, schema)
+        self._columns = columns_wanted(client, self._options, schema)
         self._target: int | None = None
         self._reached = StreamOffset(0, self._options.selection.key)
         self._following: Following | None = None
@@ -213,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dataclasses.replace(offset, log=number, read=self._options.selection.key)
 
     def _ignores_new(self) -> bool:
-        return self._options.schema_change == "ignoreNewColumns"
+        return self._columns.pinned or self._options.schema_change == "ignoreNewColumns"
 
     def _measure(self, reading: Reading) -> None:
         for topic in reading.topics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,6 +19,11 @@ from ledgers.storage import LedgerStorage
 from ledgers.stretches import Marks, Stretch
 from metadata.names import segment_name
 from spark_txn_source.pruning import pruned
+
+VALUE = "value"
+"""The column of rows that are Avro binary."""
+
+Filled = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 JOINED_BYTES = 1024 * 1024
 """Batches are joined up to this size, so that a task's memory does not grow with the width of its rows."""
@@ -84,10 +89,14 @@ def of_stretch(segment: str, found: Stretch) -> Piece:
 
 
 class ReadTask(InputPartition):
-    """Pieces to read one after the other. `wanted`: the topic columns; `output`: all columns, metadata among them, in order."""
+    """Pieces to read one after the other. `wanted`: the topic columns; `output`: all columns, metadata among them, in order.
+    `avro`: the schema by which the topic columns become one binary column.
+    """
 
-    def __init__(self, storage_uri: str, pieces: tuple[Piece, ...], wanted: StructType, output: StructType) -> None:
-        self.storage_uri, self.pieces, self.wanted, self.output = storage_uri, pieces, wanted, output
+    def __init__(
+        self, storage_uri: str, pieces: tuple[Piece, ...], wanted: StructType, output: StructType, avro: str | None = None
+    ) -> None:
+        self.storage_uri, self.pieces, self.wanted, self.output, self.avro = storage_uri, pieces, wanted, output, avro
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -123,20 +132,46 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _read(task: ReadTask) -> Iterator[pa.RecordBatch]:
     storage = LedgerStorage(task.storage_uri)
     wanted = arrow_schema(task.wanted)
-    plain = task.output.fieldNames() == task.wanted.fieldNames()
-    output = wanted if plain else to_arrow_schema(task.output, timezone="UTC")
+    values = None if task.avro is None else AvroValues(task.avro)
+    plain = task.output.fieldNames() == (task.wanted.fieldNames() if values is None else [VALUE])
+    output = wanted if plain and values is None else to_arrow_schema(task.output, timezone="UTC")
     for piece in task.pieces:
-        for rows in entries(storage, piece, wanted):
-            yield rows.batch if plain else _with_metadata(rows.batch, rows, piece, output)
+        for rows in entries(storage, piece, wanted, None if values is None else values.filled):
+            batch = rows.batch if values is None else values.of(rows, piece)
+            yield batch if plain else _with_metadata(batch, rows, piece, output)
 
 
-def entries(storage: LedgerStorage, piece: Piece, wanted: pa.Schema) -> Iterator[EntryBatch]:
-    """The rows of a piece in order, in the columns `wanted`: batches never cross entries. Raises CorruptPart, StorageError."""
+def entries(storage: LedgerStorage, piece: Piece, wanted: pa.Schema, filled: Filled | None = None) -> Iterator[EntryBatch]:
+    """The rows of a piece in order, in the columns `wanted`: batches never cross entries. Raises CorruptPart, StorageError.
+
+    `filled`: gives columns that a part does not have; without it they are null.
+    """
     names = [f.name for f in wanted]
     for whole in read_part(storage, piece.part, columns=names, first_entry=piece.first, last_entry=piece.last, where=piece.where):
         rows = _wanted(whole, piece)
         if rows is not None:
-            yield rows._replace(batch=conform(pruned(rows.batch, wanted), wanted))
+            batch = rows.batch if filled is None else filled(rows.batch)
+            yield rows._replace(batch=conform(pruned(batch, wanted), wanted))
+
+
+class AvroValues:
+    """Rows as Avro binary. The codec and fastavro are made when the first task asks for them."""
+
+    def __init__(self, schema: str) -> None:
+        from ledgers.avro.rows import Codec
+        from ledgers.avro.schema import parse
+
+        self._codec = Codec(parse(schema))
+        self.filled = self._codec.filled
+
+    def of(self, rows: EntryBatch, piece: Piece) -> pa.RecordBatch:
+        """The rows as one column. Raises ValueFormatError, which names the row by its message id."""
+
+        def named(index: int) -> str:
+            ids = _with_metadata(rows.batch, rows, piece, pa.schema([("__messageId", pa.string())])).column(0)
+            return f"The row {ids[index]} of {piece.segment}"
+
+        return pa.RecordBatch.from_arrays([self._codec.encode(rows.batch, named)], [VALUE])
 
 
 def _wanted(found: EntryBatch, piece: Piece) -> EntryBatch | None:

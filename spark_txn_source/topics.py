@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
 from ledgers import schema as schemas
+from ledgers.avro.columns import columns_of
 from metadata import transaction_buffer
 from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
 from metadata.names import SegmentName
+from metadata.schemas import SchemaVersion
 from metadata.topics import Topic
 from spark_txn_source.options import CommonReadOptions
 from spark_txn_source.selection import Pattern, Selection
@@ -23,6 +25,7 @@ METADATA_FIELDS = (
     StructField("__publishTime", TimestampType()),
     StructField("__txnId", StringType()),
 )
+VALUE_FIELD = StructField("value", BinaryType())
 METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
 
 
@@ -43,11 +46,17 @@ def topics_now(client: Client, selection: Selection) -> list[Topic]:
 
 @dataclass(frozen=True)
 class Columns:
-    """`full`: all columns of the topics; `wanted`: those of the read, without metadata columns; `output`: what Spark gets."""
+    """`full`: all columns of the topics; `wanted`: those of the read, without metadata columns; `output`: what Spark gets.
+
+    `avro`: the schema of version `version` by which each row becomes a value. `pinned`: the user chose the version.
+    """
 
     full: StructType
     wanted: StructType
     output: StructType
+    avro: str | None = None
+    version: int | None = None
+    pinned: bool = False
 
 
 def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
@@ -58,33 +67,41 @@ def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:
     return schemas.union([schema for _, schema in known], [name for name, _ in known])
 
 
-def columns_of(full: StructType | None, options: CommonReadOptions) -> Columns:
-    """What a read gives when the user gives no schema: all columns, or those of the option `columns`. Raises SchemaError."""
+def columns_now(client: Client, options: CommonReadOptions) -> Columns:
+    """What a read gives when the user gives no schema: all columns, or those of the option `columns`, of the schema of today or of
+    the version chosen; or a value by it. Raises TopicNotFound, SchemaError.
+    """
+    full, version = _schemas(client, options)
     if full is None:
         raise SchemaError(
             "What is read has no schema yet: nothing was written, or no topic matches.",
             advice="Write first, create the topic with a schema, or give one: spark.read.schema(...).",
         )
-    wanted = full if options.columns is None else schemas.columns(full, list(options.columns))
     extra = list(METADATA_FIELDS) if options.include_metadata else []
-    return Columns(full, wanted, StructType([*wanted.fields, *extra]))
+    if options.value_format == "avro":
+        return _values(full, version, StructType([VALUE_FIELD, *extra]), options)
+    known = full if version is None else version.columns
+    wanted = known if options.columns is None else schemas.columns(known, list(options.columns))
+    return Columns(full, wanted, StructType([*wanted.fields, *extra]), pinned=version is not None)
 
 
-def columns_given(full: StructType | None, options: CommonReadOptions, given: StructType) -> Columns:
-    """What a read gives in the schema that Spark hands over: the one of `columns_of`, or the user's, which may subset, reorder or
-    widen, and say NOT NULL (a null is then an error). Raises SchemaError, OptionError.
+def columns_wanted(client: Client, options: CommonReadOptions, given: StructType) -> Columns:
+    """What a read gives in the schema that Spark hands over: the one of `columns_now`, or the user's, which may subset, reorder or
+    widen, and say NOT NULL (a null is then an error). Raises TopicNotFound, SchemaError, OptionError.
     """
-    metadata = [f for f in given if f.name in METADATA_NAMES]
-    for field in metadata:
-        if not options.include_metadata:
-            raise SchemaError(f"The column {field.name} is a metadata column.", advice="Read it with includeMetadata=true.")
-        kind = next(f.dataType for f in METADATA_FIELDS if f.name == field.name)
-        if field.dataType != kind:
-            raise SchemaError(
-                f"The metadata column {field.name} is {kind.simpleString()}; it cannot be read as {field.dataType.simpleString()}.",
-                advice="Read it with its own type and cast it after.",
-            )
+    full, version = _schemas(client, options)
+    for field in (f for f in given if f.name in METADATA_NAMES):
+        _check_metadata(field, options)
     wanted = StructType([f for f in given if f.name not in METADATA_NAMES])
+    if options.value_format == "avro":
+        if [(f.name, f.dataType) for f in wanted] != [(VALUE_FIELD.name, VALUE_FIELD.dataType)]:
+            raise SchemaError(
+                f"With valueFormat=avro a read has the column value (binary), and not {wanted.simpleString()}.",
+                advice="Leave the schema out. Which fields a value has is the topic's schema, by schemaVersion.",
+            )
+        if full is None:
+            raise SchemaError("The topic has no schema yet.", advice="Register one (txnsegment topics schema TOPIC --set FILE).")
+        return _values(full, version, given, options)
     if options.columns is not None and wanted.fieldNames() != list(options.columns):
         raise OptionError(
             f"The option columns is {', '.join(options.columns)}, but the schema given has {', '.join(wanted.fieldNames())}.",
@@ -94,5 +111,32 @@ def columns_given(full: StructType | None, options: CommonReadOptions, given: St
         schemas.check_writable(wanted)
         return Columns(schemas.nullable(wanted), wanted, given)
     if wanted.fields:
-        schemas.project(full, wanted)
-    return Columns(full, wanted, given)
+        schemas.project(full if version is None else version.columns, wanted)
+    return Columns(full, wanted, given, pinned=version is not None)
+
+
+def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | None, SchemaVersion | None]:
+    """The columns of today, and the version of the schema that the read goes by, if it goes by one."""
+    topics = topics_now(client, options.selection)
+    full = full_schema(client, topics)
+    if options.schema_version is not None:
+        return full, client.topics.schemas.version(topics[0], options.schema_version)
+    return full, client.topics.schemas.latest(topics[0]) if options.value_format == "avro" else None
+
+
+def _values(full: StructType, version: SchemaVersion | None, output: StructType, options: CommonReadOptions) -> Columns:
+    assert version is not None, "a topic with columns has a version"
+    wanted = columns_of(version.avro)
+    schemas.project(full, wanted)
+    return Columns(full, wanted, output, version.avro_text, version.version, options.schema_version is not None)
+
+
+def _check_metadata(field: StructField, options: CommonReadOptions) -> None:
+    if not options.include_metadata:
+        raise SchemaError(f"The column {field.name} is a metadata column.", advice="Read it with includeMetadata=true.")
+    kind = next(f.dataType for f in METADATA_FIELDS if f.name == field.name)
+    if field.dataType != kind:
+        raise SchemaError(
+            f"The metadata column {field.name} is {kind.simpleString()}; it cannot be read as {field.dataType.simpleString()}.",
+            advice="Read it with its own type and cast it after.",
+        )

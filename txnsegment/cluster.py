@@ -20,6 +20,7 @@ from metadata.records import Settings
 from metadata.sweeper import SweepReport
 from metadata.upkeep import upkeep
 from txnsegment.retention import ClusterRetention
+from txnsegment.scaling import ClusterScaling
 from txnsegment.subscriptions import ClusterSubscriptions, Where
 from txnsegment.topics import ClusterTopics
 from txnsegment.transaction import Transaction, identity, timeout_ms
@@ -52,6 +53,7 @@ class Cluster:
         self.transactions = ClusterTransactions(client)
         self.subscriptions = ClusterSubscriptions(client)
         self.retention = ClusterRetention(client)
+        self.scaling = ClusterScaling(client)
 
     @property
     def url(self) -> str:
@@ -101,33 +103,47 @@ class Cluster:
         *,
         start: Where | None = None,
         columns: Sequence[str] | None = None,
+        value_format: str = "columns",
+        schema_version: int | None = None,
     ) -> Consumer:
         """Follow one or several topics (or segments) from where a subscription stands.
 
         `start`: makes the subscription there on topics that do not have it (`earliest`, `latest`, a number, a moment); without it
-        that is an error. Raises TopicNotFound, SubscriptionNotFound, OptionError.
+        that is an error. `value_format="avro"`: each row is `{"value": bytes}`, by the last version of the topic's schema or by
+        `schema_version`. Raises TopicNotFound, SubscriptionNotFound, OptionError.
         """
         from txnsegment.consumer import Consumer
 
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         if start is not None:
             self.subscriptions.join(names, subscription, start)
-        return Consumer(self.client, names, subscription, columns=columns)
+        return Consumer(self.client, names, subscription, columns=columns, value_format=value_format, schema_version=schema_version)
 
-    def producer(self, topic: str) -> Producer:
-        """Write to one topic, transaction by transaction. Raises TopicNotFound."""
+    def producer(self, topic: str, *, value_format: str = "columns", schema_version: int | None = None) -> Producer:
+        """Write to one topic, transaction by transaction. `value_format="avro"`: rows are bytes, by the last version of the topic's
+        schema as it is now, or by `schema_version`. Raises TopicNotFound, SchemaError, OptionError.
+        """
         from txnsegment.producer import Producer
+        from txnsegment.values import written_values
 
-        return Producer(self.begin, self.topics.describe(topic).name)
+        name = self.topics.describe(topic).name
+        return Producer(self.begin, name, written_values(self.client, name, value_format, schema_version))
 
     def sweep(self) -> SweepReport:
         """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing
-        protects. Anyone may, any time. (Topics whose upkeep fails are logged, the others are swept.)
+        protects; and split and merge by policy, unless a sweeper that stays leads. Anyone may, any time. (Topics whose upkeep fails
+        are logged, the others are swept.)
         """
         report = self.client.sweeper.sweep()
+        try:
+            scaled = self.client.autoscaler.scale()
+        finally:
+            self.client.autoscaler.leadership.resign()
         upkeep(self.client)
         orphans = sweep_orphans(self.client.cluster)
-        return dataclasses.replace(report, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes)
+        return dataclasses.replace(
+            report, splits=scaled.splits, merges=scaled.merges, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes
+        )
 
     def compact(
         self,

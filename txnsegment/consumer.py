@@ -26,6 +26,7 @@ from spark_txn_source.following import Following
 from spark_txn_source.plan import acknowledged, check_cursors, check_trims, pieces
 from spark_txn_source.topics import full_schema
 from txnsegment.transaction import Transaction
+from txnsegment.values import as_values, values_of
 
 IDLE_SECONDS = 1.0
 """Wake-ups may be lost: an idle consumer looks again after so long, and sooner while something is undecided."""
@@ -86,8 +87,18 @@ class Consumer:
     who acknowledges a row first wins, the other one's ack is an AckConflict.
     """
 
-    def __init__(self, client: Client, topics: Sequence[str], subscription: str, *, columns: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        topics: Sequence[str],
+        subscription: str,
+        *,
+        columns: Sequence[str] | None = None,
+        value_format: str = "columns",
+        schema_version: int | None = None,
+    ) -> None:
         self._client, self._subscription, self._columns = client, checked(subscription), columns
+        self._values = values_of(topics, columns, value_format, schema_version)
         names = tuple(n if n.startswith("segment:") else str(topic_name(n)) for n in topics)
         self._following = Following(client, Selection(names))
         self._done: dict[str, Rows] = {}
@@ -151,15 +162,16 @@ class Consumer:
 
     def _deliver(self, reading: Reading) -> Iterator[Batch]:
         check_trims(reading, self._after, reading.cut, self._guards, self._done)
-        wanted = self._wanted(reading)
+        codec = None if self._values is None else self._values.codec(self._client, reading)
+        wanted = self._wanted(reading) if codec is None else codec.arrow
         order = sorted(reading.segments, key=lambda s: _order(s.name))
         if wanted is not None:
             found = [
                 pieces(reading, segment, self._after, reading.cut, marks=True, done=self._done.get(segment.name, NONE))
                 for segment in order
             ]
-            for rows in in_order(self._client.cluster.storage, found, wanted):
-                yield self._batch(rows)
+            for rows in in_order(self._client.cluster.storage, found, wanted, None if codec is None else codec.filled):
+                yield self._batch(rows if codec is None else rows._replace(batch=as_values(codec, rows)))
         self._after = reading.cut
 
     def _wanted(self, reading: Reading) -> pa.Schema | None:

@@ -8,8 +8,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from metadata.errors import SchemaError
 from metadata.write_set import Committed
-from txnsegment.transaction import Batches, Transaction
+from txnsegment.transaction import Batches, Transaction, batches_of
+from txnsegment.values import WrittenValues
 
 
 class Producer:
@@ -22,17 +24,27 @@ class Producer:
 
     Rows wait in memory until `flush` commits them as one transaction; leaving the block flushes, unless it raises: then they are
     forgotten. For several topics, or together with acknowledgements, give a transaction (`cluster.begin()`) to `write`.
+
+    With `value_format="avro"` rows are bytes (and batches have the one column `value`), by the schema of the topic.
     """
 
-    def __init__(self, begin: Callable[[], Transaction], topic: str) -> None:
-        self._begin, self._topic = begin, topic
-        self._waiting: list[Mapping[str, Any]] = []
+    def __init__(self, begin: Callable[[], Transaction], topic: str, values: WrittenValues | None = None) -> None:
+        self._begin, self._topic, self._values = begin, topic, values
+        self._waiting: list[Any] = []
         self._unsure: Transaction | None = None
         """Staged, and not known to be committed: tried again as it is."""
         self._staged = 0
 
-    def send(self, row: Mapping[str, Any]) -> None:
-        """Keep a row for the next `flush`."""
+    def send(self, row: Mapping[str, Any] | bytes) -> None:
+        """Keep a row for the next `flush`. Raises ValueFormatError for bytes that are not Avro of the schema: they are not kept."""
+        if self._values is not None:
+            if not isinstance(row, bytes):
+                raise SchemaError(f"A value is bytes, not {type(row).__name__}.", advice="Or leave value_format out.")
+            self._values.rows([row])
+            self._waiting.append(row)
+            return
+        if isinstance(row, bytes):
+            raise SchemaError("A row is given by its columns, not bytes.", advice='Or make the producer with value_format="avro".')
         self._waiting.append(dict(row))
 
     def flush(self) -> Committed | None:
@@ -44,7 +56,8 @@ class Producer:
             if not self._waiting:
                 return None
             txn = self._begin()
-            txn.append(self._topic, pa.Table.from_pylist(list(self._waiting)))
+            given = list(self._waiting)
+            txn.append(self._topic, pa.Table.from_pylist(given) if self._values is None else self._values.rows(given))
             self._unsure, self._staged = txn, len(self._waiting)
         count = self._staged
         committed = self._unsure.commit()
@@ -54,12 +67,13 @@ class Producer:
 
     def write(self, batches: Batches, *, txn: Transaction | None = None) -> Committed | None:
         """Write Arrow batches at once, as a transaction of their own; or stage them in `txn`, which commits them (then None)."""
+        rows = batches if self._values is None else self._values.batches(batches_of(batches))
         if txn is not None:
-            txn.append(self._topic, batches)
+            txn.append(self._topic, rows)
             return None
         self.flush()
         own = self._begin()
-        own.append(self._topic, batches)
+        own.append(self._topic, rows)
         return own.commit()
 
     def __enter__(self) -> Self:

@@ -7,12 +7,12 @@ from datetime import timedelta
 from metadata import policies
 from metadata.client import Client
 from metadata.errors import OptionError
-from metadata.names import TopicName, topic_name
+from metadata.names import topic_name
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.trimming import Trimmed, Trimmer
 
-NAMESPACE = "namespace://"
+FIELDS = ("retention_ms", "retention_bytes", "despite_subscriptions", "compact_files")
 
 
 class ClusterRetention:
@@ -54,20 +54,12 @@ class ClusterRetention:
                 change[field] = value
         if despite_subscriptions is not None:
             change["despite_subscriptions"] = despite_subscriptions
-        return self._put(name, change)
+        return policies.put(self._client.cluster, name, change)
 
     def clear(self, name: str) -> Policies:
         """Take back what was said of a topic or a namespace. Raises TopicNotFound."""
-        return self._put(name, dict.fromkeys(Policies.model_fields))
+        return policies.put(self._client.cluster, name, dict.fromkeys(FIELDS))
 
     def trim(self, name: str) -> Trimmed:
         """Trim a topic now, as sweepers do. Raises TopicNotFound, StorageError, CorruptSnapshot, TxnConflict."""
         return Trimmer(self._client.cluster, self._client.buffer).trim(topic_name(name))
-
-    def _put(self, name: str, change: policies.Change) -> Policies:
-        cluster = self._client.cluster
-        if not name.startswith(NAMESPACE):
-            return policies.set_for_topic(cluster, topic_name(name), change)
-        tenant, _, namespace = name.removeprefix(NAMESPACE).partition("/")
-        checked: TopicName = topic_name(f"topic://{tenant}/{namespace}/any")
-        return policies.set_for_namespace(cluster, checked.tenant, checked.namespace, change)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
+from ledgers.avro.modes import DEFAULT, Compatibility
 from metadata.client import Client
-from metadata.errors import OptionError
+from metadata.errors import OptionError, SchemaError
 from metadata.names import TopicName, topic_name
+from metadata.options import one_of
 from metadata.records import SegmentState
 from metadata.routing import check_key
+from metadata.schemas import SchemaVersion
 from metadata.topics import Topic
 from txnsegment.ddl import parse_schema
 from txnsegment.schemas import from_arrow
@@ -47,6 +52,21 @@ class TopicDescription:
     schema: StructType | None
     epoch: int
     segments: tuple[SegmentDescription, ...]
+
+
+@dataclass(frozen=True)
+class SchemaDescription:
+    """One version of a topic's schema. `columns`: what the topic keeps, which only grows. `avro`: the Avro schema as JSON text, or
+    None if the columns have none (`why` says it). `registered`: somebody gave it; else it is made from the columns.
+    """
+
+    topic: str
+    version: int
+    registered: bool
+    avro: str | None
+    why: str | None
+    columns: StructType
+    created_ms: int
 
 
 Schema: TypeAlias = "StructType | pa.Schema | str"
@@ -101,6 +121,44 @@ class ClusterTopics:
         """Join two active neighbours, given by their ids: they are sealed, one child goes on. Raises as `split` does."""
         return self._described(self._client.topics.merge(_whole_topic(name), first, second))
 
+    # --- schemas ------------------------------------------------------------------------------------------------
+
+    def schema(self, name: str, version: int | None = None) -> SchemaDescription | None:
+        """A version of the topic's schema, the last one by default; None while nothing was written and none was given.
+
+        Raises TopicNotFound, SchemaError (there is no such version).
+        """
+        topic, schemas = self._client.topics.get(_whole_topic(name)), self._client.topics.schemas
+        found = schemas.latest(topic) if version is None else schemas.version(topic, version)
+        return None if found is None else _schema(found)
+
+    def schemas(self, name: str) -> tuple[SchemaDescription, ...]:
+        """All versions of the topic's schema, oldest first. Raises TopicNotFound."""
+        history = self._client.topics.schemas.history(self._client.topics.get(_whole_topic(name)))
+        return tuple(_schema(version) for version in reversed(tuple(history)))
+
+    def set_schema(self, name: str, avro: str | Mapping[str, Any]) -> SchemaDescription:
+        """Register an Avro schema (JSON) as the topic's next version; nothing happens if it is the last one. Programs can write and
+        read its bytes from then on (`valueFormat=avro`); the topic gets the columns that it adds.
+
+        Raises TopicNotFound, SchemaError: no Avro schema, a type that columns do not have, columns that do not fit the topic's, or
+        what the compatibility mode refuses.
+        """
+        text = avro if isinstance(avro, str) else json.dumps(avro)
+        return _schema(self._client.topics.schemas.register(_whole_topic(name), text))
+
+    def compatibility(self, name: str) -> Compatibility:
+        """How new versions of the topic's schema are judged: backward, or what somebody has set. Raises TopicNotFound."""
+        return self._client.topics.get(_whole_topic(name)).layout.compatibility or DEFAULT
+
+    def set_compatibility(self, name: str, mode: str) -> Compatibility:
+        """Judge new versions by `none`, `backward`, `forward`, `full`, or `backward_transitive` and its like, from now on: those
+        that are registered, and those that writes of new columns make. Raises TopicNotFound, OptionError.
+        """
+        found = Compatibility(one_of(*(m.value for m in Compatibility))("compatibility", mode))
+        self._client.topics.schemas.set_compatibility(_whole_topic(name), found)
+        return found
+
     def _described(self, topic: Topic) -> TopicDescription:
         infos = topic.layout.kept()
         return TopicDescription(
@@ -123,6 +181,22 @@ class ClusterTopics:
                 for info in infos
             ),
         )
+
+
+def _schema(version: SchemaVersion) -> SchemaDescription:
+    try:
+        avro, why = version.avro_text, None
+    except SchemaError as error:
+        avro, why = None, error.message
+    return SchemaDescription(
+        topic=str(version.topic),
+        version=version.version,
+        registered=version.registered,
+        avro=avro,
+        why=why,
+        columns=version.columns,
+        created_ms=version.created_ms,
+    )
 
 
 def _whole_topic(name: str) -> TopicName:

@@ -88,7 +88,7 @@ class Transaction:
         does not fit the topic), OptionError (the topic's key column is missing or no key), StorageError, TxnConflict (ended).
         """
         self._check_open("append to")
-        found = _batches(batches)
+        found = batches_of(batches)
         first = next(found, None)
         name = topic_name(topic)
         now = self._client.topics.get(name)
@@ -96,6 +96,8 @@ class Transaction:
             return
         incoming = from_arrow(first.schema)
         grown = evolve(self._schema_with_staged(name, self._client.topics.schema(now)), incoming)
+        self._client.topics.schemas.grown(now, incoming)  # what the topic's compatibility mode says to it
+        registered = self._client.topics.schemas.codec(now)
         types = StructType([grown[field.name] for field in incoming])
         schema = arrow_schema(types)
         start = int(self._id.partition("_")[2]) + len(self._staged)
@@ -105,7 +107,10 @@ class Transaction:
         writers: dict[str, PartWriter] = {}
         try:
             for batch in _then(first, found):
-                for segment, rows in router.route(conform(batch, schema)):
+                fitting = conform(batch, schema)
+                if registered is not None:
+                    registered.refuse_nulls(fitting, str(name))
+                for segment, rows in router.route(fitting):
                     if segment not in writers:
                         writers[segment] = self._writer(segment, schema)
                     writers[segment].write(rows)
@@ -285,7 +290,7 @@ def identity(app: str | None, version: int | None) -> tuple[str | None, int | No
     return app, version
 
 
-def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
+def batches_of(given: Batches) -> Iterator[pa.RecordBatch]:
     """Batches with rows, one by one."""
     if isinstance(given, pa.RecordBatch):
         if given.num_rows:
@@ -296,7 +301,7 @@ def _batches(given: Batches) -> Iterator[pa.RecordBatch]:
         for one in given:
             if not isinstance(one, pa.RecordBatch | pa.Table):
                 raise _no_batches(one)
-            yield from _batches(one)
+            yield from batches_of(one)
     else:
         raise _no_batches(given)
 

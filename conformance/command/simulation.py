@@ -50,7 +50,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
         seen = _again(given.seed, given["kind"], trace=True)
         sys.stdout.write("\n".join([*seen.trace, f"digest {seen.digest}", ""]))
     if given["record"] is not None:
-        seed = next((result.seed for result in failed if result.history), given.seed)
+        seed = next((result.seed for result in failed if result.history), failed[0].seed if failed else given.seed)
         if seed in raised:
             progress.say(
                 f"the code raised something out of schedule {seed}: it has no history, and {given['record']} is not written"

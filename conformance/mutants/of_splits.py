@@ -7,6 +7,7 @@ from conformance.mutants.planting import mutant
 _SEALED_LAYOUT = "metadata.transitions:sealed_layout"
 _REROUTED = "metadata.rerouting:rerouted"
 _SPLITS = "tests/protocol/test_splits.py"
+_SCALING = "tests/protocol/test_scaling.py"
 
 MUTANTS = (
     mutant(
@@ -86,5 +87,40 @@ MUTANTS = (
         "The cursors of children, made before the layout shows them, are nobody's remains.",
         ("metadata.remains:_left", "name.segment_id < layout.next_segment_id and ", ""),
         tests=("tests/protocol/test_pending_ack.py::test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet",),
+    ),
+    mutant(
+        "stale-leader-acts",
+        "8.13, A6",
+        "What was decided by one layout is done to that layout or not at all: two may believe that they lead.",
+        ("metadata.topics:Topics._seal", "if epoch is not None and topic.layout.epoch != epoch:", "if False:"),
+        tests=(f"{_SCALING}::test_a_split_decided_by_another_epoch_is_refused",),
+    ),
+    mutant(
+        "everybody-leads",
+        "3, A6",
+        "Whose record it is, leads, and nobody else while its session lasts.",
+        ("metadata.leading:Leadership.leads", "Leader.of(record).token == self.token", "Leader.of(record).token"),
+        tests=(f"{_SCALING}::test_only_the_leader_scales_and_the_next_one_when_it_ends",),
+    ),
+    mutant(
+        "dead-leader-leads-on",
+        "3, A4",
+        "The leader's record goes with its session, so that another one takes over.",
+        ("metadata.leading:Leadership.leads", "ephemeral=True", "ephemeral=False"),
+        tests=(f"{_SCALING}::test_only_the_leader_scales_and_the_next_one_when_it_ends",),
+    ),
+    mutant(
+        "scaling-swings",
+        "8.13",
+        "What was just split is not merged at once: neighbours merge only well below the limit.",
+        ("metadata.scaling:_merges", "together <= MERGE_SHARE", "together <= 2"),
+        tests=(f"{_SCALING}::test_neighbours_merge_below_half_of_the_limit_together_and_only_if_nothing_splits",),
+    ),
+    mutant(
+        "folded-rows-are-no-load",
+        "4",
+        "The load of a segment is counted in the log and in the snapshots.",
+        ("metadata.autoscaling:published", "if segment.head is not None and", "if False and"),
+        tests=(f"{_SCALING}::test_a_topic_under_load_is_split_and_an_idle_one_merged_again",),
     ),
 )

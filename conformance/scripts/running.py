@@ -10,7 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.scripts import acking, backing_up, happening, reading, showing, storing, sweeping, together, writing
+from conformance.scripts import (
+    acking,
+    backing_up,
+    happening,
+    reading,
+    schemas,
+    showing,
+    storing,
+    sweeping,
+    together,
+    writing,
+)
 from conformance.scripts.answers import file_name
 from conformance.scripts.names import shortened
 from conformance.scripts.parsing import Script, ScriptError, command, parse, render
@@ -26,6 +37,7 @@ COMMANDS = (
     | together.COMMANDS
     | reading.COMMANDS
     | sweeping.COMMANDS
+    | schemas.COMMANDS
     | storing.COMMANDS
     | happening.COMMANDS
     | showing.COMMANDS

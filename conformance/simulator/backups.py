@@ -15,6 +15,7 @@ from conformance.history.format import Application as Changed
 from conformance.history.format import Commit, Header, Told, Written
 from conformance.history.format import Registration as Registered
 from conformance.simulator.acking import SUBSCRIPTIONS, subscribed
+from conformance.simulator.compacting import joined, origin
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet
@@ -24,6 +25,7 @@ from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.sweepers import start_deleter, start_sweeper
 from conformance.simulator.writers import Job, hands_on, start_driver
+from ledgers.compaction import Policy
 from ledgers.model import Part
 from metadata import paths
 from metadata.acks import Ack, done
@@ -32,6 +34,7 @@ from metadata.backup import BackupReader
 from metadata.backup_file import Backup
 from metadata.client import Client
 from metadata.cluster import MARK, Cluster
+from metadata.compaction import Compacted, Compactor
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
 from metadata.records import Application, Cursor, Lost, Registration, Settled
@@ -94,6 +97,8 @@ def backing_up(seed: int, *, trace: bool = False) -> tuple[Outcome, int]:
     start_sweeper(world, "w0", 2)
     if rng.random() < 0.5:
         start_sweeper(world, "w1", 2)
+    for i in range(rng.choice((0, 1, 2))):
+        _start_compactor(world, f"z{i}")
     for i in range(3):
         _start_backup(backups, f"k{i}", within=220)
     with quiet():
@@ -134,6 +139,20 @@ def _restored(world: World, backup: Backup, began: int, ended: int) -> Taken:
     assert record is not None
     lost = tuple(Lost(after=x["after"], before=x["before"], restored_at_ms=0) for x in json.loads(record.value)["restored"])
     return Taken(began, ended, backup, state, disk, lost)
+
+
+def _start_compactor(world: World, name: str) -> None:
+    process = Process(world, name)
+
+    def run() -> None:
+        for topic in (T, U):
+            try:
+                for segment in Topics(process.cluster).get(topic_name(topic)).segments():
+                    Compactor(process.cluster, joined).compact(segment, Policy(), Compacted())
+            except TxnSegmentError:
+                continue  # refused, or overtaken: its files are orphans
+
+    world.spawn(process, name, run, delay=world.rng.randrange(60, 260))
 
 
 def _start_consumer(backups: Backups, name: str, kind: str, *, rounds: int) -> None:
@@ -204,7 +223,7 @@ def _wrong(backups: Backups, one: Taken) -> Iterator[str]:
     cluster = Cluster("memory://restored", store, GatedStorage(one.disk), settings, backups.world.clock, restored=one.lost)
     committed = {e.txn: e for e in events if isinstance(e, Header) and e.state == "COMMITTED"}
     written = {e.number: e for e in events if isinstance(e, Registered) and e.state is None}
-    yield from _wrong_rows(cluster, number, committed, written)
+    yield from _wrong_rows(cluster, one, number, committed, written)
     yield from _wrong_applications(one, number, committed, [e for e in events if isinstance(e, Changed)])
     yield from _wrong_cursors(backups, one, number, committed)
     for event in events[: one.began]:
@@ -221,7 +240,9 @@ def _wrong(backups: Backups, one: Taken) -> Iterator[str]:
         yield "a transaction id would be given out again"
 
 
-def _wrong_rows(cluster: Cluster, number: int, committed: dict[str, Header], written: dict[int, Registered]) -> Iterator[str]:
+def _wrong_rows(
+    cluster: Cluster, one: Taken, number: int, committed: dict[str, Header], written: dict[int, Registered]
+) -> Iterator[str]:
     names = tuple(str(topic.name) for topic in Topics(cluster).list())
     if not {T, U} <= set(names):
         yield f"topics are missing: there are {names}"
@@ -229,16 +250,18 @@ def _wrong_rows(cluster: Cluster, number: int, committed: dict[str, Header], wri
     reading = TransactionBuffer(cluster).read(Selection(names))
     if reading.cut != number or reading.undecided:
         yield f"the cut is {reading.cut}, not {number}; undecided: {reading.undecided}"
-    yield from _wrong_segments(reading, number, committed, written)
+    yield from _wrong_segments(reading, one.disk, number, committed, written)
     cluster.store.append(paths.LOG, Registration(publish_ms=0, state=Settled.VOID).to_bytes())
     reading = TransactionBuffer(cluster).read(Selection(names))  # now that the log goes on, nothing more may turn up
-    yield from _wrong_segments(reading, number, committed, written)
+    yield from _wrong_segments(reading, one.disk, number, committed, written)
 
 
-def _wrong_segments(reading: Reading, number: int, committed: dict[str, Header], written: dict[int, Registered]) -> Iterator[str]:
+def _wrong_segments(
+    reading: Reading, disk: Disk, number: int, committed: dict[str, Header], written: dict[int, Registered]
+) -> Iterator[str]:
     counting = {e.commit for e in committed.values()}
     for segment in reading.segments:
-        shown = [(f.id, part.path) for f in reading.ledgers(segment, 0, reading.cut) for part in f.parts]
+        shown = [(f.id, origin(disk, part)) for f in reading.ledgers(segment, 0, reading.cut) for part in f.parts]
         wanted = [
             (n, row.id)
             for n, event in sorted(written.items())

@@ -41,9 +41,6 @@ class Fate(Enum):
     """The session ends; views of it raise SessionLost, a write of it is Unavailable."""
 
 
-READ_FATES = (Fate.GO, Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
-
-
 class Crashed(BaseException):
     """The process is dead: nothing of it runs on, whatever it catches."""
 
@@ -82,7 +79,8 @@ class GatedStore(MetadataStore):
     `torn`: whether lists of several records are read record by record (each its own step). `slow`: whether the reply takes its time
     (others act between the step and what the caller makes of it). `lags`: whether a read is answered by a replica that has not
     heard the newest yet: never older than the view, than an earlier read or than an own write. `wakes`: who wakes watches; without
-    it all wake-ups are lost.
+    it all wake-ups are lost. `dumb`: whether the store is asked for the time (a step) and does not tell it; without, asking is no
+    step and never fails.
     """
 
     def __init__(
@@ -97,12 +95,13 @@ class GatedStore(MetadataStore):
         slow: Callable[[], bool] | None = None,
         lags: Callable[[], bool] | None = None,
         wakes: Wakes | None = None,
+        dumb: Callable[[], bool] | None = None,
     ) -> None:
         self.state, self.clock, self.gate, self.torn, self.slow = state, clock, gate, torn, slow
         self.observer = observer or Observer()
         self.session = state.begin_session()
         self._late, self.lagging, self._wakes = late, lags, wakes
-        self._replica = state
+        self._replica, self.dumb = state, dumb
 
     def view(self) -> View:
         if self.lagging is not None:
@@ -258,7 +257,13 @@ class GatedView(View):
         return [now for now in again if now is not None and any(e.name == index and first <= e.key <= last for e in now.indexes)]
 
     def now_ms(self) -> int:
-        return self._store.clock.now_ms()
+        store = self._store
+        if store.dumb is not None and store.dumb():
+            self._pass("time", "")
+            raise Unavailable("The simulated store did not tell the time.")
+        if store.session != self._session:
+            raise SessionLost("The simulated session has ended.")
+        return store.clock.now_ms()
 
 
 def _what(write: Write) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from conformance.history.format import Horizon, Plan, Poll, Read, Row
 from conformance.simulator import keyed
+from conformance.simulator.compacting import lines_of
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.writers import hands_on
 from ledgers.errors import CorruptSnapshot, MissingFile
-from ledgers.model import Ledger
+from ledgers.model import CompactedPart, Ledger
 from metadata import transitions
 from metadata.errors import OffsetOutOfRange, TxnSegmentError
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
@@ -113,11 +114,14 @@ def collect(world: World, reading: Reading, start: int, end: int) -> tuple[Row, 
 
 
 def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
-    """The rows of a ledger; each of its parts has one entry."""
+    """The rows of a ledger; each of its parts has one entry. One that lies in a compacted file is still the row it was."""
     for i, part in enumerate(ledger.parts):
         data, _ = world.disk.files.get(part.path, (b"", 0))
+        if isinstance(part, CompactedPart) and data:
+            yield from (Row(name, segment, (ledger.id, i, j)) for j, name in enumerate(lines_of(data, part)))
+            continue
         for j, (name, key) in enumerate(keyed.rows_of(part.path, data)):
-            yield Row(name, segment, (ledger.id, i, j), key)
+            yield Row(name, segment, (ledger.id, i, j), key, ledger.txn)
         if not data:
             world.history.bad(f"the part {part.path} of {ledger.id} is gone although it is visible", 5)
 

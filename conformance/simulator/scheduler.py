@@ -36,23 +36,41 @@ START_MS = 1_700_000_000_000
 PASSING = (0, 0, 0, 1, 1, 1, 1, 5)
 """Milliseconds that a step takes, each as likely as the others."""
 DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
-READS = frozenset({"get", "keys", "index"})
+LEAPS = (400, 1_200, 5_000, 5_000, 110_000, -400, -5_000)
+"""Milliseconds by which the clock leaps, each as likely as the others; back as when a new leader's clock is behind."""
+READS = frozenset({"get", "keys", "index", "time"})
 OF_READS = (Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
 OF_OTHERS = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER)
 
 
 class SimulatedClock:
-    """Moves when the scheduler says so. Sleeping is a step."""
+    """Moves when the scheduler says so. Sleeping is a step. The store's time may be set back (`back`), no process's own is."""
 
     def __init__(self) -> None:
         self.now = START_MS
+        self.falls: list[int] = []
+        """The times to which it was set back."""
+        self.lost = 0
+        """By how much in all."""
+        self.highest = START_MS
+        """The latest time that it was set back from."""
         self.pause: Callable[[str, str], Fate] = lambda kind, what: Fate.GO
 
     def now_ms(self) -> int:
         return self.now
 
     def monotonic(self) -> float:
-        return self.now / 1000
+        return (self.now + self.lost) / 1000
+
+    def back(self, ms: int) -> None:
+        self.highest = max(self.highest, self.now)
+        self.now -= ms
+        self.lost += ms
+        self.falls.append(self.now)
+
+    def catch_up(self) -> None:
+        """No time before now has not been."""
+        self.now = max(self.now, self.highest)
 
     def sleep(self, seconds: float) -> None:
         self.pause("sleep", "")
@@ -75,6 +93,7 @@ class Process:
             slow=world.slow if plan.slow else None,
             lags=world.lags if plan.lag else None,
             wakes=world.watches,
+            dumb=world.dumb if plan.dumb else None,
         )
         self.cluster = Cluster(
             "memory://simulated",
@@ -158,6 +177,9 @@ class World:
     def lags(self) -> bool:
         return self.current is not None and self._random() < self.plan.lag
 
+    def dumb(self) -> bool:
+        return self.current is not None and not self.calm and self._random() < self.plan.dumb
+
     def later(self, effect: Callable[[], None]) -> None:
         """A request that is still under way: it is its sender's also when it arrives."""
         sender = self.current
@@ -239,7 +261,7 @@ class World:
                 actor = self._draw()
                 leaps = self._jump > 0 and self._random() < self._jump
             if leaps:
-                self.jump(self.rng.choice((400, 1_200, 5_000, 5_000, 110_000)))
+                self.jump(self.rng.choice(LEAPS))
                 if actor not in self.actors:
                     continue
             self._turns(actor)
@@ -365,7 +387,10 @@ class World:
         if ms >= self.settings.orphan_age_ms:
             for process in {id(a.process): a.process for a in self.actors if not a.opened}.values():
                 self.kill(process)
-        self.clock.now += ms
+        if ms < 0:
+            self.clock.back(-ms)
+        else:
+            self.clock.now += ms
 
 
 __all__ = ["CHANCES", "SETTINGS", "START_MS", "Actor", "Plan", "Process", "SimulatedClock", "World"]

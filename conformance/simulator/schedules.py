@@ -320,6 +320,7 @@ def _finish(cast: Cast) -> None:
             history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
     process = Process(world, "end")
     late = world.settings.max_txn_timeout_ms + world.settings.deadline_allowance_ms + 1
+    world.clock.catch_up()  # what was opened while it was ahead has its deadline there
     world.clock.now += late
     began, now_ms = history.now(), world.clock.now
     process.sweeper.sweep()

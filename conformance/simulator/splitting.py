@@ -9,17 +9,24 @@ from dataclasses import dataclass
 
 from conformance.history.format import Event, Layout
 from conformance.simulator.acking import SUBSCRIPTIONS, start_consumer, subscribed
+from conformance.simulator.faults import GatedStore
 from conformance.simulator.plan import Plan
 from conformance.simulator.readers import Stream, start_batch_reader, start_stream
-from conformance.simulator.scheduler import SETTINGS, Process, World
+from conformance.simulator.scheduler import SETTINGS, Process, SimulatedClock, World
 from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import T, U, staged
+from conformance.simulator.storage import Disk, GatedStorage
+from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, start_driver
 from metadata import paths
+from metadata.autoscaling import Autoscaler
+from metadata.cluster import Cluster
 from metadata.errors import OptionError, TxnSegmentError
 from metadata.names import topic_name
+from metadata.policies import set_for_topic
 from metadata.records import SegmentInfo
+from metadata.store.memory import MemoryState
 from metadata.topics import Topic, Topics
 from metadata.transaction_buffer import Selection
 
@@ -42,7 +49,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     topics, names = ((T, rng.choice((1, 2))), (U, 1)), (T, U)
     update = {"header_retention_ms": rng.choice((0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
     acks, sweeps_files = rng.random() < 0.35, rng.random() < 0.1
-    state = staged(*topics, key="key")
+    state = _under_policy(staged(*topics, key="key"))
     world = World(
         rng,
         Plan.draw(rng, small=True),
@@ -60,7 +67,10 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     for job in jobs:
         start_driver(world, job, tries=4, within=20)
     _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 3))))
-    if rng.random() < 0.4:
+    if rng.random() < 0.3:
+        for name in ("l0", "l1"):
+            _start_scaler(world, name, rng.choice((2, 4)))
+    elif rng.random() < 0.5:
         _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
     streams = []
     if rng.random() < 0.7:
@@ -69,25 +79,30 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     if rng.random() < 0.5:
         start_batch_reader(world, "b0", Selection((T,)), 2, within=90)
     if acks:
-        _with_consumers(world)
+        _with_consumers(world, sought=rng.random() < 0.35)
     for i in range(rng.choice((0, 1, 1, 2))):
         start_sweeper(world, f"w{i}", rng.choice((1, 2)), orphans=sweeps_files, share=rng.random() < 0.3, after=12, within=90)
     return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.4, orphans=False, topics=2)
 
 
-def _with_consumers(world: World) -> None:
-    """Two that acknowledge, one of them without transactions; and each layout must find the cursors of its segments made."""
+def _with_consumers(world: World, *, sought: bool) -> None:
+    """Two that acknowledge, one of them without transactions; and each layout must find the cursors of its segments made. `sought`:
+    somebody moves, deletes and makes their subscription; then those of the other one must be.
+    """
     plain = {"c1"}
     world.history.acking = lambda: world.current is not None and world.current.name in plain
-    world.history.showing = lambda layout: _have_cursors(world, layout)
+    lasting = SUBSCRIPTIONS[1:] if sought else SUBSCRIPTIONS
+    world.history.showing = lambda layout: _have_cursors(world, layout, lasting)
+    if sought:
+        start_subscriber(world, T, SUBSCRIPTIONS[0], 2, within=120)
     for name in ("c0", "c1"):
         start_consumer(world, name, rounds=2, plain=name in plain)
 
 
-def _have_cursors(world: World, shown: Event) -> None:
+def _have_cursors(world: World, shown: Event, lasting: tuple[str, ...]) -> None:
     assert isinstance(shown, Layout)
     for segment in shown.segments if shown.topic == T else ():
-        for subscription in SUBSCRIPTIONS:
+        for subscription in lasting:
             if paths.cursor(segment.name, subscription) not in world.state.records:
                 world.history.bad(f"{segment.name} is shown before its cursor of {subscription} is made", 11)
 
@@ -110,6 +125,31 @@ def _start_splitter(world: World, splitter: Splitter) -> None:
             _start_splitter(world, splitter)
 
     world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(60))
+
+
+def _under_policy(state: MemoryState) -> MemoryState:
+    """One version of a job is too much for a segment, in the pace of a simulated world; nothing for a while is too little."""
+    clock = SimulatedClock()
+    cluster = Cluster("memory://policy", GatedStore(state, clock), GatedStorage(Disk(clock)), SETTINGS, clock)
+    limits = {"split_rows_per_second": 10, "max_segments": MANY, "scaling_cool_down_ms": 200}
+    set_for_topic(cluster, topic_name(T), limits)
+    return state
+
+
+def _start_scaler(world: World, name: str, rounds: int) -> None:
+    """A candidate that splits and merges by policy when it leads; one that crashes is followed by the other."""
+    process = Process(world, name)
+    autoscaler = Autoscaler(process.cluster, process.buffer)
+
+    def run() -> None:
+        for _ in range(rounds):
+            try:
+                autoscaler.scale()
+            except TxnSegmentError:
+                continue
+            process.cluster.clock.sleep(0.1)
+
+    world.spawn(process, name, run, delay=world.rng.randrange(120))
 
 
 def _change(world: World, topics: Topics, topic: Topic) -> None:

@@ -357,9 +357,14 @@ class ValuesAreText(Sound):
 # --- freshness ----------------------------------------------------------------------------------------------------
 
 
-@_planted("records/a-session-sees-at-once-what-another-one-was-told-is-done")
-class StaleReads(Sound):
-    """A session reads from a replica that lags: every third get of a key gives what the session saw there before (A30)."""
+class _Lagging(Sound):
+    """Reads from a replica that lags: every `every`-th get gives what the session saw there before, if it saw anything. What it saw
+    is noted of one get of `looks`, the one with the remainder `since`.
+    """
+
+    every: ClassVar[int]
+    looks: ClassVar[int] = 1
+    since: ClassVar[int] = 0
 
     def __init__(self, store: MetadataStore) -> None:
         super().__init__(store)
@@ -371,45 +376,33 @@ class StaleReads(Sound):
 
 
 class _StaleView(SoundView):
-    def __init__(self, view: View, session: StaleReads) -> None:
+    def __init__(self, view: View, session: _Lagging) -> None:
         super().__init__(view)
         self._session = session
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        self._session.reads += 1
-        if self._session.reads % 3 == 0 and all(key in self._session.seen for key in keys):
-            return [self._session.seen[key] for key in keys]
+        session = self._session
+        session.reads += 1
+        if session.reads % session.every == 0 and all(key in session.seen for key in keys):
+            return [session.seen[key] for key in keys]
         found = self.view.get_many(keys)
-        self._session.seen.update(zip(keys, found, strict=True))
+        if session.reads % session.looks == session.since:
+            session.seen.update(zip(keys, found, strict=True))
         return found
+
+
+@_planted("records/a-session-sees-at-once-what-another-one-was-told-is-done")
+class StaleReads(_Lagging):
+    """A session reads from a replica that lags: every third get of a key gives what the session saw there before (A30)."""
+
+    every = 3
 
 
 @_planted("histories/threads")
-class StaleReadsNowAndThen(Sound):
+class StaleReadsNowAndThen(_Lagging):
     """One get of twenty gives what the session saw there before: only a history shows it."""
 
-    def __init__(self, store: MetadataStore) -> None:
-        super().__init__(store)
-        self.seen: dict[Key, Record | None] = {}
-        self.reads = 0
-
-    def view(self) -> View:
-        return _RarelyStaleView(self.store.view(), self)
-
-
-class _RarelyStaleView(SoundView):
-    def __init__(self, view: View, session: StaleReadsNowAndThen) -> None:
-        super().__init__(view)
-        self._session = session
-
-    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        self._session.reads += 1
-        if self._session.reads % 20 == 0 and all(key in self._session.seen for key in keys):
-            return [self._session.seen[key] for key in keys]
-        found = self.view.get_many(keys)
-        if self._session.reads % 10 == 1:  # so that what was seen is old by then
-            self._session.seen.update(zip(keys, found, strict=True))
-        return found
+    every, looks, since = 20, 10, 1  # so that what was seen is old by then
 
 
 @_planted_view("groups/a-group-is-never-seen-half")

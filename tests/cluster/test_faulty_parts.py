@@ -27,6 +27,8 @@ def ends() -> Iterator[tuple[TcpProxy, socket.socket, socket.socket]]:
         client = socket.create_connection((LOCAL, proxy.port))
         server, _ = listener.accept()
         with client, server:
+            client.sendall(b"x")
+            assert server.recv(1) == b"x"  # now the proxy has both ends
             yield proxy, client, server
 
 

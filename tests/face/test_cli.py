@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -18,8 +19,11 @@ from typer.testing import CliRunner, Result
 from ledgers.model import Part
 from metadata import paths
 from metadata.records import Header, Nanos, Registration, SegmentWrite, State
+from metadata.scaling import Rule
+from metadata.sweeper import SweepReport
 from txnsegment import Cluster, connect
 from txnsegment.cli.app import build
+from txnsegment.sweeping import sweep_until
 
 Run = Callable[..., Result]
 
@@ -46,6 +50,37 @@ def write(cluster: Cluster, *tables: pa.Table, topic: str = "t") -> str:
             txn.append(topic, table)
         txn.commit()
     return txn.id
+
+
+def test_segments_that_split_and_merge_by_themselves(run: Run, url: str) -> None:
+    run("topics", "create", "t", "--key", "k", "--schema", "k string")
+    assert run("topics", "scaling", "t").stdout == "t: its segments split and merge by command alone.\n"
+    run("topics", "scaling", "namespace://public/default", "--bytes-per-second", "5000", "--cool-down", "5m")
+    given = ("--rows-per-second", "1000", "--min-segments", "3", "--max-segments", "8")
+    shown = "splits above 1000 rows a second or 5000 bytes a second over 300 s, 3 to 8 segments."
+    assert run("topics", "scaling", "t", *given).stdout == f"t: a segment {shown}\n"
+    assert answer(run("topics", "scaling", "t", "--json")) == {
+        "rows": 1000,
+        "bytes": 5000,
+        "fewest": 3,
+        "most": 8,
+        "coolDownMs": 300_000,
+    }
+    assert answer(run("sweep", "--json"))["splits"] == 1
+    assert answer(run("sweep", "--json"))["splits"] == 1
+    assert answer(run("sweep", "--json"))["splits"] == 0
+    with connect(url) as cluster:
+        assert len(cluster.topics.describe("t").segments) == 5
+        stop, reports = threading.Event(), list[SweepReport]()
+        cluster.scaling.set("t", min_segments=4)
+        sweep_until(stop, cluster, 0.01, told=lambda report: (reports.append(report), stop.set())[0])
+        assert [(r.splits, r.merges) for r in reports] == [(1, 0)]
+        cluster.scaling.clear("t")
+        cluster.retention.clear("namespace://public/default")
+        assert cluster.scaling.get("t") == Rule(None, 5000, 1, 64, 300_000)
+    bad = run("topics", "scaling", "t", "--min-segments", "9", "--max-segments", "2", code=1).stderr
+    assert "min_segments = 9 is above max_segments = 2" in bad
+    assert "rows_per_second is 0" in run("topics", "scaling", "t", "--rows-per-second", "0", code=1).stderr
 
 
 def test_splits_and_merges(run: Run, tmp_path: Path) -> None:

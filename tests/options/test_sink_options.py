@@ -56,6 +56,13 @@ def test_everything_given_in_any_case() -> None:
     assert pickle.loads(pickle.dumps(write)) == write
 
 
+def test_values_of_avro() -> None:
+    for write in (batch(topic="a", valueFormat="avro"), stream(topic="a", valueFormat="Avro", autoCreate="false", keyColumn="k")):
+        assert (write.value_format, write.schema_version) == ("avro", None)
+    assert batch(topic="a", valueFormat="avro", schemaVersion="2").schema_version == 2
+    assert batch(topic="a").value_format == "columns"
+
+
 def test_an_application_alone_names_a_stream() -> None:
     write = stream(topic="a", txnAppId="etl", checkpointlocation="/c", queryname="q")
     assert (write.txn_app_id, write.txn_version, write.streaming) == ("etl", None, True)
@@ -73,6 +80,11 @@ def test_tasks_get_nothing_of_the_metadata_store() -> None:
 
 
 BOTH = [
+    ({"valueFormat": "json"}, "option valueFormat; columns, avro"),
+    ({"schemaVersion": "1"}, "schemaVersion is given without valueFormat=avro; both, or neither"),
+    ({"schemaVersion": "1", "valueFormat": "columns"}, "schemaVersion is given without valueFormat=avro"),
+    ({"valueFormat": "avro", "segments": "2"}, "valueFormat=avro and segments; Leave segments out"),
+    ({"valueFormat": "avro", "autoCreate": "true"}, "valueFormat=avro and autoCreate; Leave autoCreate out"),
     ({}, "no topic to write to; save(name), start(name)"),
     ({"topic": ""}, "option topic; empty"),
     ({"topic": "a b"}, "option topic; not a topic name"),

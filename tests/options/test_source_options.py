@@ -44,6 +44,12 @@ def test_defaults_of_a_batch() -> None:
     assert (read.isolation_level, read.fail_on_data_loss) == ("read_committed", True)
     assert (read.topics_changed, read.schema_change) == ("fail", "fail")
     assert (read.columns, read.include_metadata) == (None, False)
+    assert (read.value_format, read.schema_version) == ("columns", None)
+
+
+def test_segments_of_one_topic_are_read_by_its_schema() -> None:
+    read = batch(topics=f"{SEGMENT},{SIBLING}", valueFormat="AVRO", schemaVersion="3", includeMetadata="true")
+    assert (read.value_format, read.schema_version) == ("avro", 3)
 
 
 def test_defaults_of_a_stream() -> None:
@@ -172,6 +178,14 @@ BOTH = [
     ({"topics": f"a,{SEGMENT}"}, "segment of topic://public/default/a; twice; not both"),
     ({"topicsPattern": "a("}, "option topicsPattern; not a regular expression; topic://public/default/"),
     ({"topicsPattern": ""}, "option topicsPattern; empty"),
+    # by one schema
+    ({"valueFormat": "arvo"}, "option valueFormat; Did you mean avro?"),
+    ({"schemaVersion": "-1"}, "option schemaVersion; from 0"),
+    ({"schemaVersion": "latest"}, "option schemaVersion; not a whole number"),
+    ({"topics": "a,b", "valueFormat": "avro"}, "valueFormat=avro reads one topic; Read each topic by itself"),
+    ({"topicsPattern": "a", "valueFormat": "avro"}, "valueFormat=avro reads one topic"),
+    ({"topics": f"b,{SEGMENT}", "schemaVersion": "1"}, "schemaVersion reads one topic"),
+    ({"valueFormat": "avro", "columns": "x"}, "valueFormat=avro and columns; whole record"),
     # unknown options
     ({"topik": "a"}, "no option 'topik'; Did you mean topic?; docs/options.md"),
     ({"starting_offsets": "latest"}, "Did you mean startingOffsets?"),
@@ -213,6 +227,8 @@ BOTH = [
     ({"startingTimestamp": "1735689600"}, "option startingTimestamp; seconds; 1735689600000"),
     ({"startingTimestamp": "soon"}, "option startingTimestamp; ISO-8601"),
     ({"startingOffsets": "latest", "startingTimestamp": "5"}, "startingOffsets and startingTimestamp; one start"),
+    ({"subscription": "s", "startingOffsets": "latest"}, "subscription and startingOffsets; at its cursor"),
+    ({"subscription": "s", "startingTimestamp": "5"}, "subscription and startingTimestamp; at its cursor"),
     ({"serviceUrl": "data/x"}, "option serviceUrl; no scheme"),
     ({"serviceUrl": "zk://u:hunter2@h/c"}, "option serviceUrl; TXNSEGMENT_"),
 ]
@@ -328,6 +344,7 @@ def test_names_are_found_in_any_case(name: str, random: Any) -> None:
         "schemaChange": "fail",
         "includeMetadata": "true",
         "acknowledged": "{}",
+        "valueFormat": "columns",
     }
     written = "".join(random.choice([c.lower(), c.upper()]) for c in name)
     (option,) = (o for o in SOURCE.options if o.name == name)

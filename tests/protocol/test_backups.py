@@ -29,6 +29,7 @@ from metadata.errors import (
     RestoreRefused,
     VersionConflict,
 )
+from metadata.names import topic_name
 from metadata.records import Application, Attempt, Cursor, Header, Nanos, Policies, State
 from metadata.restore import ERA, Restoration
 from metadata.row_ranges import parse_all
@@ -36,6 +37,7 @@ from metadata.store import open_store
 from metadata.store.contract import look
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
+from metadata.topics import Topics
 from metadata.transaction_buffer import Selection, TransactionBuffer
 from metadata.transitions import Claim
 from metadata.write_set import Committed
@@ -44,7 +46,7 @@ from tests.protocol.bench import At, Bench, T, U, each_step
 
 def test_backups_at_any_moment_are_states_that_could_have_been() -> None:
     """Beside writers, consumers in transactions and without, sweepers and deleters, through crashes and lost replies."""
-    found = [backing_up(seed) for seed in range(25)]
+    found = [backing_up(seed) for seed in range(20)]
     assert not [outcome.violations for outcome, _ in found if outcome.violations]
     assert sum(taken for _, taken in found) > 50
     assert sum(outcome.commits for outcome, _ in found) > 100
@@ -76,6 +78,58 @@ def test_whatever_happens_at_any_step_of_a_backup() -> None:
         assert again.version() == number, "in this bench version n is number n of the log"
 
     assert len(list(each_step(run, lambda k: At(k, meanwhile=lambda: None)))) >= 10
+
+
+def test_what_comes_and_leaves_the_log_at_any_step_of_a_backup() -> None:
+    """A version that is registered, committed, folded and dropped at one step (simulator, seed 1312): its application knows it."""
+
+    def run(gate: At) -> None:
+        bench = Bench()
+        written(bench, 1, 2)
+
+        def meanwhile() -> None:
+            written(bench, 3)
+            bench.party().coordinator.commit(bench.work(0, app="other"))
+            bench.party().sweeper.sweep()
+
+        gate.meanwhile = meanwhile
+        again = Again(bench, BackupReader(bench.party(gate).cluster).take())
+        again.restore()
+        number = again.backup.heading.number
+        assert again.shown() == sorted(row.id for row in bench.read() if row.position[0] <= number)
+        assert (again.version(), again.version("other")) == (min(number, 3), 0 if number == 4 else -1)
+
+    assert len(list(each_step(run, lambda k: At(k, meanwhile=lambda: None)))) >= 10
+
+
+def test_a_split_at_any_step_of_a_backup() -> None:
+    """The layout is as it was at its number: split, and its seal is in it; or whole."""
+    splits = set()
+
+    def run(gate: At) -> None:
+        bench = Bench()
+        written(bench, 1)
+
+        def meanwhile() -> None:
+            bench.party().topics.split(topic_name(T), 0)
+            written(bench, 2)
+
+        gate.meanwhile = meanwhile
+        backup = BackupReader(bench.party(gate).cluster).take()
+        again = Again(bench, backup)
+        again.restore()
+        number = backup.heading.number
+        assert again.shown() == sorted(row.id for row in bench.read() if row.position[0] <= number)
+        layout = Topics(again.cluster()).get(topic_name(T)).layout
+        sealed = [info.sealed_at_log for info in layout.segments.values() if info.sealed_at_log is not None]
+        assert all(n <= number for n in sealed)
+        assert sealed or number < 2, "the seal is number 2"
+        splits.add(bool(sealed))
+        again.coordinator().commit(bench.work(0, app="more")) if sealed else None
+        assert Topics(again.cluster()).finish_seals() == 0
+
+    assert len(list(each_step(run, lambda k: At(k, meanwhile=lambda: None)))) >= 10
+    assert splits == {True, False}
 
 
 def test_what_commits_above_something_undecided_while_it_waits_is_not_in_it() -> None:
@@ -451,6 +505,9 @@ def test_a_cursor_at_a_number() -> None:
     assert (found.acked, found.claims) == (parse_all(["1:0", "5:0", "7:0"]), {})
     with pytest.raises(Moving, match="cannot be told"):
         consistent_cut.cursor_at(10, before, Cursor(acked=parse_all(["1:0", "5:0", "8:0"]), claims={}), told)
+    dropped = _told(a=Told(_header(State.ABORTED)), b=told("b"), c=told("c"))  # then it was somebody else who acknowledged 5:0
+    with pytest.raises(Moving, match="cannot be told"):
+        consistent_cut.cursor_at(10, before, after, dropped)
     with pytest.raises(Moving, match="moved back"):
         consistent_cut.cursor_at(10, before, Cursor(), told)
     unsure = _told(a=told("a"), b=told("b"), c=Told(_header(State.COMMITTED)))  # without a number, decided while we read
@@ -467,6 +524,9 @@ def test_an_application_at_a_number() -> None:
         assert consistent_cut.application_at(number, before, after, written, told).last_committed == version
     with pytest.raises(Moving, match="version 5"):
         consistent_cut.application_at(9, before, after, written[:1], told)
+    aborted = _told(t4=Told(_header(State.ABORTED)))  # version 4 was committed by another attempt, which nobody has seen
+    with pytest.raises(Moving, match="version 4"):
+        consistent_cut.application_at(9, before, before.model_copy(update={"last_committed": 4}), [], aborted)
     with pytest.raises(Moving, match="decided meanwhile"):
         consistent_cut.application_at(9, before, after, written, _told(t4=Told(_header(State.COMMITTED))))
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledgers.avro.modes import Compatibility
 from ledgers.model import Part
 from metadata import paths
 from metadata.errors import CorruptRecord, OptionError
@@ -153,6 +154,14 @@ GOLDEN: list[tuple[JsonRecord, bytes]] = [
         b'{"lastCommitted":41,"by":"q","current":{"version":42,"txnId":"0_977","by":"q"}}',
     ),
     (TopicSchema(spark="{}", created_at_ms=1), b'{"spark":"{}","createdAtMs":1}'),
+    (
+        TopicSchema(spark="{}", created_at_ms=1, avro='{"type":"record"}', follows=0),
+        b'{"spark":"{}","createdAtMs":1,"avro":"{\\"type\\":\\"record\\"}","follows":0}',
+    ),
+    (
+        Layout(epoch=0, next_segment_id=0, segments={}, compatibility=Compatibility.FULL_TRANSITIVE),
+        b'{"epoch":0,"nextSegmentId":0,"segments":{},"properties":{},"compatibility":"full_transitive"}',
+    ),
 ]
 
 

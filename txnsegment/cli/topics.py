@@ -1,4 +1,4 @@
-"""`txnsegment topics create|list|describe|split|merge|delete|read`."""
+"""`txnsegment topics create|list|describe|schema|split|merge|delete|read`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ import typer
 from metadata.errors import OptionError
 from txnsegment import lineage
 from txnsegment.cli.operations import duration
+from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, show_facts, show_json, show_table
+from txnsegment.retention import FIELDS as RETAINED
 from txnsegment.rows import committed_rows
 from txnsegment.topics import TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics; their schemas.")
+
+app.command()(schema)
 
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")]
 
@@ -173,11 +177,54 @@ def retention(
             )
         else:
             found = cluster.retention.get(name)
+    kept = found.model_dump(by_alias=True, include=set(RETAINED))
     if json:
-        show_json(found.model_dump(by_alias=True))
+        show_json(kept)
         return
-    said = {key: value for key, value in found.model_dump(by_alias=True).items() if value is not None}
+    said = {key: value for key, value in kept.items() if value is not None}
     typer.echo(f"{name}: {', '.join(f'{key}={value}' for key, value in said.items()) or 'everything is kept, for ever'}.")
+
+
+@app.command()
+def scaling(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A topic, or namespace://tenant/namespace for all of its topics.")],
+    rows_per_second: Annotated[int | None, typer.Option(help="Split a segment that gets more; -1: no limit.")] = None,
+    bytes_per_second: Annotated[int | None, typer.Option(help="Split a segment that gets more; -1: no limit.")] = None,
+    min_segments: Annotated[int | None, typer.Option(help="Active segments at least (1).")] = None,
+    max_segments: Annotated[int | None, typer.Option(help="No split beyond so many active segments (64).")] = None,
+    cool_down: Annotated[
+        str | None, typer.Option(metavar="60s", help="Rates are over so long, and a new segment is left alone for so long (60s).")
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Take back what was said here.")] = False,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Show or set when segments split and merge by themselves. Nothing said of a topic or its namespace: never."""
+    given = (rows_per_second, bytes_per_second, min_segments, max_segments, cool_down)
+    with opened(context, service_url) as cluster:
+        if clear:
+            cluster.scaling.clear(name)
+        elif any(value is not None for value in given):
+            cluster.scaling.set(
+                name,
+                rows_per_second=rows_per_second,
+                bytes_per_second=bytes_per_second,
+                min_segments=min_segments,
+                max_segments=max_segments,
+                cool_down=None if cool_down is None else timedelta(seconds=duration("--cool-down", cool_down)),
+            )
+        found = cluster.scaling.get(name)
+    if json:
+        show_json(found)
+    elif found is None:
+        typer.echo(f"{name}: its segments split and merge by command alone.")
+    else:
+        limits = [f"{limit} {what} a second" for limit, what in ((found.rows, "rows"), (found.bytes, "bytes")) if limit is not None]
+        typer.echo(
+            f"{name}: a segment splits above {' or '.join(limits)} over {found.cool_down_ms / 1000:g} s, "
+            f"{found.fewest} to {found.most} segments."
+        )
 
 
 def _columns(topic: TopicDescription) -> str:

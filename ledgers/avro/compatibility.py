@@ -1,0 +1,117 @@
+"""Which Avro schemas fit each other: Avro's rules of schema resolution, in the modes that Confluent and Pulsar name. Pure.
+
+Stricter than Avro in one thing: logical types must agree, as values of one would be read as another's by many programs; a decimal
+may only grow in precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ledgers.avro.modes import Compatibility
+from ledgers.avro.schema import DECIMAL, NO_DEFAULT, Array, Enum, Fixed, Map, Optional, Plain, Primitive, Record, Type
+from ledgers.errors import SchemaError
+
+_PROMOTED: Final = {
+    ("int", "long"),
+    ("int", "float"),
+    ("int", "double"),
+    ("long", "float"),
+    ("long", "double"),
+    ("float", "double"),
+    ("string", "bytes"),
+    ("bytes", "string"),
+}
+"""(written, read): the promotions of Avro's schema resolution."""
+
+
+def check(mode: Compatibility, new: Record, earlier: Sequence[tuple[int, Record]]) -> None:
+    """Refuse a schema that does not fit the earlier versions, newest first. Raises SchemaError that names version and columns."""
+    for version, old in earlier if mode.transitive else earlier[:1]:
+        found = []
+        if mode.reads_old:
+            found += [f"it cannot read what version {version} wrote: {problem}" for problem in problems(new, old)]
+        if mode.read_by_old:
+            found += [f"version {version} cannot read what it writes: {problem}" for problem in problems(old, new)]
+        if found:
+            raise SchemaError(
+                f"The schema is not compatible ({mode}) with version {version}: {'; '.join(found)}.",
+                advice="Give new columns a default, widen types only, or choose another mode (--compatibility).",
+            )
+
+
+def problems(reader: Type, writer: Type, path: str = "") -> list[str]:
+    """Why values of `writer` cannot be read as `reader`, by column; none: every one can."""
+    if isinstance(writer, Optional):
+        if isinstance(reader, Optional):
+            return problems(reader.type, writer.type, path)
+        return [f"{_named(path)} may be null", *problems(reader, writer.type, path)]
+    if isinstance(reader, Optional):
+        return problems(reader.type, writer, path)
+    match reader, writer:
+        case Record(), Record():
+            return [*_names(reader, writer, path), *_fields(reader, writer, path)]
+        case Array(), Array():
+            return problems(reader.items, writer.items, f"{path}.element")
+        case Map(), Map():
+            return problems(reader.values, writer.values, f"{path}.value")
+        case Enum(), Enum():
+            lost = [s for s in writer.symbols if s not in reader.symbols] if reader.default is None else []
+            unknown = [f"{_named(path)} may be {', '.join(lost)}, which is none of its symbols"] if lost else []
+            return [*_names(reader, writer, path), *unknown]
+        case Fixed(), Fixed():
+            size = [f"{_named(path)} has {writer.size} bytes, not {reader.size}"] if reader.size != writer.size else []
+            return [*_names(reader, writer, path), *size, *_logical(reader, writer, path)]
+        case Primitive(), Primitive():
+            if reader.kind != writer.kind and (writer.kind, reader.kind) not in _PROMOTED:
+                return [_types(reader, writer, path)]
+            return _logical(reader, writer, path)
+    return [_types(reader, writer, path)]
+
+
+def _fields(reader: Record, writer: Record, path: str) -> list[str]:
+    written = {f.name: f for f in writer.fields}
+    found = []
+    for field in reader.fields:
+        below = f"{path}.{field.name}" if path else field.name
+        if field.name in written:
+            found += problems(field.type, written[field.name].type, below)
+        elif field.default is NO_DEFAULT:
+            found.append(f"{_named(below)} is not there and has no default")
+    return found
+
+
+def _names(reader: Record | Enum | Fixed, writer: Record | Enum | Fixed, path: str) -> list[str]:
+    """Avro compares names without their namespaces. A name that nobody has chosen agrees with every other one."""
+    if (isinstance(reader, Record) and reader.derived) or (isinstance(writer, Record) and writer.derived):
+        return []
+    short = writer.name.rpartition(".")[2]
+    if short == reader.name.rpartition(".")[2] or writer.name in reader.aliases or short in reader.aliases:
+        return []
+    return [f"{_named(path)} is of the type {writer.name}, not {reader.name}"]
+
+
+def _logical(reader: Primitive | Fixed, writer: Primitive | Fixed, path: str) -> list[str]:
+    if reader.logical == writer.logical == DECIMAL and reader.scale == writer.scale and reader.precision >= writer.precision:
+        return []
+    if reader.logical != DECIMAL and reader.logical == writer.logical:
+        return []
+    return [_types(reader, writer, path)]
+
+
+def _types(reader: Plain, writer: Plain, path: str) -> str:
+    return f"{_named(path)} is {_shown(writer)}, not {_shown(reader)}"
+
+
+def _shown(kind: Plain) -> str:
+    match kind:
+        case Primitive(logical="decimal") | Fixed(logical="decimal"):
+            return f"decimal({kind.precision},{kind.scale})"
+        case Primitive():
+            return kind.logical or kind.kind
+    return type(kind).__name__.lower()
+
+
+def _named(path: str) -> str:
+    return f"the column {path}" if path else "the row"

@@ -1,0 +1,150 @@
+"""Rows as Avro binary, each by itself without a header, to Arrow batches and back.
+
+fastavro moves bytes and plain values; what is logical (dates, moments, decimals) is done by Arrow on whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
+
+from ledgers.arrow import arrow_schema, conform
+from ledgers.avro.arrays import Unfit, array, default, filled, logical, refuse_missing, refuse_nulls, stored, values
+from ledgers.avro.columns import columns_of
+from ledgers.avro.schema import Record, bare
+from ledgers.errors import SchemaError, ValueFormatError
+
+VALUE: Final = "value"
+"""The one column of a batch whose rows are Avro binary."""
+
+NameRow = Callable[[int], str]
+"""How errors name a row of a batch, by its number in it from 0."""
+
+
+class Codec:
+    """One Avro schema, ready to use. Only the process that made it can use it: send the schema, not the codec."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._bare = fastavro.parse_schema(bare(record, []))
+
+    @cached_property
+    def columns(self) -> StructType:
+        return columns_of(self.record)
+
+    @cached_property
+    def arrow(self) -> pa.Schema:
+        """The rows' Arrow schema: that of a part which has these columns."""
+        return arrow_schema(self.columns)
+
+    # --- bytes to rows --------------------------------------------------------------------------------------------
+
+    def decode(self, given: pa.Array, name_row: NameRow) -> pa.RecordBatch:
+        """The rows of binary values. Raises ValueFormatError, naming the row, for a null, for bytes that the schema does not read
+        to their end, and for values that a column cannot hold.
+        """
+        if given.null_count:
+            row = pc.index(given.is_null(), True).as_py()
+            raise ValueFormatError(f"{name_row(row)} has no value (null).", advice="Leave such rows out; a row is a whole record.")
+        found = list(self._records(given, name_row))
+        try:
+            columns = [logical(array([row[f.name] for row in found], f.type), f.type, f.name) for f in self.record.fields]
+            batch = pa.RecordBatch.from_arrays(columns, [f.name for f in self.record.fields])
+            return conform(batch, self.arrow)
+        except (Unfit, pa.ArrowException) as error:
+            if len(given) == 1:
+                raise ValueFormatError(f"{name_row(0)} has a value that its column cannot hold: {error}.") from error
+            for row in range(len(given)):
+                self.decode(given.slice(row, 1), lambda _, row=row: name_row(row))  # type: ignore[misc]
+            raise ValueFormatError(f"{name_row(0)} and the {len(given) - 1} rows after it do not fit: {error}.") from error
+
+    def _records(self, given: pa.Array, name_row: NameRow) -> Iterator[dict[str, Any]]:
+        if not len(given):
+            return
+        given = given.cast(pa.binary())
+        lengths = pc.binary_length(given).to_pylist()
+        _, offsets, data = given.buffers()
+        first = pa.Array.from_buffers(pa.int32(), 1, [None, offsets], offset=given.offset)[0].as_py()
+        stream = BytesIO(b"" if data is None else data.slice(first, sum(lengths)))
+        read, schema, end = fastavro.schemaless_reader, self._bare, 0
+        for row, length in enumerate(lengths):
+            end += length
+            record, problem = None, ""
+            try:
+                record = read(stream, schema, None)
+            except Exception as error:  # whatever fastavro meets in bytes that are not what they should be
+                problem = f"{type(error).__name__}: {error}"
+            if not problem and stream.tell() != end:
+                problem = f"by the schema it ends {stream.tell() - end:+} bytes from its end"
+            if record is None or problem:
+                shown = bytes(data.slice(first + end - length, min(length, 32))).hex() if length else ""
+                raise ValueFormatError(
+                    f"{name_row(row)} is not Avro of the schema {self.record.name}: {problem}. It has {length} bytes: "
+                    f"{shown}{'...' if length > 32 else ''}.",
+                    advice="Was it written with another version of the schema? Give that one by schemaVersion; a header of another "
+                    "registry (5 bytes of Confluent's) has to be cut off before.",
+                )
+            yield record
+
+    # --- rows to bytes --------------------------------------------------------------------------------------------
+
+    def encode(self, batch: pa.RecordBatch, name_row: NameRow) -> pa.Array:
+        """Each row as Avro binary. `batch` has the columns of `arrow`. Raises ValueFormatError, naming row and column, for a null
+        where the schema takes none, for text that is no symbol of an enum, for binaries that are not as long as a fixed.
+
+        Moments of timestamp-millis are cut to whole milliseconds.
+        """
+        try:
+            columns = [values(stored(batch.column(f.name), f.type, f.name), f.type, f.name) for f in self.record.fields]
+            names = [f.name for f in self.record.fields]
+            stream, ends = BytesIO(), [0]
+            write, schema = fastavro.schemaless_writer, self._bare
+            for record in zip(*columns, strict=True):
+                write(stream, schema, dict(zip(names, record, strict=True)))
+                ends.append(stream.tell())
+            offsets = pa.array(ends, pa.int32())
+        except Exception as error:  # whatever fastavro refuses besides: its own errors have no root
+            if batch.num_rows == 1:
+                raise ValueFormatError(
+                    f"{name_row(0)} cannot be written as Avro of the schema {self.record.name}: {error}.",
+                    advice="Read it by its columns (without valueFormat), or by a schema version that takes it (schemaVersion).",
+                ) from error
+            for row in range(batch.num_rows):
+                self.encode(batch.slice(row, 1), lambda _, row=row: name_row(row))  # type: ignore[misc]
+            raise ValueFormatError(f"{name_row(0)} and the {batch.num_rows - 1} rows after it cannot be Avro: {error}.") from error
+        return pa.Array.from_buffers(pa.binary(), batch.num_rows, [None, offsets.buffers()[1], pa.py_buffer(stream.getvalue())])
+
+    def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a part with the default of every field that the part does not have, inside structs too: they were written
+        before the field was there, and Avro reads such rows so. Fields without a default are left to `conform`.
+        """
+        columns, names = list(batch.columns), list(batch.schema.names)
+        for field in self.record.fields:
+            if field.name in names:
+                index = names.index(field.name)
+                columns[index] = filled(columns[index], field.type, field.name)
+            else:
+                made = default(field, field.name, batch.num_rows)
+                if made is not None:
+                    columns.append(made)
+                    names.append(field.name)
+        return pa.RecordBatch.from_arrays(columns, names)
+
+    def refuse_nulls(self, batch: pa.RecordBatch, topic: str) -> None:
+        """Refuse rows that could not be read as Avro later on: a null, or no column, where the schema takes none. SchemaError."""
+        advice = f"The Avro schema of {topic} requires it: fill it, or register a schema in which it may be null."
+        for field in self.record.fields:
+            try:
+                if field.name in batch.schema.names:
+                    refuse_nulls(batch.column(field.name), field.type, field.name)
+                else:
+                    refuse_missing(field, field.name, batch.num_rows)
+            except Unfit as error:
+                raise SchemaError(f"In a write to {topic} {error}.", advice=advice) from error

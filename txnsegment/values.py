@@ -1,0 +1,94 @@
+"""Rows as Avro binary for programs without Spark: which schema, and when (`Consumer` and `Producer`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ledgers.avro.rows import VALUE, Codec
+from metadata.client import Client
+from metadata.errors import OptionError, SchemaError
+from metadata.names import TopicName, segment_name, topic_name
+from metadata.options import one_of
+from metadata.transaction_buffer import Reading
+from spark_txn_source.entries import EntryRows
+
+
+@dataclass(frozen=True)
+class Values:
+    """Of one topic. `version` None: the last one."""
+
+    version: int | None
+
+    def codec(self, client: Client, reading: Reading) -> Codec | None:
+        """By the schema of this moment: a consumer goes by a new version from the next reading on. None: there is no schema yet."""
+        (topic,) = reading.topics
+        schemas = client.topics.schemas
+        found = schemas.latest(topic) if self.version is None else schemas.version(topic, self.version)
+        return None if found is None else Codec(found.avro)
+
+
+def values_of(topics: Sequence[str], columns: Sequence[str] | None, value_format: str, version: int | None) -> Values | None:
+    """None: rows as columns. Raises OptionError for what cannot work together."""
+    if not _is_avro(value_format, version):
+        return None
+    if len({segment_name(n).topic if n.startswith("segment:") else topic_name(n) for n in topics}) != 1:
+        raise OptionError("value_format='avro' reads one topic, by its schema.", advice="Make a consumer for each topic.")
+    if columns is not None:
+        raise OptionError("value_format='avro' and columns are both given: a value is a whole record.", advice="Leave one out.")
+    return Values(version)
+
+
+def as_values(codec: Codec, rows: EntryRows) -> pa.RecordBatch:
+    """Raises ValueFormatError, which names the row."""
+
+    def named(index: int) -> str:
+        return f"The row {rows.ledger}:{rows.entry}:{rows.first_row + index} of {rows.segment}"
+
+    return pa.RecordBatch.from_arrays([codec.encode(rows.batch, named)], [VALUE])
+
+
+@dataclass(frozen=True)
+class WrittenValues:
+    """Values that a program writes, all by the schema that the topic had when it began, or by a version."""
+
+    topic: TopicName
+    codec: Codec
+
+    def rows(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        """Raises ValueFormatError."""
+        return self._decoded(pa.array(values, pa.binary()), 0)
+
+    def batches(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Of batches with the column `value`. Raises SchemaError, ValueFormatError."""
+        seen = 0
+        for batch in found:
+            if batch.schema.names != [VALUE] or not pa.types.is_binary(batch.schema.field(0).type):
+                raise SchemaError(
+                    f"Values come as the one column value (binary), and not as {batch.schema}.", advice="Or leave value_format out."
+                )
+            yield self._decoded(batch.column(0), seen)
+            seen += batch.num_rows
+
+    def _decoded(self, values: pa.Array, seen: int) -> pa.RecordBatch:
+        return self.codec.decode(values, lambda row: f"The value {seen + row} (from 0) in a write to {self.topic}")
+
+
+def written_values(client: Client, name: str, value_format: str, version: int | None) -> WrittenValues | None:
+    """None: rows as columns. Raises OptionError, TopicNotFound, SchemaError."""
+    if not _is_avro(value_format, version):
+        return None
+    topic, schemas = client.topics.get(topic_name(name)), client.topics.schemas
+    found = schemas.latest(topic) if version is None else schemas.version(topic, version)
+    if found is None:
+        raise SchemaError(f"The topic {topic.name} has no schema yet.", advice="Register one: cluster.topics.set_schema.")
+    return WrittenValues(topic.name, Codec(found.avro))
+
+
+def _is_avro(value_format: str, version: int | None) -> bool:
+    avro = one_of("columns", "avro")("value_format", value_format) == "avro"
+    if version is not None and not avro:
+        raise OptionError("schema_version is given without value_format='avro'.", advice="Give both, or neither.")
+    return avro
