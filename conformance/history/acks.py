@@ -83,10 +83,17 @@ class Acks:
         if event.cumulative:
             return
         for held, ack in self._acked[name]:
+            if ack.state == "moved" and self._claimed_before(wanted, event, ack):
+                continue
             if not ack.cumulative and _meet(held, wanted):
                 self._found.note("acked twice", f"{_what(event)} by {event.txn or 'a plain ack'}: it was acked before", ack, event)
             elif ack.cumulative and wanted[1] <= held[1]:
                 self._found.note("acked twice", f"{_what(event)} lies below the cursor {_text(*held)}", ack, event)
+
+    def _claimed_before(self, wanted: Range, event: Ack, moved: Ack) -> bool:
+        """A seek leaves claims as they are, also of rows that it puts behind the cursor."""
+        claims = self._pending[event.segment, event.subscription]
+        return any(claim.txn == event.txn and claim.at < moved.at and _meet(held, wanted) for held, claim in claims)
 
     def _state(self, txn: str | None, at: Time) -> str:
         known = self._truth.txns.get(txn or "")

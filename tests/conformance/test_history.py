@@ -917,6 +917,22 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .polls(0, 0, 1, row("p", 1), subscription="x"),
     ),
     (
+        "acked twice",  # claimed after the seek that acked it; before, the claim stays
+        11,
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **acks("moved", None, 1, 1))
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .decide("0_9", None, 5)
+        .add(Ack, **single("acked", "0_9", 1, 0, 0)),
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .add(Ack, **acks("moved", None, 1, 1))
+        .decide("0_9", None, 5)
+        .add(Ack, **single("acked", "0_9", 1, 0, 0)),
+    ),
+    (
         "committed ack lost",  # the claim of an OPEN transaction, which a seek must leave
         11,
         entry(1, "p", "q")
