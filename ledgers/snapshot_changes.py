@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from ledgers import snapshots
+from ledgers import snapshots, stretches
 from ledgers.model import CompactedPart, Ledger, Part
 from ledgers.snapshot_files import Block, LedgerFile, encode_block, make_header, write_ledgers
 from ledgers.snapshots import SUFFIX, SnapshotFile, SnapshotHead, open_file, write_head
@@ -51,7 +51,12 @@ def moved(
         for k, file in enumerate(head.files)
     ]
     tail = [change(ledger) if first <= ledger.id <= last else ledger for ledger in head.tail]
-    return write_head(storage, head.segment, head.watermark, written, tail, name=name) if count else None
+    if not count:
+        return None
+    now = replace(head, files=tuple(written), tail=tuple(tail), runs=())
+    runs = [run for run in head.runs if run.last < first or run.ledger > last]
+    runs += stretches.runs_of(stretches.of_snapshot(storage, now, first - 1, last, marks=False))
+    return write_head(storage, head.segment, head.watermark, written, tail, runs, name=name)
 
 
 def trimmed(storage: LedgerStorage, head: SnapshotHead, through: int, *, name: str) -> str:
@@ -63,7 +68,8 @@ def trimmed(storage: LedgerStorage, head: SnapshotHead, through: int, *, name: s
         elif file.last > through:
             kept.append(_cut(storage, file, through, f"{_folder_of(head)}/{name}-{k}-ledgers{SUFFIX}"))
     tail = [ledger for ledger in head.tail if ledger.id > through]
-    return write_head(storage, head.segment, head.watermark, kept, tail, name=name)
+    runs = [run for run in head.runs if run.ledger > through]
+    return write_head(storage, head.segment, head.watermark, kept, tail, runs, name=name)
 
 
 def _folder_of(head: SnapshotHead) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from heapq import nlargest
 from typing import Any
 
 import fastavro
@@ -42,6 +43,9 @@ TAIL_PARTS = 256
 """A head that would hold this many parts itself puts them into a ledger file. Also the parts in a block."""
 
 FANOUT = 8
+
+MOST_RUNS = 256
+"""A head is written with each fold, so it must stay small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +75,32 @@ class SnapshotFile:
         return _level(self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a chain lists of the ledgers `ledger` to `last`, where that is a range of rows of one compacted file and nothing else:
+    whoever reads all of it need not look at the ledgers. `publish_ms` and `txn` (empty: none) are those of the first; the rest is
+    as in a CompactedPart.
+    """
+
+    ledger: int
+    last: int
+    publish_ms: int
+    txn: str
+    path: str
+    rows: int
+    bytes: int
+    crc: int
+    schema: int
+    first_row: int
+    file_bytes: int
+    groups: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class SnapshotHead:
     """A snapshot: `files` in ascending order, then the ledgers of `tail`.
 
+    runs                 what compaction has put together, ascending; of some of it only, and never more than MOST_RUNS
     watermark            the position (ledgerId, entryId) up to which it lists the segment
     ledgers, rows, bytes totals over the chain
     last_ledger          the highest ledgerId in the chain
@@ -91,15 +117,17 @@ class SnapshotHead:
     bytes: int
     last_ledger: int
     publish_max: int
+    runs: tuple[Run, ...] = ()
 
 
-_TYPES = {"str": "string", "int": "long"}
-_FILE = {
-    "type": "record",
-    "name": "SnapshotFile",
-    "namespace": "org.txnsegment",
-    "fields": [{"name": n, "type": _TYPES[str(f.type)]} for n, f in SnapshotFile.__dataclass_fields__.items()],
-}
+_TYPES: dict[str, Any] = {"str": "string", "int": "long", "tuple[int, ...]": {"type": "array", "items": "long"}}
+
+
+def _record(kind: type[SnapshotFile | Run]) -> dict[str, Any]:
+    fields = [{"name": n, "type": _TYPES[str(f.type)]} for n, f in kind.__dataclass_fields__.items()]
+    return {"type": "record", "name": kind.__name__, "namespace": "org.txnsegment", "fields": fields}
+
+
 _HEAD = OneRecord(
     fastavro.parse_schema(
         {
@@ -110,8 +138,9 @@ _HEAD = OneRecord(
                 {"name": "segment", "type": "string"},
                 {"name": "ledgerId", "type": "long"},
                 {"name": "entryId", "type": "long"},
-                {"name": "files", "type": {"type": "array", "items": _FILE}},
+                {"name": "files", "type": {"type": "array", "items": _record(SnapshotFile)}},
                 {"name": "tail", "type": BLOCK},
+                {"name": "runs", "type": {"type": "array", "items": _record(Run)}, "default": []},
             ],
         }
     )
@@ -140,7 +169,7 @@ def extend(
     if _parts(tail) >= TAIL_PARTS:
         files = _append(storage, f"{_folder(segment)}/{name}-ledgers{SUFFIX}", files, tail)
         tail = []
-    return write_head(storage, segment, watermark, files, tail, name=name)
+    return write_head(storage, segment, watermark, files, tail, () if before is None else before.runs, name=name)
 
 
 def write_head(
@@ -149,16 +178,19 @@ def write_head(
     watermark: tuple[int, int],
     files: Sequence[SnapshotFile],
     tail: Sequence[Ledger],
+    runs: Sequence[Run],
     *,
     name: str,
 ) -> str:
-    """Publish a head; its path. Raises StorageError."""
+    """Publish a head; its path. Of too many runs those with the most rows stay. Raises StorageError."""
+    kept = nlargest(MOST_RUNS, runs, key=lambda run: run.rows)
     record = {
         "segment": segment,
         "ledgerId": watermark[0],
         "entryId": watermark[1],
         "files": [asdict(file) for file in files],
         "tail": block_record(tail),
+        "runs": [asdict(run) for run in sorted(kept, key=lambda run: run.ledger)],
     }
     data = _HEAD.write(record, zlib.crc32(name.encode()).to_bytes(16, "big"))
     path = f"{_folder(segment)}/{name}-{zlib.crc32(data):08x}{SUFFIX}"
@@ -190,6 +222,7 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
         bytes=sum(f.bytes for f in files) + sum(t.bytes for t in tail),
         last_ledger=last,
         publish_max=max([0, *(f.publish_max for f in files), *(t.publish_ms for t in tail)]),
+        runs=tuple(Run(**{**run, "groups": tuple(run["groups"])}) for run in record.get("runs", ())),
     )
 
 

@@ -4,7 +4,7 @@ however many ledgers they came from. Which position each row has is kept beside 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -16,7 +16,7 @@ import pyarrow as pa
 from ledgers import snapshots
 from ledgers.model import CompactedPart, Ledger, Part
 from ledgers.snapshot_files import block_ledgers
-from ledgers.snapshots import SnapshotHead
+from ledgers.snapshots import Run, SnapshotHead
 from ledgers.storage import LedgerStorage
 
 Longs = npt.NDArray[np.int64]
@@ -76,7 +76,42 @@ def of_ledgers(ledgers: Iterable[Ledger], *, marks: bool) -> Iterator[Stretch]:
 
 def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
     """The rows of the ledgers with after < id <= through, ascending. Raises CorruptSnapshot, StorageError."""
-    return _joined(_of_records(snapshots.read_records(storage, head, after, through), after, through, marks=marks))
+    return _joined(_by_runs(storage, head, after, through, () if marks else head.runs, marks=marks))
+
+
+def _by_runs(
+    storage: LedgerStorage, head: SnapshotHead, after: int, through: int, runs: Sequence[Run], *, marks: bool
+) -> Iterator[Stretch]:
+    """As the runs have it where all of one is wanted; else as the ledgers have it."""
+    at = after
+    for run in runs:
+        if after < run.ledger and run.last <= through:
+            yield from _of_records(snapshots.read_records(storage, head, at, run.ledger - 1), at, run.ledger - 1, marks=marks)
+            part = CompactedPart(
+                run.path, run.rows, run.bytes, run.crc, (run.rows,), run.schema, run.first_row, run.file_bytes, run.groups
+            )
+            yield Stretch(run.ledger, run.last, 0, run.publish_ms, run.txn or None, part)
+            at = run.last
+    yield from _of_records(snapshots.read_records(storage, head, at, through), at, through, marks=marks)
+
+
+LEAST = 64
+"""Fewer ledgers than this are no run: they are read as fast."""
+
+
+def runs_of(found: Iterable[Stretch]) -> list[Run]:
+    """The runs among stretches, which are all there is of their ledgers: those of a compacted file that share no ledger with the
+    stretch before or after them.
+    """
+    some = list(found)
+    made = []
+    for k, one in enumerate(some):
+        apart = (k == 0 or some[k - 1].last < one.ledger) and (k + 1 == len(some) or one.last < some[k + 1].ledger)
+        part = one.part
+        if isinstance(part, CompactedPart) and apart and one.last - one.ledger >= LEAST:
+            known = (part.path, part.rows, part.bytes, part.crc, part.schema, part.first_row, part.file_bytes, part.groups)
+            made.append(Run(one.ledger, one.last, one.publish_ms, one.txn or "", *known))
+    return made
 
 
 def _based(ledger: Ledger) -> Iterator[tuple[int, Part]]:

@@ -3,12 +3,13 @@
 A backup is the log up to a number N at or below which everything is decided, as a reader sees it (protocol.md section 6), and what
 every other record said at that moment. The order of reading makes that so:
 
-1. applications, cursors, watermarks: whatever they say comes from registrations that are in the log by now;
+1. the end of the log; then applications, cursors, watermarks: what they say comes from registrations that are in the log by now;
 2. the log with its headers, until all that was in it when it was first listed is decided: its cut is N;
 3. the headers of what step 1 has seen under way; then applications and cursors again: what came in between is told apart by
    `consistent_cut`, or the reading begins anew;
 4. layouts, watermarks, schemas, as a reader does: what is folded, created or evolved by then is in them. A layout that shows a seal
-   above N begins the reading anew; a watermark above N is put back to that of step 1, and the log has what lies in between.
+   above N begins the reading anew; a watermark above N is put back to that of step 1, and the log has what lies in between. A
+   registration that came and left the log again since step 1 begins the reading anew, too.
 
 What is not decided by N is not in the backup; it never happened there. Headers, ops, claims and events are not either: everything
 in the backup is settled, so they are as if forgotten. Random applications go with their headers.
@@ -94,6 +95,8 @@ class BackupReader:
                 clock.sleep(PAUSE_SECONDS)
 
     def _read(self, view: View) -> Backup:
+        earlier = view.keys(paths.LOG.range())
+        begun = paths.sequence_number(earlier[-1]) if earlier else 0
         apps = _records(view, paths.APPLICATIONS)
         cursors = _records(view, paths.CURSORS)
         marks = _records(view, paths.WATERMARKS)
@@ -115,7 +118,7 @@ class BackupReader:
             self._early |= {t for t, h in headers.items() if h is not None and h.state is State.COMMITTED and h.commit is None}
         layouts = _records(view, paths.TOPICS)
         consistent_cut.check_layouts(number, map(Layout.of, layouts.values()))
-        watermarks = self._watermarks(view, log, marks)
+        watermarks = self._watermarks(view, log, begun, marks)
         schemas, namespaces = _records(view, paths.SCHEMAS), _records(view, paths.NAMESPACES)
         sequences = _records(view, paths.TC_SEQUENCES)
         known = view.get(paths.CLUSTER)
@@ -197,28 +200,35 @@ class BackupReader:
 
     # --- watermarks ------------------------------------------------------------------------------------------------
 
-    def _watermarks(self, view: View, log: _Log, before: Mapping[Key, Record]) -> dict[Key, Watermark]:
+    def _watermarks(self, view: View, log: _Log, begun: int, before: Mapping[Key, Record]) -> dict[Key, Watermark]:
         """Watermarks at or below N: those of now, or where they have passed N those of before, as long as the log has all that was
-        folded in between. Raises Moving."""
+        folded in between. Raises Moving if it has not; and if a registration above `begun`, the end of the log before anything was
+        read, has left it: its application was perhaps read before it, and nothing tells of it.
+        """
         found: dict[Key, Watermark] = {}
-        live = {e.number: e.registration for e in log.entries}
         for key, record in _records(view, paths.WATERMARKS).items():
-            mark = Watermark.of(record)
-            if mark.ledger_id > log.number:
-                segment = paths.decode(key.partition)
-                old = before.get(key)
-                earlier = None if old is None else Watermark.of(old)
-                after = 0 if earlier is None else earlier.ledger_id
-                if mark.snapshot is not None:
-                    head = snapshots.read_head(self.cluster.storage, mark.snapshot)
-                    for ledger in snapshots.read_ledgers(self.cluster.storage, head, after, log.number):
-                        if ledger.id not in live or segment not in live[ledger.id].segments:
-                            raise Moving(f"registration {ledger.id} was folded and left the log meanwhile")
-                if earlier is None:
-                    continue
-                mark = earlier
-            found[key] = mark
+            now = Watermark.of(record)
+            old = before.get(key)
+            earlier = None if old is None else Watermark.of(old)
+            put_back = now.ledger_id > log.number
+            since = min(begun, 0 if earlier is None else earlier.ledger_id) if put_back else begun
+            if now.ledger_id > since:
+                self._check_listed(log, paths.decode(key.partition), now, since)
+            if not put_back:
+                found[key] = now
+            elif earlier is not None:
+                found[key] = earlier
         return found
+
+    def _check_listed(self, log: _Log, segment: str, mark: Watermark, since: int) -> None:
+        """Raises Moving unless the listed log has all that the segment's snapshot has above `since` and up to N."""
+        if mark.snapshot is None:
+            return
+        listed = {e.number for e in log.entries if segment in e.registration.segments}
+        head = snapshots.read_head(self.cluster.storage, mark.snapshot)
+        for ledger in snapshots.read_ledgers(self.cluster.storage, head, since, log.number):
+            if ledger.id not in listed:
+                raise Moving(f"registration {ledger.id} was folded and left the log meanwhile")
 
 
 def _under_way(apps: Mapping[Key, Record], cursors: Mapping[Key, Record]) -> set[str]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from metadata import metrics
+from metadata import backlog, metrics
+from metadata.backlog import Lag
 from metadata.errors import ConfigurationError, TxnSegmentError
 from metadata.orphans import sweep_orphans
 from metadata.sweeper import SweepReport
@@ -35,14 +36,17 @@ def sweep_until(
     *,
     told: Callable[[SweepReport], None],
     orphans_every: float = ORPHANS_EVERY,
+    lags: bool = False,
 ) -> None:
     """Sweep now and every so many seconds until `stop` is set; the files that nothing protects at the first pass and then every
     `orphans_every` seconds. Of all that sweep like this one leads: it splits and merges topics by their policies. `told` hears of
     each pass. A pass that fails is logged and counted, and the next one does its work.
+    `lags`: after each pass measure how far each subscription lags behind, so that the metrics say it though nobody consumes.
     """
     clock = cluster.client.cluster.clock
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     next_orphans = clock.monotonic()
+    measured: set[tuple[str, str]] = set()
     while not stop.is_set():
         if folder is not None:
             drop_gauges_of_the_dead(Path(folder))
@@ -60,8 +64,23 @@ def sweep_until(
         except TxnSegmentError as error:
             PASSES.labels(result="error").inc()
             log.error("the sweep failed, the next one is in %s s: %s", every, error)
+        if lags:
+            try:
+                measured = measure_lags(cluster, measured)
+            except TxnSegmentError as error:
+                log.warning("the lags of the subscriptions were not measured: %s", error)
         stop.wait(every)
     cluster.client.autoscaler.leadership.resign()
+
+
+def measure_lags(cluster: Cluster, before: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Show the lag of every subscription as metrics; which those are, as (topic, name). Those of `before` that are deleted now have
+    nothing to get.
+    """
+    now = {(found.topic, found.name) for found in cluster.subscriptions.list()}  # describing one measures it
+    for topic, name in before - now:
+        backlog.measure(topic, name, Lag(0, 0, 0.0))
+    return now
 
 
 def drop_gauges_of_the_dead(folder: Path) -> None:

@@ -25,12 +25,18 @@ class Acks:
         self._truth, self._found = truth, found
         self._pending: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
         self._acked: dict[tuple[str, str], list[tuple[Range, Ack]]] = defaultdict(list)
+        self._past: dict[tuple[str, str], list[tuple[Range, Ack, Time, Time]]] = defaultdict(list)
+        """What was acked until the subscription was moved or deleted: since when, until when."""
+        self._moved: dict[tuple[str, str], list[Time]] = defaultdict(list)
         self._released: list[tuple[Range, Ack]] = []
         self._polls: dict[str, list[Poll]] = defaultdict(list)
 
     def ack(self, event: Ack) -> None:
         name = (event.segment, event.subscription)
         exact = [_rows(first, last) for first, last in event.ranges]
+        if event.state in ("moved", "deleted"):
+            self._move(event, exact)
+            return
         ranges = [(FIRST, end) for _, end in exact] if event.cumulative else exact
         pending = self._pending[name]
         if event.state == "released":
@@ -50,6 +56,24 @@ class Acks:
         self._pending[name] = [(r, a) for r, a in pending if a.txn != event.txn or not any(_meet(r, each) for each in ranges)]
         self._acked[name] += [(each, event) for each in ranges]
 
+    def _move(self, event: Ack, exact: list[Range]) -> None:
+        """What was acked is acked no more, but for what it was moved over; claims go with the subscription only."""
+        name, at = (event.segment, event.subscription), event.at
+        self._past[name] += [(each, ack, self._since(ack), at) for each, ack in self._acked[name]]
+        self._acked[name] = [(each, event) for each in exact]
+        self._moved[name].append(at)
+        if event.state == "deleted":
+            claimed = [(each, ack, max(ack.at, self._decided(ack)), at) for each, ack in self._pending.pop(name, ())]
+            self._past[name] += [held for held in claimed if held[2] < at]
+
+    def moved(self, segment: str, subscription: str, after: Time, before: Time) -> bool:
+        """Whether it was moved, deleted or made again between the two."""
+        return any(after < at < before for at in self._moved.get((segment, subscription), ()))
+
+    def any_moved(self, subscription: str, after: Time, before: Time) -> bool:
+        """The same on any segment."""
+        return any(self.moved(*name, after, before) for name in self._moved if name[1] == subscription)
+
     def _free(self, wanted: Range, event: Ack, name: tuple[str, str]) -> None:
         """Nobody else holds it; and it is not acked (a cumulative ack may cover what is)."""
         for held, ack in self._pending[name]:
@@ -59,10 +83,17 @@ class Acks:
         if event.cumulative:
             return
         for held, ack in self._acked[name]:
+            if ack.state == "moved" and self._claimed_before(wanted, event, ack):
+                continue
             if not ack.cumulative and _meet(held, wanted):
                 self._found.note("acked twice", f"{_what(event)} by {event.txn or 'a plain ack'}: it was acked before", ack, event)
             elif ack.cumulative and wanted[1] <= held[1]:
                 self._found.note("acked twice", f"{_what(event)} lies below the cursor {_text(*held)}", ack, event)
+
+    def _claimed_before(self, wanted: Range, event: Ack, moved: Ack) -> bool:
+        """A seek leaves claims as they are, also of rows that it puts behind the cursor."""
+        claims = self._pending[event.segment, event.subscription]
+        return any(claim.txn == event.txn and claim.at < moved.at and _meet(held, wanted) for held, claim in claims)
 
     def _state(self, txn: str | None, at: Time) -> str:
         known = self._truth.txns.get(txn or "")
@@ -73,21 +104,29 @@ class Acks:
             return
         self._polls[event.subscription].append(event)
         for row in event.rows:
-            ack = self.covering(row.segment, event.subscription, row.position, event.began)
+            ack = self.covering(row.segment, event.subscription, row.position, event.began, event.at)
             if ack is not None:
                 text = f"{event.stream} was given {row.position} of {row.segment}, which {event.subscription} had acked"
                 self._found.note("redelivered after ack", text, ack, event)
 
-    def covering(self, segment: str, subscription: str, row: Row, at: Time) -> Ack | None:
-        """What had acknowledged the row before `at`: what a transaction claims counts from its decision on, settled or not."""
+    def covering(self, segment: str, subscription: str, row: Row, at: Time, until: Time) -> Ack | None:
+        """What had acknowledged the row before `at`, and still did at `until`: what a transaction claims counts from its decision
+        on, settled or not. To know whether it was acked at any moment of a span, ask with its end before its beginning.
+        """
         name = (segment, subscription)
         for (first, last), ack in self._acked.get(name, ()):
-            if first <= row <= last and min(ack.at, self._decided(ack)) < at:
+            if first <= row <= last and self._since(ack) < at:
+                return ack
+        for (first, last), ack, since, gone in self._past.get(name, ()):
+            if first <= row <= last and since < at and (gone > until if at <= until else gone >= until):
                 return ack
         for (first, last), ack in self._pending.get(name, ()):
             if first <= row <= last and max(ack.at, self._decided(ack)) < at:
                 return ack
         return None
+
+    def _since(self, ack: Ack) -> Time:
+        return min(ack.at, self._decided(ack))
 
     def _decided(self, ack: Ack) -> Time:
         """When its transaction committed; NEVER if it did not, or there is none."""
@@ -103,6 +142,10 @@ class Acks:
                 if settled < NEVER and ack.at < settled and self._state(ack.txn, settled) == "COMMITTED":
                     text = f"the ack of {ack.txn}, COMMITTED, never reached the cursor of {subscription} on {segment}"
                     self._found.note("committed ack lost", text, ack)
+        for _, ack in self._released:
+            known = self._truth.txns.get(ack.txn or "")
+            if known is not None and known.state == "COMMITTED" and known.decided_at > ack.at:
+                self._found.note("committed ack lost", f"{_what(ack)} of {ack.txn} was released before it committed", ack)
         for (first, last), ack in self._released:
             if self._hold_any(ack.segment, first, last, placed):
                 self._redelivered(first, last, ack)
@@ -120,9 +163,11 @@ class Acks:
 
     def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
         """Unless somebody else, who had been given it before, has acknowledged some of it: that `Deliveries` judges row by row."""
+        if self.moved(released.segment, released.subscription, released.at, NEVER):
+            return
         later = self._acked.get((released.segment, released.subscription), ())
         meeting = [ack for held, ack in later if ack.at > released.at and _meet(held, (first, last))]
-        taken = min((min(ack.at, self._decided(ack)) for ack in meeting), default=NEVER)
+        taken = min((self._since(ack) for ack in meeting), default=NEVER)
         passed = None
         for poll in self._polls[released.subscription]:
             if poll.began <= released.at or poll.at > taken:

@@ -23,15 +23,19 @@ class Deliveries:
     def __init__(self, truth: Truth, reading: Reading, acks: Acks, found: Findings) -> None:
         self._truth, self._reading, self._acks, self._found = truth, reading, acks, found
         self._given: dict[str, set[Name]] = defaultdict(set)
+        self._began: dict[str, Time] = {}
+        """When the last poll of each stream began."""
         self._polls: list[Poll] = []
 
     def poll(self, event: Poll) -> None:
         self._reading.delivered(event)
         self._acks.poll(event)
         rows, given = {(row.position[0], row.id) for row in event.rows}, self._given[event.stream]
-        if twice := rows & given:
+        twice = rows & given
+        if twice and not self._moved(event, self._began.get(event.stream, event.began), event.at):
             self._found.note("duplicate", f"{event.stream}: {len(twice)} rows came before, e.g. {min(twice)}", event)
         given |= rows
+        self._began[event.stream] = event.began
         self._polls.append(event)
 
     def end(self, settled: Time) -> None:
@@ -43,7 +47,12 @@ class Deliveries:
             return  # nobody says when which row was committed
         places, given = self._places(), defaultdict[str, set[Name]](set)
         tops: dict[tuple[str, str], Row] = {}
+        before: dict[str, Time] = {}
         for poll in self._polls:
+            if self._moved(poll, before.get(poll.stream, poll.began), poll.began):  # another life: what was given comes again
+                given.pop(poll.stream, None)
+                tops = {where: top for where, top in tops.items() if where[0] != poll.stream}
+            before[poll.stream] = poll.began
             mine = given[poll.stream]
             for row in poll.rows:
                 mine.add((row.position[0], row.id))
@@ -53,13 +62,18 @@ class Deliveries:
                 if stream == poll.stream:
                     self._passed_over(poll, segment, places[segment], top, mine)
 
+    def _moved(self, poll: Poll, after: Time, before: Time) -> bool:
+        """Whether the subscription of a poll was moved between the two, on any segment."""
+        assert poll.subscription is not None
+        return self._acks.any_moved(poll.subscription, after, before)
+
     def _passed_over(self, poll: Poll, segment: str, rows: list[tuple[Row, str]], top: Row, given: set[Name]) -> None:
         assert poll.subscription is not None
         for position, name in rows[: bisect_left(rows, (top, ""))]:
             batch = self._truth.committed[position[0]]
             if (position[0], name) in given or batch.committed_at >= poll.began:
                 continue
-            if self._acks.covering(segment, poll.subscription, position, poll.at) is None:
+            if self._acks.covering(segment, poll.subscription, position, poll.at, poll.began) is None:
                 text = f"{poll.stream} was given {top} of {segment} and never {position} ({name}), which nobody had acknowledged"
                 self._found.note("poll skip", text, poll, invariant=11)
                 return

@@ -18,6 +18,7 @@ WORDS = {
     "poll skip": (5, "a stream went on beyond rows that it never returned"),
     "nonmonotonic poll": (5, "a stream's micro-batch begins, or ends, below what it had finished"),
     # ours
+    "wrong transaction": (4, "a row was delivered as one of another transaction than the one that registered it"),
     "ended twice": (1, "a header changed after its end, was not born OPEN, or was deleted while OPEN"),
     "ended both ways": (2, "a transaction's end was confirmed as commit and as abort"),
     "repeat refused": (2, "ending a transaction again the same way was refused"),

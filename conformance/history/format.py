@@ -61,7 +61,9 @@ class Written(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One row (or part) as a reader got it. `position`: ledgerId, entryId, batchIndex."""
+    """One row (or part) as a reader got it. `position`: ledgerId, entryId, batchIndex. `txn`: the transaction that it said the row
+    is of; None: of none, or not recorded.
+    """
 
     id: str
     segment: str
@@ -242,7 +244,9 @@ class Ack(NamedTuple):
     state      pending   claimed by `txn`
                acked     in the cursor, for ever (`txn` None: a plain ack)
                released  the claim is dropped, its transaction was aborted: to be delivered again
-    ranges     entries or single rows, both ends inclusive
+               moved     by a seek, or the subscription was made there: exactly `ranges` are acked now; claims stay
+               deleted   the subscription was deleted, with all claims
+    ranges     entries or single rows, both ends inclusive; of `moved` perhaps none, of `deleted` none
     cumulative all positions up to the end of the (only) range
     """
 

@@ -88,8 +88,10 @@ class Reading:
         placed = self.placed
         tops: dict[str, tuple[int, int, int]] = {}
         for row in event.rows:
-            name, segment, position, _, _ = row
+            name, segment, position, _, txn = row
             before = placed.setdefault((position[0], name), row)
+            if txn is not None and (before is row or before[4] != txn):
+                self._of_its_transaction(row, event)
             if before is row:
                 held = self._held.setdefault((segment, position), name)
                 if held != name:
@@ -101,6 +103,23 @@ class Reading:
                     text = f"{_who(event)} got {position} after {tops[segment]} of {segment}"
                     self._found.note("internal reorder", text, event, invariant=5)
                 tops[segment] = position
+
+    def _of_its_transaction(self, row: Row, event: Read | Poll) -> None:
+        """The transaction that the row says it is of is the one that registered it (without the store: that committed it)."""
+        truth, number = self._truth, row.position[0]
+        if truth.store:
+            known = truth.registered.get(number)
+            if known is None:
+                return  # an unwritten read, or worse: that is found already
+            txn = known.first.txn
+        else:
+            batch = truth.committed.get(number)
+            if batch is None or batch.txn is None:
+                return
+            txn = batch.txn
+        if row.txn != txn:
+            text = f"{_who(event)} got {number}:{row.id} as a row of {row.txn}; {txn or 'a plain write'} registered it"
+            self._found.note("wrong transaction", text, event)
 
     def _differ(self, event: Read | Poll, start: float, end: float, got: Counter[Cell], expected: frozenset[Cell]) -> None:
         numbers = {cell[0] for cell in got}

@@ -38,6 +38,13 @@ MUTANTS = (
         tests=(f"{_TESTS}test_a_cursor_at_a_number",),
     ),
     mutant(
+        "backup-misses-what-left-the-log",
+        "8.8, A28",
+        "What came into the log and left it again while a backup was read is known to its application, too.",
+        ("metadata.backup:BackupReader._watermarks", "if now.ledger_id > since:", "if put_back:"),
+        tests=(f"{_TESTS}test_what_comes_and_leaves_the_log_at_any_step_of_a_backup",),
+    ),
+    mutant(
         "backup-does-not-wait",
         "8.5, 8.6",
         "A backup reaches beyond everything that was registered when it began: what applications and cursors say is in its log.",
@@ -48,7 +55,7 @@ MUTANTS = (
         "backup-of-a-later-watermark",
         "8.6, A29",
         "A watermark in a backup never lies beyond its log.",
-        ("metadata.backup:BackupReader._watermarks", "if mark.ledger_id > log.number:", "if False:"),
+        ("metadata.backup:BackupReader._watermarks", "put_back = now.ledger_id > log.number", "put_back = False"),
         tests=(f"{_TESTS}test_whatever_happens_at_any_step_of_a_backup",),
     ),
     mutant(

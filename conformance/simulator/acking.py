@@ -14,6 +14,7 @@ from conformance.simulator.readers import rows_of
 from conformance.simulator.scheduler import SETTINGS, Process, SimulatedClock, World
 from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import T, U, staged
+from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, hands_on, start_driver
 from metadata import paths
@@ -53,6 +54,8 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     world.history.acking = lambda: world.current is not None and world.current.name in plain
     for name in ("c0", "c1", "c2"):
         start_consumer(world, name, rounds=3, plain=name in plain)
+    if rng.random() < 0.35:
+        start_subscriber(world, T, SUBSCRIPTIONS[0], rng.choice((1, 2, 4)))
     start_sweeper(world, "w0", 2)
     return Cast(world, jobs, [], frozenset({T, U}), forgets=True, orphans=False, topics=2)
 

@@ -13,22 +13,42 @@ from conformance.history.format import Place
 
 WIDE = 10**9
 """More rows than an entry has, and more entries than a ledger."""
+LAST_ENTRY = WIDE - 1
+"""The end of a ledger of which all is covered."""
 Covered = list[tuple[int, int]]
 """Ranges of numbers, from the first to before the second; ascending, apart."""
 
 
 def changes(
-    before: bytes | None, after: bytes | None, *, plain: Callable[[str], bool]
+    before: bytes | None,
+    after: bytes | None,
+    *,
+    plain: Callable[[str], bool],
+    committed: Callable[[str], bool],
+    moving: bool = False,
 ) -> Iterator[tuple[str, tuple[tuple[Place, Place], ...], str | None]]:
     """(state as in `Ack`, or `moved back`; positions; transaction), in the order in which they count.
 
-    `plain`: whether who drops the claim of this transaction may do so to acknowledge the same rows itself.
+    `plain`: whether who drops the claim of this transaction may do so to acknowledge the same rows itself. `committed`: whether a
+    transaction is. `moving`: whether who writes makes the subscription or moves it.
     """
     old, new = ({} if body is None else json.loads(body) for body in (before, after))
-    if after is None or "deletedMs" in new or "deletedMs" in old:
+    if after is None:
+        return
+    if "deletedMs" in new:
+        if before is not None and "deletedMs" not in old:
+            yield "deleted", (), None
         return
     was, now = _done(old), _done(new)
     claimed, claims = old.get("claims", {}), new.get("claims", {})
+    if before is None and not now:
+        return
+    if moving or "deletedMs" in old:
+        for txn, held in claimed.items():  # who moves it settles what is decided
+            if gone := _minus(_covered(held), _covered(claims.get(txn, []))):
+                yield "acked" if committed(txn) else "released", _positions(gone), txn
+        yield "moved", _positions(now), None
+        return
     moved: Covered = []
     for txn, held in claimed.items():
         gone = _minus(_covered(held), _covered(claims.get(txn, [])))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -31,7 +31,7 @@ from conformance.history.format import (
     Watermark,
     Written,
 )
-from conformance.simulator.cursors import changes
+from conformance.simulator.cursors import LAST_ENTRY, changes
 from conformance.simulator.faults import Observer
 from conformance.simulator.keyed import rows_of
 from conformance.simulator.storage import Disk
@@ -41,6 +41,11 @@ from metadata.store.memory import MemoryState
 REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicNotFound"})
 """Errors of a commit that say: nothing of this attempt counts, now or ever."""
 decoded = lru_cache(maxsize=1024)(decode)
+_DECODER = json.JSONDecoder()
+
+
+def _json(body: bytes) -> Any:
+    return _DECODER.decode(body.decode())
 
 
 @dataclass
@@ -55,6 +60,10 @@ class History(Observer):
     """The attempt that the actor of now may abort, if it is a late abort."""
     acking: Callable[[], bool] = lambda: False
     """Whether the actor of now acknowledges without a transaction: then it may drop a void claim and ack the same rows at once."""
+    moving: Callable[[], Sequence[int]] = tuple
+    """The numbers at which the actor of now makes or moves a subscription (a request of before may come late): exactly what lies at
+    or below one of them is acknowledged then.
+    """
     showing: Callable[[Event], None] = lambda layout: None
     """Told of each layout as it is shown."""
     writes: int = 0
@@ -121,29 +130,36 @@ class History(Observer):
         elif path.startswith("/txn/app/"):
             self.events.append(self._application(path[9:], after))
         elif path.startswith("/txn/segment-state/watermark/"):
-            mark = None if after is None else json.loads(after)
+            mark = None if after is None else _json(after)
             position = None if mark is None else (mark["ledgerId"], mark["entryId"])
             self.events.append(Watermark(len(self.events), decoded(path[29:]), position))
         elif path.startswith("/cursors/"):
             segment, _, subscription = path[9:].partition(":")
-            for state, ranges, txn in changes(before, after, plain=self._plain):
+            to = self.moving()
+            found = changes(before, after, plain=self._plain, committed=self._committed, moving=bool(to))
+            for state, ranges, txn in found:
                 if state == "moved back":
                     self.bad(f"the cursor {path} moved back over {ranges}", 11)
                     continue
+                if state == "moved" and ranges not in [(((0, 0), (number, LAST_ENTRY)),) if number else () for number in to]:
+                    self.bad(f"the cursor {path} was to be at one of {to}, and has {ranges}", 11)
                 self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
-            self.events.append(self._layout(path, json.loads(after)))
+            self.events.append(self._layout(path, _json(after)))
             self.showing(self.events[-1])
 
     def _plain(self, txn: str) -> bool:
+        return self.acking() and not self._committed(txn)
+
+    def _committed(self, txn: str) -> bool:
         header = self.state.records.get(Key(f"/txn/id/{txn}", txn))
-        return self.acking() and (header is None or json.loads(header.value)["state"] != "COMMITTED")
+        return header is not None and _json(header.value)["state"] == "COMMITTED"
 
     def _header(self, txn: str, after: bytes | None) -> Header:
         at = len(self.events)
         if after is None:
             return Header(at, txn, "gone")
-        new = json.loads(after)
+        new = _json(after)
         app, _, topic = new.get("app", ":").partition(":")
         self.commits += new["state"] == "COMMITTED"
         return Header(
@@ -164,7 +180,7 @@ class History(Observer):
         if after is None:
             self.events.append(Registration(at, number, state="gone"))
             return
-        new = json.loads(after)
+        new = _json(after)
         if "seal" in new:
             if before is None:
                 self.events.append(Seal(at, number, new["topic"], tuple(new["seal"]), new["why"], new["epoch"]))
@@ -176,7 +192,7 @@ class History(Observer):
         segments = registration["segments"]
         if "manifest" in registration:
             manifest, _ = self.disk.files.get(registration["manifest"], (b"{}", 0))  # gone: a request of long ago arrives, void
-            segments = json.loads(manifest)
+            segments = _json(manifest)
         files = self.disk.files
         return tuple(
             Written(name, key, segment)
@@ -187,7 +203,7 @@ class History(Observer):
 
     def _application(self, name: str, after: bytes | None) -> Application:
         app, _, topic = name.partition(":")
-        new = {} if after is None else json.loads(after)
+        new = {} if after is None else _json(after)
         return Application(len(self.events), decoded(app), decoded(topic), new.get("lastCommitted"), new.get("by"))
 
     def _layout(self, path: str, new: Any) -> Layout:

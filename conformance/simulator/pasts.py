@@ -24,7 +24,7 @@ from metadata.records import Settings
 from metadata.store.memory import MemoryState
 from metadata.topics import Topics
 
-UNEVENTFUL = Plan(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0)
+UNEVENTFUL = Plan(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0)
 Q = Job("q", "q", T, (T,), (0, 1), replays=True, by="query-q")
 M = Job("m", "m", "", (T, U), (1,))
 

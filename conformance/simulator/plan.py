@@ -20,7 +20,8 @@ class Plan:
     slow      that a reply takes its time
     lag       that a read is answered by a replica that is behind
     doze      that a thread pauses, `zombie` (part of it) that its whole process does, for long
-    jump      that the clock leaps
+    jump      that the clock leaps, ahead or back
+    dumb      that the store does not tell the time
     deaf      that a wake-up is lost
     fates     what becomes of a step: ascending (bound of CHANCES, fate)
     crashes   how many at most
@@ -34,6 +35,7 @@ class Plan:
     zombie: float
     jump: float
     deaf: float
+    dumb: float
     fates: tuple[tuple[int, Fate], ...]
     crashes: int
 
@@ -73,4 +75,5 @@ class Plan:
             deaf=rng.choice((0.0, 0.3, 1.0)),
             fates=tuple(fates) if rng.random() < 0.8 else (),
             crashes=2 if small else 6,
+            dumb=some(0.02),
         )

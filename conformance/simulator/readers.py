@@ -121,7 +121,7 @@ def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
             yield from (Row(name, segment, (ledger.id, i, j)) for j, name in enumerate(lines_of(data, part)))
             continue
         for j, (name, key) in enumerate(keyed.rows_of(part.path, data)):
-            yield Row(name, segment, (ledger.id, i, j), key)
+            yield Row(name, segment, (ledger.id, i, j), key, ledger.txn)
         if not data:
             world.history.bad(f"the part {part.path} of {ledger.id} is gone although it is visible", 5)
 

@@ -125,7 +125,7 @@ def sweeper(*, timeouts: bool, forget: bool) -> Code:
 
 def _rows(reading: Reading, end: int) -> tuple[Row, ...]:
     return tuple(
-        Row(part.path, segment.name, (ledger.id, i, 0))
+        Row(part.path, segment.name, (ledger.id, i, 0), txn=ledger.txn)
         for segment in reading.segments
         for ledger in reading.ledgers(segment, 0, end)
         for i, part in enumerate(ledger.parts)

@@ -68,7 +68,9 @@ def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = F
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
         cast = _drawn(rng, trace, only)
-        return play(seed, cast, digest=digest or trace, trace=trace)
+        outcome = play(seed, cast, digest=digest or trace, trace=trace)
+        cast.world.close()
+        return outcome
 
 
 def cast_of(seed: int) -> Cast:
@@ -318,6 +320,7 @@ def _finish(cast: Cast) -> None:
             history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
     process = Process(world, "end")
     late = world.settings.max_txn_timeout_ms + world.settings.deadline_allowance_ms + 1
+    world.clock.catch_up()  # what was opened while it was ahead has its deadline there
     world.clock.now += late
     began, now_ms = history.now(), world.clock.now
     process.sweeper.sweep()

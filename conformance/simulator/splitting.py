@@ -16,6 +16,7 @@ from conformance.simulator.scheduler import SETTINGS, Process, SimulatedClock, W
 from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
+from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, start_driver
 from metadata import paths
@@ -78,25 +79,30 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     if rng.random() < 0.5:
         start_batch_reader(world, "b0", Selection((T,)), 2, within=90)
     if acks:
-        _with_consumers(world)
+        _with_consumers(world, sought=rng.random() < 0.35)
     for i in range(rng.choice((0, 1, 1, 2))):
         start_sweeper(world, f"w{i}", rng.choice((1, 2)), orphans=sweeps_files, share=rng.random() < 0.3, after=12, within=90)
     return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.4, orphans=False, topics=2)
 
 
-def _with_consumers(world: World) -> None:
-    """Two that acknowledge, one of them without transactions; and each layout must find the cursors of its segments made."""
+def _with_consumers(world: World, *, sought: bool) -> None:
+    """Two that acknowledge, one of them without transactions; and each layout must find the cursors of its segments made. `sought`:
+    somebody moves, deletes and makes their subscription; then those of the other one must be.
+    """
     plain = {"c1"}
     world.history.acking = lambda: world.current is not None and world.current.name in plain
-    world.history.showing = lambda layout: _have_cursors(world, layout)
+    lasting = SUBSCRIPTIONS[1:] if sought else SUBSCRIPTIONS
+    world.history.showing = lambda layout: _have_cursors(world, layout, lasting)
+    if sought:
+        start_subscriber(world, T, SUBSCRIPTIONS[0], 2, within=120)
     for name in ("c0", "c1"):
         start_consumer(world, name, rounds=2, plain=name in plain)
 
 
-def _have_cursors(world: World, shown: Event) -> None:
+def _have_cursors(world: World, shown: Event, lasting: tuple[str, ...]) -> None:
     assert isinstance(shown, Layout)
     for segment in shown.segments if shown.topic == T else ():
-        for subscription in SUBSCRIPTIONS:
+        for subscription in lasting:
             if paths.cursor(segment.name, subscription) not in world.state.records:
                 world.history.bad(f"{segment.name} is shown before its cursor of {subscription} is made", 11)
 

@@ -23,7 +23,7 @@ def start_sweeper(
             if share and i % 2 == 0:
                 work.append(process.sweeper.share)
             for each in work:
-                began, now_ms = world.history.now(), world.clock.now
+                began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
                 try:
                     each()
                 except (CorruptSnapshot, MissingFile, StorageError) as error:
@@ -32,7 +32,7 @@ def start_sweeper(
                 except TxnSegmentError:
                     continue
                 if each == process.sweeper.sweep:
-                    world.history.swept(name, began, now_ms)
+                    world.history.swept(name, began, min(now_ms, *world.clock.falls[falls:], now_ms))
             if orphans:
                 try:
                     sweep_orphans(process.cluster)

@@ -27,7 +27,8 @@ T = TypeVar("T")
 class Sizes:
     """How much a case does. `records`: in the case with many; `large_seconds`: how long each of its steps may take. `actors`:
     threads, or processes, at once; `operations`: of each of them in a recorded history; `rounds`: kills of a process, and
-    random states in cases that compare with a model. `patience`: seconds until something that must happen counts as missing.
+    random states in cases that compare with a model. `patience`: seconds until something that must happen counts as missing;
+    `wake_patience`: the same for a wake-up, which a store gives within milliseconds or, having lost it, not at all.
     """
 
     records: int = 100_000
@@ -36,6 +37,7 @@ class Sizes:
     operations: int = 120
     rounds: int = 10
     patience: float = 60.0
+    wake_patience: float = 15.0
 
 
 class Area:

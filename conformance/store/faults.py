@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 from zlib import crc32
 
@@ -187,7 +187,7 @@ class IndexEntryLeftAfterReplace(Sound):
     def _with_old(self, write: Write) -> Write:
         old = self.store.view().get(write.key) if isinstance(write, Put) else None
         return (
-            replace(write, indexes=tuple(dict.fromkeys([*old.indexes, *write.indexes])))
+            write._replace(indexes=tuple(dict.fromkeys([*old.indexes, *write.indexes])))
             if old and isinstance(write, Put)
             else write
         )
@@ -202,7 +202,7 @@ class VersionIgnored(Sound):
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(
-            *(replace(w, expect=ANY) if isinstance(w, Put | Delete) and expected_version(w.expect) != ABSENT else w for w in writes)
+            *(w._replace(expect=ANY) if isinstance(w, Put | Delete) and expected_version(w.expect) != ABSENT else w for w in writes)
         )
 
 
@@ -217,7 +217,7 @@ class ValuesAreCompared(Sound):
         if isinstance(write, Append) or not isinstance(write.expect, Record):
             return write
         now = self.store.view().get(write.key)
-        return replace(write, expect=now) if now is not None and now.value == write.expect.value else write
+        return write._replace(expect=now) if now is not None and now.value == write.expect.value else write
 
 
 @_planted("records/a-put-that-expects-nothing-meets-a-record")
@@ -226,7 +226,7 @@ class AbsenceIgnored(Sound):
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(
-            *(replace(w, expect=ANY) if isinstance(w, Put) and expected_version(w.expect) == ABSENT else w for w in writes)
+            *(w._replace(expect=ANY) if isinstance(w, Put) and expected_version(w.expect) == ABSENT else w for w in writes)
         )
 
 
@@ -262,7 +262,7 @@ class CheckThenAct(Sound):
                 expected = expected_version(write.expect)
                 if expected is not None and expected != (found.version if found else ABSENT):
                     raise BadVersion(f"{write.key.path} has another version.")
-                unchecked.append(replace(write, expect=ANY))
+                unchecked.append(write._replace(expect=ANY))
             else:
                 unchecked.append(write)
         time.sleep(0.002)
@@ -331,7 +331,7 @@ class LongValuesAreCut(Sound):
     """A value ends after 512 KiB."""
 
     def write(self, *writes: Write) -> list[Record | None]:
-        return self.store.write(*(w if isinstance(w, Delete) else replace(w, value=w.value[: 512 * 1024]) for w in writes))
+        return self.store.write(*(w if isinstance(w, Delete) else w._replace(value=w.value[: 512 * 1024]) for w in writes))
 
 
 @_planted("records/the-longest-value-fits-and-a-longer-one-is-refused")
@@ -350,16 +350,21 @@ class ValuesAreText(Sound):
     """Values are kept as UTF-8."""
 
     def write(self, *writes: Write) -> list[Record | None]:
-        as_text = (w if isinstance(w, Delete) else replace(w, value=w.value.decode(errors="replace").encode()) for w in writes)
+        as_text = (w if isinstance(w, Delete) else w._replace(value=w.value.decode(errors="replace").encode()) for w in writes)
         return self.store.write(*as_text)
 
 
 # --- freshness ----------------------------------------------------------------------------------------------------
 
 
-@_planted("records/a-session-sees-at-once-what-another-one-was-told-is-done")
-class StaleReads(Sound):
-    """A session reads from a replica that lags: every third get of a key gives what the session saw there before (A30)."""
+class _Lagging(Sound):
+    """Reads from a replica that lags: every `every`-th get gives what the session saw there before, if it saw anything. What it saw
+    is noted of one get of `looks`, the one with the remainder `since`.
+    """
+
+    every: ClassVar[int]
+    looks: ClassVar[int] = 1
+    since: ClassVar[int] = 0
 
     def __init__(self, store: MetadataStore) -> None:
         super().__init__(store)
@@ -371,45 +376,33 @@ class StaleReads(Sound):
 
 
 class _StaleView(SoundView):
-    def __init__(self, view: View, session: StaleReads) -> None:
+    def __init__(self, view: View, session: _Lagging) -> None:
         super().__init__(view)
         self._session = session
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        self._session.reads += 1
-        if self._session.reads % 3 == 0 and all(key in self._session.seen for key in keys):
-            return [self._session.seen[key] for key in keys]
+        session = self._session
+        session.reads += 1
+        if session.reads % session.every == 0 and all(key in session.seen for key in keys):
+            return [session.seen[key] for key in keys]
         found = self.view.get_many(keys)
-        self._session.seen.update(zip(keys, found, strict=True))
+        if session.reads % session.looks == session.since:
+            session.seen.update(zip(keys, found, strict=True))
         return found
+
+
+@_planted("records/a-session-sees-at-once-what-another-one-was-told-is-done")
+class StaleReads(_Lagging):
+    """A session reads from a replica that lags: every third get of a key gives what the session saw there before (A30)."""
+
+    every = 3
 
 
 @_planted("histories/threads")
-class StaleReadsNowAndThen(Sound):
+class StaleReadsNowAndThen(_Lagging):
     """One get of twenty gives what the session saw there before: only a history shows it."""
 
-    def __init__(self, store: MetadataStore) -> None:
-        super().__init__(store)
-        self.seen: dict[Key, Record | None] = {}
-        self.reads = 0
-
-    def view(self) -> View:
-        return _RarelyStaleView(self.store.view(), self)
-
-
-class _RarelyStaleView(SoundView):
-    def __init__(self, view: View, session: StaleReadsNowAndThen) -> None:
-        super().__init__(view)
-        self._session = session
-
-    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        self._session.reads += 1
-        if self._session.reads % 20 == 0 and all(key in self._session.seen for key in keys):
-            return [self._session.seen[key] for key in keys]
-        found = self.view.get_many(keys)
-        if self._session.reads % 10 == 1:  # so that what was seen is old by then
-            self._session.seen.update(zip(keys, found, strict=True))
-        return found
+    every, looks, since = 20, 10, 1  # so that what was seen is old by then
 
 
 @_planted_view("groups/a-group-is-never-seen-half")
@@ -497,7 +490,7 @@ class EphemeralRecordsStay(Sound):
     """Ephemeral records are like others."""
 
     def write(self, *writes: Write) -> list[Record | None]:
-        return self.store.write(*(replace(w, ephemeral=False) if isinstance(w, Put) else w for w in writes))
+        return self.store.write(*(w._replace(ephemeral=False) if isinstance(w, Put) else w for w in writes))
 
 
 @_planted("sessions/only-the-sessions-own-records-go")

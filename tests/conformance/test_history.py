@@ -125,6 +125,11 @@ def row(name: str, number: int, index: int = 0, *, key: str | None = None, segme
     return Row(name, segment, (number, 0, index), key)
 
 
+def of(txn: str, *seen: Row) -> list[Row]:
+    """The rows, as ones of this transaction."""
+    return [each._replace(txn=txn) for each in seen]
+
+
 def sealed(number: int) -> Segment:
     return Segment(S, 0, 0x7FFF, False, (), number)
 
@@ -245,6 +250,30 @@ CASES: list[tuple[str, int, H, H]] = [
         4,
         H().reads(row("x", 1)).asks("c", 0, "x").told("c", "committed", "0_1", 1),
         H().asks("c", 0, "x").reads(row("x", 1)).told("c", "committed", "0_1", 1),
+    ),
+    (
+        "wrong transaction",
+        4,
+        H().commits(1, 0).reads(*of("0_2", *both(1)), start=0, end=1),
+        H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1),
+    ),
+    (
+        "wrong transaction",  # right the first time
+        4,
+        H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1).polls(0, 0, 1, *of("0_2", *both(1))),
+        H().commits(1, 0).reads(*of("0_1", *both(1)), start=0, end=1).polls(0, 0, 1, *of("0_1", *both(1))),
+    ),
+    (
+        "wrong transaction",  # a plain write
+        4,
+        H().register(1, None, *rows(1)).reads(*of("0_1", *both(1)), start=0, end=1),
+        H().register(1, None, *rows(1)).reads(*both(1), start=0, end=1),
+    ),
+    (
+        "wrong transaction",  # as clients saw it
+        4,
+        H().writes("c", 0, 1, "x").reads(*of("0_2", row("x", 1))),
+        H().writes("c", 0, 1, "x").reads(*of("0_1", row("x", 1))),
     ),
     (
         "unwritten read",
@@ -842,6 +871,80 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .drop("0_9", 5)
         .polls(0, 0, 1, row("p", 1), row("q", 1, 1), subscription="x")
         .reads(row("p", 1), row("q", 1, 1)),
+    ),
+    (
+        "redelivered after ack",  # what a seek put behind the cursor
+        11,
+        entry(1, "p", "q").add(Ack, **acks("moved", None, 1, 1)).polls(0, 0, 1, row("p", 1), subscription="x"),
+        entry(1, "p", "q").add(Ack, **acks("moved", None, 0, 0)).polls(0, 0, 1, row("p", 1), subscription="x"),
+    ),
+    (
+        "redelivered after ack",  # a seek in the middle of a poll: it may have seen either cursor
+        11,
+        entry(1, "p", "q")
+        .add(Ack, **acks("acked", None, 1, 1))
+        .add(Ack, **acks("moved", None, 1, 1))
+        .polls(0, 0, 1, row("p", 1), subscription="x"),
+        entry(1, "p", "q")
+        .add(Ack, **acks("acked", None, 1, 1))
+        .add(Ack, **acks("moved", None, 0, 0))
+        .polls(0, 0, 1, row("p", 1), subscription="x", began=5),
+    ),
+    (
+        "poll skip",  # a seek back: it is to be given again, also to who had it before
+        11,
+        entry(1, "p", "q")
+        .polls(0, 0, 1, row("p", 1), subscription="x")
+        .add(Ack, **acks("acked", None, 1, 1))
+        .add(Ack, **acks("moved", None, 0, 0))
+        .polls(1, 0, 1, row("q", 1, 1), subscription="x"),
+        entry(1, "p", "q")
+        .polls(0, 0, 1, row("p", 1), subscription="x")
+        .add(Ack, **acks("acked", None, 1, 1))
+        .add(Ack, **acks("moved", None, 0, 0))
+        .polls(1, 0, 1, row("p", 1), row("q", 1, 1), subscription="x"),
+    ),
+    (
+        "redelivered after ack",  # acked by the one that was made again, not only by the one that was deleted
+        11,
+        entry(1, "p", "q")
+        .add(Ack, S, "x", "deleted", ())
+        .add(Ack, **single("acked", None, 1, 0, 0))
+        .polls(0, 0, 1, row("p", 1), subscription="x"),
+        entry(1, "p", "q")
+        .add(Ack, **single("acked", None, 1, 0, 0))
+        .add(Ack, S, "x", "deleted", ())
+        .polls(0, 0, 1, row("p", 1), subscription="x"),
+    ),
+    (
+        "acked twice",  # claimed after the seek that acked it; before, the claim stays
+        11,
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **acks("moved", None, 1, 1))
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .decide("0_9", None, 5)
+        .add(Ack, **single("acked", "0_9", 1, 0, 0)),
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .add(Ack, **acks("moved", None, 1, 1))
+        .decide("0_9", None, 5)
+        .add(Ack, **single("acked", "0_9", 1, 0, 0)),
+    ),
+    (
+        "committed ack lost",  # the claim of an OPEN transaction, which a seek must leave
+        11,
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .add(Ack, **single("released", "0_9", 1, 0, 0))
+        .decide("0_9", None, 5),
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .add(Ack, S, "x", "deleted", ())
+        .decide("0_9", None, 5),
     ),
     (
         "redelivered after ack",  # a single row

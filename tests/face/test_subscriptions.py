@@ -8,11 +8,15 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+from prometheus_client import REGISTRY
+from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner, Result
 
 from metadata.errors import OptionError, SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster
 from txnsegment.cli.app import build
+from txnsegment.sweeping import measure_lags
 
 Run = Callable[..., Result]
 
@@ -62,6 +66,56 @@ def test_starts_and_seeks(cluster: Cluster) -> None:
         here.seek("t", "mid", "latest")
     with pytest.raises(TopicNotFound):
         here.create("nowhere", "s")
+
+
+def gauges(name: str) -> tuple[float | None, ...]:
+    labels = {"topic": "topic://public/default/t", "subscription": name}
+    return tuple(REGISTRY.get_sample_value(f"txnsegment_subscription_lag_{what}", labels) for what in ("rows", "bytes", "seconds"))
+
+
+def test_lag_is_a_metric_whoever_looks(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="n bigint", segments=2)
+    cluster.subscriptions.create("t", "m")
+    write(cluster, 10)
+    known = measure_lags(cluster, set())
+    assert known == {("topic://public/default/t", "m")}
+    rows, size, seconds = gauges("m")
+    lag = cluster.subscriptions.describe("t", "m").lag
+    assert (rows, size) == (lag.rows, lag.bytes) == (10, lag.bytes)
+    assert lag.bytes > 0
+    assert seconds is not None
+    assert 0 < seconds <= lag.seconds
+    with cluster.consumer("t", "m") as consumer:
+        consumer.ack(list(consumer.messages(timeout=0))[:4])
+        assert consumer.lag().rows == 6
+    assert gauges("m")[0] == 6
+    cluster.subscriptions.delete("t", "m")
+    assert measure_lags(cluster, known) == set()
+    assert gauges("m") == (0, 0, 0)
+
+
+def test_a_stream_reports_its_lag(cluster: Cluster) -> None:
+    """`reportLatestOffset`: what it has read already is not left, though the cursor follows only with the next batch."""
+    cluster.topics.create("t", schema="n bigint", segments=2)
+    cluster.subscriptions.create("t", "q")
+    write(cluster, 10)
+    kind = StructType([StructField("n", LongType())])
+    stream = StreamReader({"serviceUrl": cluster.url, "topics": "t", "subscription": "q"}, kind)
+    begin = stream.initialOffset()
+    end = stream.latestOffset(begin, stream.getDefaultReadLimit())
+    assert stream.reportLatestOffset() == end, "all of it is in this batch"
+    number = write(cluster, 5)
+    reported = stream.reportLatestOffset()
+    assert reported is not None
+    lag = reported.pop("lag")
+    assert reported == {**end, "log": number}
+    assert lag["rows"] == 5
+    assert lag["bytes"] > 0
+    assert lag["seconds"] >= 0
+    assert gauges("q")[0] == 5
+    stream.commit(end)
+    assert cluster.subscriptions.describe("t", "q").lag.rows == 5
+    stream.stop()
 
 
 @pytest.mark.parametrize("bad", ["", "  ", "a\nb", "x" * 257])

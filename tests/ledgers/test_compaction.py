@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from ledgers import snapshot_changes, snapshots, stretches
 from ledgers.compaction import Moved, Policy, groups, merged
 from ledgers.errors import CorruptPart
-from ledgers.model import CompactedPart, Ledger
+from ledgers.model import CompactedPart, Ledger, Part
 from ledgers.parts import PartWriter, check_part, read_part, verify_part
 from ledgers.storage import LedgerStorage
 
@@ -102,6 +103,16 @@ class Chain:
                 base += len(part.entries)
         return found
 
+    def planned(self, after: int = -1, through: int = 10**9) -> list[tuple[int, int, Part]]:
+        """What is read as one, without marks: the same as the ledgers themselves give."""
+        head = self.head()
+        found, slow = (
+            [(s.ledger, s.last, s.part) for s in stretches.of_snapshot(self.storage, one, after, through, marks=False)]
+            for one in (head, replace(head, runs=()))
+        )
+        assert found == slow
+        return found
+
     def by_stretches(self, after: int = -1, through: int = 10**9) -> list[Row]:
         """Read what lies together at once, with the positions that the marks give."""
         found = []
@@ -159,6 +170,7 @@ def test_rows_positions_and_order_stay(
         wanted = [row for row in chain.rows if a < int(row[0].split(":")[0]) <= b]
         assert chain.by_parts(a, b) == wanted
         assert chain.by_stretches(a, b) == wanted
+        assert sum(part.rows for _, _, part in chain.planned(a, b)) == len(wanted)
 
 
 def test_many_files_become_few_and_again(tmp_path: Path) -> None:
@@ -167,8 +179,9 @@ def test_many_files_become_few_and_again(tmp_path: Path) -> None:
         chain.add(150)
         (moved,) = chain.compact(Policy())
         assert moved.files_after == 1
-    found = list(stretches.of_snapshot(chain.storage, chain.head(), -1, 10**9, marks=False))
-    assert len(found) == 1, "blocks, files and the tail of the chain: one file, one stretch"
+    assert len(chain.planned()) == 1, "blocks, files and the tail of the chain: one file, one stretch"
+    assert len(chain.head().runs) == 1, "and nobody looks at its ledgers"
+    assert sum(part.rows for _, _, part in chain.planned(after=100)) < len(chain.rows)
     assert len(set(snapshot_changes.listed(chain.storage, chain.head()))) == 1
     assert chain.by_stretches() == chain.rows
     assert not chain.compact(Policy()), "nothing is left to do"
@@ -199,6 +212,7 @@ def test_a_merge_beside_another_moves_what_is_still_there(tmp_path: Path) -> Non
         path = snapshot_changes.moved(chain.storage, chain.head(), moved.parts, moved.first, moved.last, name=name)
         assert (path is None) == (name == "c"), "moved already"
         chain.path = path or chain.path
+        assert sum(part.rows for _, _, part in chain.planned()) == len(chain.rows)
     assert chain.by_parts() == chain.rows
     assert chain.by_stretches() == chain.rows
 
@@ -222,7 +236,9 @@ def test_a_trimmed_chain_lists_the_rest(long: tuple[Chain, Chain], through: int,
     assert chain.by_stretches() == chain.rows
     assert (chain.head().rows, chain.head().ledgers) == (len(chain.rows), max(0, 300 - through))
     chain.add(more, parts=1, most_rows=2)
+    assert sum(part.rows for _, _, part in chain.planned()) == len(chain.rows)
     chain.compact(Policy())
+    assert sum(part.rows for _, _, part in chain.planned()) == len(chain.rows)
     assert chain.by_stretches() == chain.rows
     assert chain.head().rows == len(chain.rows)
 

@@ -227,6 +227,8 @@ BOTH = [
     ({"startingTimestamp": "1735689600"}, "option startingTimestamp; seconds; 1735689600000"),
     ({"startingTimestamp": "soon"}, "option startingTimestamp; ISO-8601"),
     ({"startingOffsets": "latest", "startingTimestamp": "5"}, "startingOffsets and startingTimestamp; one start"),
+    ({"subscription": "s", "startingOffsets": "latest"}, "subscription and startingOffsets; at its cursor"),
+    ({"subscription": "s", "startingTimestamp": "5"}, "subscription and startingTimestamp; at its cursor"),
     ({"serviceUrl": "data/x"}, "option serviceUrl; no scheme"),
     ({"serviceUrl": "zk://u:hunter2@h/c"}, "option serviceUrl; TXNSEGMENT_"),
 ]

@@ -27,6 +27,7 @@ HOW = {
     ("python", "tour"): "test_tour",
     ("sh", "tour"): "test_tour",
     ("python", "python"): "test_tour",
+    ("python", "subscriptions"): "test_tour",
     ("sh", "wheel"): "test_cluster",
     ("sh", "pack"): "test_cluster",
     ("sh", "cluster"): "test_cluster",
@@ -118,10 +119,14 @@ def test_tour(tmp_path: Path) -> None:
     for topic in ("orders", "large", "small", "payments"):
         assert f"topic://public/default/{topic}" in told
     assert "All are sound." in told
+    assert "Created the subscription billing of topic://public/default/orders; 3 rows" in told
 
     (program,) = texts("python", "python")
     (tmp_path / "till.py").write_text(program)
     assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "2\n"
+    (program,) = texts("python", "subscriptions")
+    (tmp_path / "till.py").write_text(program)
+    assert shell("python till.py", tmp_path, TXNSEGMENT_SERVICE_URL=url) == "3 0\n"  # 30, 12.5, eve's 99; none is left
     listed = shell("txnsegment txns list --json", tmp_path, TXNSEGMENT_SERVICE_URL=url)
     assert {txn["state"] for txn in json.loads(listed)} == {"COMMITTED"}
 

@@ -80,6 +80,28 @@ def test_whatever_happens_at_any_step_of_a_backup() -> None:
     assert len(list(each_step(run, lambda k: At(k, meanwhile=lambda: None)))) >= 10
 
 
+def test_what_comes_and_leaves_the_log_at_any_step_of_a_backup() -> None:
+    """A version that is registered, committed, folded and dropped at one step (simulator, seed 1312): its application knows it."""
+
+    def run(gate: At) -> None:
+        bench = Bench()
+        written(bench, 1, 2)
+
+        def meanwhile() -> None:
+            written(bench, 3)
+            bench.party().coordinator.commit(bench.work(0, app="other"))
+            bench.party().sweeper.sweep()
+
+        gate.meanwhile = meanwhile
+        again = Again(bench, BackupReader(bench.party(gate).cluster).take())
+        again.restore()
+        number = again.backup.heading.number
+        assert again.shown() == sorted(row.id for row in bench.read() if row.position[0] <= number)
+        assert (again.version(), again.version("other")) == (min(number, 3), 0 if number == 4 else -1)
+
+    assert len(list(each_step(run, lambda k: At(k, meanwhile=lambda: None)))) >= 10
+
+
 def test_a_split_at_any_step_of_a_backup() -> None:
     """The layout is as it was at its number: split, and its seal is in it; or whole."""
     splits = set()

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 
 from conformance.history.format import Ack, Seal
 from conformance.simulator import acking
@@ -40,6 +41,14 @@ def test_the_same_seed_is_the_same_run_in_another_process() -> None:
     assert [_elsewhere(hash_seed) for hash_seed in ("1", "2")] == [here, here]
 
 
+def test_a_run_that_is_traced_is_the_same_run() -> None:
+    """Actors wake each other directly; for a trace each step goes by way of the hub."""
+    with quiet():
+        for seed in range(60):
+            traced, plain = schedule(seed, trace=True), schedule(seed, digest=True)
+            assert (traced.digest, traced.steps) == (plain.digest, plain.steps)
+
+
 def _elsewhere(hash_seed: str) -> list[str]:
     code = "from conformance.simulator.schedules import schedule\n"
     code += "for digest in reversed([schedule(s, digest=True).digest for s in reversed(range(24))]): print(digest)"
@@ -62,16 +71,20 @@ def test_watches_wake_late_and_get_lost_and_streams_see_everything_all_the_same(
 
 def test_consumers_that_acknowledge_break_no_rule() -> None:
     """Invariant 11 (a tenth of all schedules), with transactions and without, through crashes and lost replies."""
-    alone, plain = 0, 0
+    alone, plain, states = 0, 0, Counter[str]()
     with quiet():
         for seed in range(40):
             cast = acking.drawn(random.Random(seed), False)
             assert not play(seed, cast, digest=False, trace=False).violations
-            acks = [event for event in cast.world.history.events if isinstance(event, Ack) and event.state == "acked"]
+            found = [event for event in cast.world.history.events if isinstance(event, Ack)]
+            states += Counter(event.state for event in found)
+            acks = [event for event in found if event.state == "acked"]
             alone += sum(len(end) > 2 for event in acks for ends in event.ranges for end in ends)
             plain += sum(event.txn is None for event in acks)
     assert alone > 20, "single rows of an entry"
     assert plain > 20
+    assert states["moved"] > 10, "by a seek, or made again"
+    assert states["deleted"] > 5
 
 
 def test_movers_that_write_and_acknowledge_break_no_rule() -> None:

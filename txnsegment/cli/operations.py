@@ -99,7 +99,7 @@ def sweep(
     with opened(context, service_url) as cluster, _signals() as stop, metrics as port:
         if port is not None:
             typer.echo(f"Metrics: http://{metrics_host}:{port}/metrics")
-        sweep_until(stop, cluster, seconds, told=lambda report: _tell(report, json))
+        sweep_until(stop, cluster, seconds, told=lambda report: _tell(report, json), lags=metrics_port is not None)
 
 
 def duration(name: str, text: str) -> float:

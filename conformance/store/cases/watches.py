@@ -18,13 +18,14 @@ TRIES = 5
 
 def _wakes(area: Area, woken: threading.Event, change: Callable[[], object], what: str) -> None:
     """Repeat the change until it wakes. A store that never wakes leaves its callers to their timeouts: that is broken."""
+    each = min(area.sizes.wake_patience, area.sizes.patience) / TRIES
     for _ in range(TRIES):
         woken.clear()
         change()
-        if woken.wait(area.sizes.patience / TRIES):
+        if woken.wait(each):
             return
         area.figures["wake-ups lost"] = area.figures.get("wake-ups lost", 0) + 1
-    holds(False, f"{what} wakes within {TRIES} tries of {area.sizes.patience / TRIES:g} s each")
+    holds(False, f"{what} wakes within {TRIES} tries of {each:g} s each")
 
 
 @cases.add

@@ -1,0 +1,37 @@
+"""Somebody who deletes a subscription, makes it again and moves it, while others consume by it, and segments are split."""
+
+from __future__ import annotations
+
+from conformance.simulator.scheduler import Process, World
+from conformance.simulator.writers import hands_on
+from metadata.errors import TxnSegmentError
+from metadata.names import topic_name
+from metadata.transaction_buffer import Selection
+
+
+def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:
+    """Each round is one call. What fails is left as it is: whoever comes next completes it or meets it whole."""
+    process, rng, aims = Process(world, "subscriber"), world.rng, list[int]()
+    world.history.moving = lambda: tuple(aims) if world.current is not None and world.current.process is process else ()
+    where = topic_name(topic)
+
+    def number(top: int) -> int:
+        """Somewhere in the log; often at an end of it."""
+        return rng.choice((0, top, rng.randint(0, top)))
+
+    def run() -> None:
+        client = hands_on(world, process)
+        for _ in range(rounds):
+            what = rng.choice(("seek", "seek", "delete", "renew"))
+            try:
+                aims.append(number(client.buffer.read(Selection((topic,))).cut))
+                if what == "seek":
+                    client.subscriptions.seek(where, subscription, to=aims[-1])
+                    continue
+                client.subscriptions.delete(where, subscription)
+                if what == "renew":
+                    client.subscriptions.create(where, subscription, at=aims[-1])
+            except TxnSegmentError:
+                continue
+
+    world.spawn(process, process.name, run, delay=rng.randrange(within))

@@ -1,0 +1,52 @@
+"""A stream on a subscription whose driver is killed: nothing is skipped, and no more repeated than the cursor lags behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from conformance.chaos.copying import copying
+from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import Deployment
+
+ROWS = 3
+"""In a micro-batch."""
+
+
+def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None:
+    cluster = here.cluster
+    cluster.topics.create("t", schema="id bigint", segments=2)
+    cluster.topics.create("out", schema="id bigint")
+    wanted = list(range(24))
+    for number in wanted:
+        here.append("t", pa.table({"id": [number]}))
+    cluster.subscriptions.create("t", "s")
+    place = {"url": here.url, "source": "t", "target": "out", "subscription": "s", "rows": str(ROWS), "folder": str(tmp_path)}
+    arguments = [word for name, value in place.items() for word in (f"--{name}", value)]
+    with launched("conformance.chaos.copying", arguments, tmp_path / "driver.log", SPARK_ENVIRONMENT) as driver:
+        with cluster.consumer("out", "watch", start="earliest") as watch:
+            seen = watch.messages(timeout=120)
+            first = sorted(next(seen).value["id"] for _ in range(2 * ROWS))
+        driver.kill()
+    assert first == wanted[: 2 * ROWS]
+
+    # What the cursor has passed is written: it never runs ahead.
+    copied = [row.id for row in here.read("out").collect()]
+    left = [row.id for row in here.read("t", subscription="s").collect()]
+    assert sorted({*copied, *left}) == wanted
+    assert len(copied) + len(left) <= len(wanted) + 2 * ROWS, "and it does not stay behind: by the batch that nobody has planned on"
+    assert cluster.subscriptions.describe("t", "s").lag.rows == len(left)
+
+    # From its checkpoint: each row once.
+    copying(here.spark, here.url, "t", "out", "s", tmp_path / "checkpoint", 9).trigger(availableNow=True).start().awaitTermination()
+    assert sorted(row.id for row in here.read("out").collect()) == wanted
+
+    # From a new checkpoint: at the cursor, which follows with the batch after.
+    left = [row.id for row in here.read("t", subscription="s").collect()]
+    assert 0 < len(left) <= 9
+    again = [row.id for batch in here.drain(here.stream("t", subscription="s"), "new") for row in batch]
+    assert sorted(again) == sorted(left)
