@@ -297,6 +297,7 @@ class Sweeper:
                 layout = layouts[name.topic]
                 if layout is None or not _has(layouts, segment):
                     folded_to[segment] = None  # trimmed or deleted whole: counts as folded
+                    self._forget_events(view, segment)
                     self._clean_behind(view, segment, 10**20 - 1)  # its watermark stays: a reader may hold the older layout
                     continue
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
@@ -319,7 +320,7 @@ class Sweeper:
         before = None if mark is None else Watermark.of(mark)
         at = 0 if before is None else before.ledger_id
         plan = transitions.fold(segment, at, [(e.number, e.registration) for e in listing.entries], sealed)
-        if plan is None:
+        if plan is None or not self._forget_events(view, segment):
             return at
         registrations = {e.number: e.registration for e in listing.entries}
         storage = self.cluster.storage
@@ -339,17 +340,23 @@ class Sweeper:
         return plan.through
 
     def _clean_behind(self, view: View, segment: str, through: int) -> None:
-        """Aborted records that the watermark has passed, and events: they were wake-ups, and the truth is in the snapshot."""
+        """Delete aborted records that the watermark has passed."""
         with metrics.INDEX_QUERY_SECONDS.time():
             passed = view.scan_index(
                 paths.TXN_ABORTED_BY_POSITION,
                 paths.aborted_position(segment, 0, 0),
                 paths.aborted_position(segment, through, 10**20 - 1),
             )
+        for some in in_groups(passed):
+            self._done(*(Delete(record.key) for record in some))
+
+    def _forget_events(self, view: View, segment: str) -> bool:
+        """Delete a segment's events: they were wake-ups, and of what is folded next the snapshot tells. False: look again. It comes
+        before the watermark moves: who died in between would leave them to nobody, if nothing is written there any more.
+        """
         events = paths.segment_events(segment)
-        keys = [r.key for r in passed] + [Key(path, events.partition) for path in view.keys(events.range())]
-        for some in in_groups(keys):
-            self._done(*(Delete(key) for key in some))
+        keys = [Key(path, events.partition) for path in view.keys(events.range())]
+        return all(self._done(*(Delete(key) for key in some)) for some in in_groups(keys))
 
     def _drop(
         self, listing: Listing, layouts: Mapping[TopicName, Layout | None], folded_to: dict[str, int | None], report: SweepReport

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from bench import At, Bench, T, U
+from bench import At, Bench, T, U, each_step
 from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.simulator.faults import Crashed, Fate
@@ -19,6 +19,22 @@ from metadata.records import Settings, State
 def flipped(bench: Bench, path: str) -> None:
     data, mtime = bench.disk.files[path]
     bench.disk.files[path] = (data[:-1] + bytes([data[-1] ^ 1]), mtime)
+
+
+@pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_REPLY])
+def test_a_sweeper_that_stops_anywhere_leaves_no_events(fate: Fate) -> None:
+    """8.14: what it left is swept by the next one, also in segments that nobody writes to any more."""
+
+    def run(gate: At) -> None:
+        bench = Bench()
+        bench.party().coordinator.commit(bench.work(1))
+        assert bench.kept("/txn/segment-events/")
+        with suppress(Crashed):
+            bench.party(gate).sweeper.sweep()
+        bench.finish()
+        assert not bench.kept("/txn/segment-events/"), gate.hit
+
+    assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
 
 
 @pytest.mark.parametrize("gone", [False, True])
