@@ -288,10 +288,21 @@ def make_header(path: str, blocks: Sequence[Block]) -> Header:
     }
     fastavro.schemaless_writer(directory, _DIRECTORY_SCHEMA, columns)
     sync = blake2b(path.encode(), digest_size=16).digest()
-    out = BytesIO()
-    metadata = {_DIRECTORY: directory.getvalue().hex()}
-    fastavro.writer(out, _BLOCK, [], codec="deflate", sync_marker=sync, metadata=metadata)
-    return Header(out.getvalue(), sync, tuple(blocks))
+    packed = directory.getvalue().hex().encode()
+    return Header(b"".join((_BEFORE, _long(len(packed)), packed, _AFTER, sync)), sync, tuple(blocks))
+
+
+def _around() -> tuple[bytes, bytes]:
+    """What stands before and behind the directory in the header of every ledger file, as fastavro writes it. The schema is by far
+    most of it, and is put into bytes once.
+    """
+    out, mark = BytesIO(), "directory"
+    fastavro.writer(out, _BLOCK, [], codec="deflate", sync_marker=bytes(16), metadata={_DIRECTORY: mark})
+    before, after = out.getvalue()[:-16].split(_long(len(mark)) + mark.encode())
+    return before, after
+
+
+_BEFORE, _AFTER = _around()
 
 
 def write_ledgers(storage: LedgerStorage, path: str, header: Header, blocks: Iterable[bytes]) -> int:

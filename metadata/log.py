@@ -9,14 +9,14 @@ import json
 import threading
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from ledgers.model import Ledger
+from ledgers.model import Ledger, Part
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.errors import CorruptRecord
-from metadata.paths import Key, sequence_number
+from metadata.paths import Key
 from metadata.records import Registration, SegmentWrite
 from metadata.store.contract import Record, View
 
@@ -53,7 +53,7 @@ class LiveLog:
         An entry that vanishes between the list and its get was folded and is left out: the snapshots, read later, have it.
         A listing is made of what THIS call saw: other threads list, too, and an older listing must not take entries from ours.
         """
-        numbers = [sequence_number(path) for path in view.keys(paths.LOG.range())]
+        numbers = [int(path[-20:]) for path in view.keys(paths.LOG.range())]
         with self._lock:
             known = {n: self._entries[n] for n in numbers if n in self._entries}
         wanted = [n for n in numbers if n not in known or (again is not None and again(known[n]))]
@@ -86,8 +86,7 @@ class LiveLog:
             self._keep(entry)
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """`entries` ascending; `end` the newest listed number (0: nothing was ever written), `also` the records asked for besides."""
 
     entries: list[Entry]
@@ -124,10 +123,14 @@ def ledger(storage: LedgerStorage, number: int, registration: Registration, segm
         if zlib.crc32(data) != registration.manifest_crc:
             raise _damaged(path, number, f"its CRC-32 is {zlib.crc32(data):08x}, not {registration.manifest_crc:08x}")
     try:
-        parts = SegmentWrite.model_validate(json.loads(data)[segment]).parts
+        parts = _parts(data, segment)
     except (ValueError, KeyError) as error:
         raise _damaged(path, number, str(error)) from error
     return Ledger(number, registration.publish_ms, registration.txn, parts)
+
+
+def _parts(manifest: bytes, segment: str) -> tuple[Part, ...]:
+    return SegmentWrite.model_validate(json.loads(manifest)[segment]).parts
 
 
 def _damaged(path: str, number: int, problem: str) -> CorruptRecord:

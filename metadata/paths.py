@@ -35,12 +35,22 @@ class Prefix(NamedTuple):
     partition: str
 
     def key(self, number: int) -> Key:
-        return Key(f"{self.path}-{pad20(number)}", self.partition)
+        return _numbered(self, number)
 
     def range(self, first: int = 0, last: int | None = None) -> KeyRange:
         """All keys of this sequence with a number from `first` to `last` (inclusive; none: to the end)."""
-        top = "9" * 20 if last is None else pad20(last)
-        return KeyRange(f"{self.path}-{pad20(first)}", f"{self.path}-{top}", self.partition)
+        return _between(self, first, last)
+
+
+@lru_cache(maxsize=4096)
+def _numbered(prefix: Prefix, number: int) -> Key:
+    return Key(f"{prefix.path}-{pad20(number)}", prefix.partition)
+
+
+@lru_cache(maxsize=4096)
+def _between(prefix: Prefix, first: int, last: int | None) -> KeyRange:
+    top = "9" * 20 if last is None else pad20(last)
+    return KeyRange(f"{prefix.path}-{pad20(first)}", f"{prefix.path}-{top}", prefix.partition)
 
 
 TXN_BY_DEADLINE = "idx:txn-by-deadline"
@@ -63,6 +73,7 @@ def encode(text: str) -> str:
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 
+@lru_cache(maxsize=4096)
 def decode(text: str) -> str:
     return unquote_plus(text)
 
@@ -88,15 +99,18 @@ SUBSCRIPTION_EVENTS = KeyRange("/txn/subscription-events/", "/txn/subscription-e
 SCHEMAS = KeyRange("/schemas/", "/schemas/~", "")
 
 
+@lru_cache(maxsize=4096)
 def header(txn_id: str) -> Key:
     return Key(f"/txn/id/{txn_id}", txn_id)
 
 
+@lru_cache(maxsize=4096)
 def ops(txn_id: str) -> Prefix:
     """Op records have numbers of their owner's choice: a transaction has one writer."""
     return Prefix(f"/txn/op/{txn_id}", txn_id)
 
 
+@lru_cache(maxsize=4096)
 def segment_events(segment: str) -> Prefix:
     return Prefix(f"/txn/segment-events/{encode(segment)}", encode(segment))
 
@@ -110,6 +124,7 @@ def subscription_events(segment: str, subscription: str) -> Prefix:
     return Prefix(f"/txn/subscription-events/{key}", key)
 
 
+@lru_cache(maxsize=4096)
 def watermark(segment: str) -> Key:
     return Key(f"/txn/segment-state/watermark/{encode(segment)}", encode(segment))
 
@@ -132,6 +147,7 @@ def leader(number: int = 0) -> Key:
     return Key(f"/txn/tc/leader/{number}", "")
 
 
+@lru_cache(maxsize=4096)
 def topic(name: TopicName) -> Key:
     return Key(f"/topics/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")
 
@@ -141,11 +157,13 @@ def namespace(tenant: str, namespace: str) -> Key:
     return Key(f"/namespaces/{encode(tenant)}/{encode(namespace)}", "")
 
 
+@lru_cache(maxsize=4096)
 def topic_of(path: str) -> TopicName:
     _, _, tenant, namespace, name = path.split("/")
     return TopicName(decode(tenant), decode(namespace), decode(name))
 
 
+@lru_cache(maxsize=4096)
 def application(app_id: str, topic: str) -> Key:
     """The idempotence record of (`appId`, topic); topic is empty for an explicit transaction over several."""
     return application_named(f"{encode(app_id)}:{encode(topic)}")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from enum import StrEnum
 from json.encoder import encode_basestring
+from operator import attrgetter
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
@@ -333,11 +334,14 @@ class Layout(JsonRecord):
 
     def kept(self) -> list[SegmentInfo]:
         """The segments that no deletion took, in the order of their ids."""
-        return sorted((i for i in self.segments.values() if i.deleted_at_log is None), key=lambda i: i.segment_id)
+        return sorted([i for i in self.segments.values() if i.deleted_at_log is None], key=_by_id)
 
     def gone(self) -> list[SegmentInfo]:
         """The segments that a deletion took and that the layout still has, in the order of their ids."""
-        return sorted((i for i in self.segments.values() if i.deleted_at_log is not None), key=lambda i: i.segment_id)
+        return sorted([i for i in self.segments.values() if i.deleted_at_log is not None], key=_by_id)
+
+
+_by_id = attrgetter("segment_id")
 
 
 class Settled(StrEnum):

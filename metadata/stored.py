@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from metadata.paths import Key, sequence_number
@@ -15,8 +14,7 @@ class IndexEntry(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """What a view saw or a write made. `value` is never empty. Versions start at 0 and count the puts of one life of the key."""
 
     key: Key

@@ -11,7 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ledgers import snapshots, stretches
 from ledgers.model import Ledger
@@ -48,8 +48,7 @@ class Selection:
         return topic in self.names or segment in self.names
 
 
-@dataclass(frozen=True)
-class SegmentView:
+class SegmentView(NamedTuple):
     """One segment at one cut. `live`: visible registrations above its watermark, ascending; `head`: what lists the rest."""
 
     name: str

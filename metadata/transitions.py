@@ -277,20 +277,24 @@ def child_ranges(parents: Sequence[Range]) -> tuple[Range, ...]:
 
 def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
     """The layout without the segments of deletions whose grace period is over; of them it keeps the highest seal, the guard."""
-    over = {info.deleted_at_log for info in layout.gone()} - {info.deleted_at_log for info in in_grace(layout, now_ms, grace_ms)}
-    numbers = [n for n in (*over, layout.deleted_to_log) if n is not None]
+    gone = layout.gone()
+    if not gone:
+        return layout
+    over = {info.deleted_at_log for info in gone} - {info.deleted_at_log for info in in_grace(layout, now_ms, grace_ms)}
     if not over:
         return layout
+    numbers = [n for n in (*over, layout.deleted_to_log) if n is not None]
     segments = {k: i for k, i in layout.segments.items() if i.deleted_at_log is None or i.deleted_at_log not in over}
     return layout.model_copy(update={"segments": segments, "deleted_to_log": max(numbers)})
 
 
 def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
     """The segments that a deletion took less than the grace period ago: it counts from the last one that was sealed."""
+    gone = layout.gone()
     deleted_ms: dict[int | None, int] = {}
-    for info in layout.gone():
+    for info in gone:
         deleted_ms[info.deleted_at_log] = max(info.sealed_at_ms, deleted_ms.get(info.deleted_at_log, 0))
-    return [info for info in layout.gone() if deleted_ms[info.deleted_at_log] + grace_ms >= now_ms]
+    return [info for info in gone if deleted_ms[info.deleted_at_log] + grace_ms >= now_ms]
 
 
 # --- the cut, and what a micro-batch takes (6) --------------------------------------------------------------------

@@ -46,7 +46,7 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
     for message in staged:
         for segment, part in message.parts:
             assert schema_id is not None
-            parts[segment].append(dataclasses.replace(part, schema=schema_id))
+            parts[segment].append(part if part.schema == schema_id else dataclasses.replace(part, schema=schema_id))
     client.coordinator.commit(
         WriteSet(
             app=_app(identity, staged),

@@ -1,6 +1,6 @@
 """`make chaos`: all of it, on SQLite and on a real ZooKeeper, and on a real cluster. Exits with 1 if anything at all was wrong.
 
-python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|topics|job|load|cluster]
+python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|topics|job|splits|load|cluster]
     [--load-seconds 20] [--faults 100] [--kinds ...] [--logs FOLDER]
 """
 
@@ -21,12 +21,13 @@ from conformance.chaos.crash_points import AROUND, FATES, series
 from conformance.chaos.crashing import Fate, When
 from conformance.chaos.driver import Place
 from conformance.chaos.forks import Forks
+from conformance.chaos.splits import splits
 from conformance.chaos.streaming import Report, StreamingJob, random_kills, two_drivers, zombie_driver
 from conformance.cluster.command import add_options, as_text, cluster
 from conformance.servers import ZooKeeperServer
 
 STORES = ("sqlite", "zookeeper")
-PARTS = ("points", "topics", "job", "load")
+PARTS = ("points", "topics", "job", "splits", "load")
 """On each store."""
 CLUSTER = "cluster"
 """The cluster suite, which has servers of its own."""
@@ -98,6 +99,16 @@ class Run:
         began = time.monotonic()
         with StreamingJob(self._forks, self._place("pair"), self._folder / "pair-job") as job:
             yield "two drivers", two_drivers(job), began
+
+    def splits(self) -> None:
+        """Writers and readers of a topic that is split 4 -> 16 and merged back; all of them are killed and stopped."""
+        began = time.monotonic()
+        folder = self._folder / "splits"
+        folder.mkdir()
+        given, rng = self._given, random.Random(self._given.seed)
+        seconds = 2 * given.load_seconds
+        found = splits(self._forks, self._place("splits-cluster"), folder, seconds=seconds, faults=given.kills, rng=rng)
+        self._note(f"splits: {found}", found.wrong, began)
 
     def load(self) -> None:
         """Writers and readers, one of them a Spark query."""

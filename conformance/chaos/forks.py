@@ -19,6 +19,7 @@ PRELOAD = [
     "conformance.chaos.streaming",
     "conformance.chaos.contention",
     "conformance.chaos.topics",
+    "conformance.chaos.splits",
     "pandas",
     "pyarrow.parquet",
     "pyarrow.compute",

@@ -41,7 +41,8 @@ class Acks:
         pending = self._pending[name]
         if event.state == "released":
             self._pending[name] = [(r, a) for r, a in pending if a.txn != event.txn or not any(_meet(r, each) for each in ranges)]
-            self._released += [(each, event) for each in exact]
+            behind = [held for held, ack in self._acked[name] if ack.state == "moved"]  # a seek put them there: they come no more
+            self._released += [(each, event) for each in exact if not any(_meet(each, held) for held in behind)]
             if self._state(event.txn, event.at) == "COMMITTED":
                 self._found.note("committed ack lost", f"{_what(event)} of {event.txn}, COMMITTED, was released", event)
             return

@@ -24,7 +24,7 @@ from metadata.cluster import Cluster
 from metadata.errors import BadVersion, StorageError
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.records import Settings
-from metadata.store.contract import MetadataStore, Record, View, Watch, Write
+from metadata.store.contract import Append, MetadataStore, Record, View, Watch, Write
 from metadata.store.limits import check_writes
 from metadata.store.memory import MemoryState
 
@@ -156,7 +156,7 @@ class _Still:
 def _write(
     state: MemoryState, files: dict[str, bytes], writes: Sequence[Write]
 ) -> tuple[tuple[Event, ...], tuple[Record | None, ...]]:
-    before = [state.get(write.key) if hasattr(write, "key") else None for write in writes]
+    before = [None if isinstance(write, Append) else state.get(write.key) for write in writes]
     records = tuple(state.apply(writes, 0))
     disk = Disk(_Still())
     disk.files = {path: (data, 0) for path, data in files.items()}

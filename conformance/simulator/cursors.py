@@ -41,9 +41,7 @@ def changes(
         return
     was, now = _done(old), _done(new)
     claimed, claims = old.get("claims", {}), new.get("claims", {})
-    if before is None and not now:
-        return
-    if moving or "deletedMs" in old:
+    if (moving and (before is not None or now)) or "deletedMs" in old:
         for txn, held in claimed.items():  # who moves it settles what is decided
             if gone := _minus(_covered(held), _covered(claims.get(txn, []))):
                 yield "acked" if committed(txn) else "released", _positions(gone), txn
@@ -52,10 +50,11 @@ def changes(
     moved: Covered = []
     for txn, held in claimed.items():
         gone = _minus(_covered(held), _covered(claims.get(txn, [])))
-        kept = [] if plain(txn) else _common(gone, now)
+        over = [] if committed(txn) else _common(gone, was)  # a seek put it behind the cursor while it was claimed
+        kept = [] if plain(txn) else _minus(_common(gone, now), over)
         if kept:
             yield "acked", _positions(kept), txn
-        if left := _minus(gone, now):
+        if left := _join([*_minus(gone, now), *over]):
             yield "released", _positions(left), txn
         moved += kept
     if more := _minus(_minus(now, was), _join(moved)):

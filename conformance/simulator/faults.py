@@ -5,7 +5,7 @@ Used with a gate that counts (crash exactly at the k-th step) and with the sched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
@@ -56,6 +56,11 @@ def always(kind: str, what: str) -> Fate:
 class Wakes(Protocol):
     """Who wakes the watches of a world, and when: late, twice, or never."""
 
+    @property
+    def open(self) -> Collection[Watch]:
+        """The watches that somebody waits for."""
+        ...
+
     def add(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch: ...
 
     def changed(self, key: Key) -> None: ...
@@ -95,24 +100,30 @@ class GatedStore(MetadataStore):
         self.state, self.clock, self.gate, self.torn, self.slow = state, clock, gate, torn, slow
         self.observer = observer or Observer()
         self.session = state.begin_session()
-        self._late, self._lags, self._wakes = late, lags, wakes
+        self._late, self.lagging, self._wakes = late, lags, wakes
         self._replica, self.dumb = state, dumb
 
     def view(self) -> View:
-        if self._lags is not None:
-            self._replica = self.state.copy()
+        if self.lagging is not None:
+            self._replica = self.state.snapshot()
         return GatedView(self)
 
     def read(self) -> MemoryState:
         """The state that answers a read of now."""
-        if self._lags is None or self._lags():
+        if self.lagging is None or self.lagging():
             return self._replica
-        self._replica = self.state.copy()
+        self._replica = self.state.snapshot()
         return self._replica
 
     def write(self, *writes: Write) -> list[Record | None]:
         check_writes(writes)
         fate = self.gate("write", _what(writes[0]))
+        records = self._apply(writes) if fate is Fate.GO else self._befalls(fate, writes)
+        if self.slow is not None:
+            self.reply()
+        return records
+
+    def _befalls(self, fate: Fate, writes: Sequence[Write]) -> list[Record | None]:
         if fate is Fate.CRASH_BEFORE:
             raise Crashed
         if fate is Fate.UNAVAILABLE:
@@ -135,10 +146,10 @@ class GatedStore(MetadataStore):
             raise Crashed
         if fate in (Fate.LOSE_REPLY, Fate.SPLIT, Fate.LATE):
             raise UnknownOutcome("The simulated reply was lost.")
-        self.reply()
         return records
 
     def reply(self) -> None:
+        """It takes its time, now and then: others may go on between a step and its answer."""
         if self.slow is not None and self.slow() and self.gate("reply", "") is not Fate.GO:
             raise Crashed
 
@@ -150,8 +161,9 @@ class GatedStore(MetadataStore):
             return
 
     def _apply(self, writes: Sequence[Write]) -> list[Record | None]:
-        before = [None if isinstance(write, Append) else self.state.get(write.key) for write in writes]
-        records = self.state.apply(writes, self.session)
+        state, wakes = self.state, self._wakes
+        before = [None if isinstance(write, Append) else state.records.get(write.key) for write in writes]
+        records = state.apply(writes, self.session)
         for write, old, record in zip(writes, before, records, strict=True):
             if record is None:
                 assert not isinstance(write, Append)
@@ -159,10 +171,10 @@ class GatedStore(MetadataStore):
             else:
                 key, after = record.key, record.value
             self.observer.wrote(key, None if old is None else old.value, after)
-            if self._wakes is not None:
-                self._wakes.changed(key)
-        if self._lags is not None:
-            self._replica = self.state.copy()
+            if wakes is not None and wakes.open:
+                wakes.changed(key)
+        if self.lagging is not None:
+            self._replica = self.state.snapshot()
         return records
 
     def skip(self, prefix: Prefix, to: int) -> None:
@@ -196,6 +208,8 @@ class _Silent(Watch):
 
 
 class GatedView(View):
+    __slots__ = ("_session", "_store")
+
     def __init__(self, store: GatedStore) -> None:
         self._store = store
         self._session = store.session
@@ -212,25 +226,27 @@ class GatedView(View):
                 raise Crashed
         if store.session != self._session:
             raise SessionLost("The simulated session has ended.")
-        return store.read()
+        return store.state if store.lagging is None else store.read()
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         store = self._store
         state = self._pass("get", keys[0].path if keys else "")
         if store.torn is None or len(keys) < 2:
-            found = [state.get(key) for key in keys]
+            found = list(map(state.records.get, keys))
         else:
             found = [state.get(keys[0])]
             for key in keys[1:]:
                 if store.torn():
                     state = self._pass("get", key.path)
                 found.append(state.get(key))
-        store.reply()
+        if store.slow is not None:
+            store.reply()
         return found
 
     def keys(self, within: KeyRange) -> list[str]:
         found = [key.path for key in self._pass("keys", within.first).keys(within)]
-        self._store.reply()
+        if self._store.slow is not None:
+            self._store.reply()
         return found
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:

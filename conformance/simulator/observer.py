@@ -41,6 +41,11 @@ from metadata.store.memory import MemoryState
 REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicNotFound"})
 """Errors of a commit that say: nothing of this attempt counts, now or ever."""
 decoded = lru_cache(maxsize=1024)(decode)
+_DECODER = json.JSONDecoder()
+
+
+def _json(body: bytes) -> Any:
+    return _DECODER.decode(body.decode())
 
 
 @dataclass
@@ -125,7 +130,7 @@ class History(Observer):
         elif path.startswith("/txn/app/"):
             self.events.append(self._application(path[9:], after))
         elif path.startswith("/txn/segment-state/watermark/"):
-            mark = None if after is None else json.loads(after)
+            mark = None if after is None else _json(after)
             position = None if mark is None else (mark["ledgerId"], mark["entryId"])
             self.events.append(Watermark(len(self.events), decoded(path[29:]), position))
         elif path.startswith("/cursors/"):
@@ -140,7 +145,7 @@ class History(Observer):
                     self.bad(f"the cursor {path} was to be at one of {to}, and has {ranges}", 11)
                 self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
-            self.events.append(self._layout(path, json.loads(after)))
+            self.events.append(self._layout(path, _json(after)))
             self.showing(self.events[-1])
 
     def _plain(self, txn: str) -> bool:
@@ -148,13 +153,13 @@ class History(Observer):
 
     def _committed(self, txn: str) -> bool:
         header = self.state.records.get(Key(f"/txn/id/{txn}", txn))
-        return header is not None and json.loads(header.value)["state"] == "COMMITTED"
+        return header is not None and _json(header.value)["state"] == "COMMITTED"
 
     def _header(self, txn: str, after: bytes | None) -> Header:
         at = len(self.events)
         if after is None:
             return Header(at, txn, "gone")
-        new = json.loads(after)
+        new = _json(after)
         app, _, topic = new.get("app", ":").partition(":")
         self.commits += new["state"] == "COMMITTED"
         return Header(
@@ -175,7 +180,7 @@ class History(Observer):
         if after is None:
             self.events.append(Registration(at, number, state="gone"))
             return
-        new = json.loads(after)
+        new = _json(after)
         if "seal" in new:
             if before is None:
                 self.events.append(Seal(at, number, new["topic"], tuple(new["seal"]), new["why"], new["epoch"]))
@@ -187,7 +192,7 @@ class History(Observer):
         segments = registration["segments"]
         if "manifest" in registration:
             manifest, _ = self.disk.files.get(registration["manifest"], (b"{}", 0))  # gone: a request of long ago arrives, void
-            segments = json.loads(manifest)
+            segments = _json(manifest)
         files = self.disk.files
         return tuple(
             Written(name, key, segment)
@@ -198,7 +203,7 @@ class History(Observer):
 
     def _application(self, name: str, after: bytes | None) -> Application:
         app, _, topic = name.partition(":")
-        new = {} if after is None else json.loads(after)
+        new = {} if after is None else _json(after)
         return Application(len(self.events), decoded(app), decoded(topic), new.get("lastCommitted"), new.get("by"))
 
     def _layout(self, path: str, new: Any) -> Layout:

@@ -35,12 +35,12 @@ SETTINGS = Settings(
 START_MS = 1_700_000_000_000
 PASSING = (0, 0, 0, 1, 1, 1, 1, 5)
 """Milliseconds that a step takes, each as likely as the others."""
-DEADLY = frozenset({Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH})
+DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
 LEAPS = (400, 1_200, 5_000, 5_000, 110_000, -400, -5_000)
 """Milliseconds by which the clock leaps, each as likely as the others; back as when a new leader's clock is behind."""
 READS = frozenset({"get", "keys", "index", "time"})
-OF_READS = frozenset({Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST})
-OF_OTHERS = frozenset({Fate.CRASH_BEFORE, Fate.CRASH_AFTER})
+OF_READS = (Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
+OF_OTHERS = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER)
 
 
 class SimulatedClock:
@@ -156,6 +156,13 @@ class World:
         self.names = 0
         self._late: list[tuple[int, Callable[[], None]]] = []
         self._random, self._bits = self.rng.random, self.rng.getrandbits
+        self._limit, self._stay, self._jump, self._harm = 0, 0, 0.0, 0
+        self._last: Actor | None = None
+        """Who took the last step, and may stay."""
+        self._chance = 0
+        """What may become of the step that was drawn last."""
+        self._leaper: Actor | None = None
+        """Whose step was drawn from the gate, and before it the clock leaps."""
 
     def unique(self) -> str:
         self.names += 1
@@ -198,6 +205,11 @@ class World:
         return (first, first + self.rng.randrange(60)) if chance > 0.9 else (first,)
 
     def gate(self, kind: str, what: str) -> Fate:
+        """The step that the actor of now wants to do; what becomes of it, once it is his turn.
+
+        Who is next is drawn here and woken from here: to go by way of the hub costs two switches, and if it is the same actor he
+        needs none. To the hub is left what is rare: what arrives late, a leap of the clock, the end; and the trace.
+        """
         actor = self.current
         if actor is None:
             return Fate.GO
@@ -206,7 +218,21 @@ class World:
         if kind == "write" and what.startswith("Put /txn/id/"):
             actor.opened = True
         actor.asked, actor.what = kind, what
-        fate: Fate = self.hub.switch()
+        fate: Fate
+        if self._late or self.steps >= self._limit or self.trace is not None:
+            fate = self.hub.switch()
+            return fate
+        if not self.calm:
+            self._pauses(actor)
+        following = self._draw()
+        if self._jump and self._random() < self._jump:
+            self._leaper = following
+            fate = self.hub.switch()
+            return fate
+        begun = following.asked is not None
+        fate = self._enter(following)
+        if following is not actor:
+            fate = following.greenlet.switch(fate) if begun else following.greenlet.switch()
         return fate
 
     def spawn(
@@ -225,73 +251,86 @@ class World:
         The 60 random bits of a step say whether the last one stays (10), who goes else (20), how long it takes (3), and what
         becomes of it (20).
         """
-        last: Actor | None = None
-        stay, fates, jump = int(self.plan.stay * 1024), self.plan.fates, self.plan.jump
-        clock, bits = self.clock, self._bits
+        plan = self.plan
+        self._last, self._limit, self._stay = None, limit, int(plan.stay * 1024)
+        self._jump, self._harm = (0.0, 0) if self.calm else (plan.jump, plan.fates[-1][0] if plan.fates else 0)
         while self.actors and self.steps < limit:
-            self.steps += 1
-            if self._late:
-                self.arrive()
-            draw = bits(60)
-            actor = last
-            if actor is None or (draw & 1023) >= stay or actor.wakes > self.steps or actor not in self.actors:
-                actor = last = self._pick(draw >> 10 & 0xFFFFF)
-            clock.now += PASSING[draw >> 30 & 7]
-            fate = Fate.GO
-            if not self.calm:
-                if jump and self._random() < jump:
-                    self.jump(self.rng.choice(LEAPS))
-                    if actor not in self.actors:
-                        continue
-                if fates and actor.asked is not None:
-                    fate = self._fate(actor.asked, draw >> 40)
-            self._step(actor, fate)
+            actor, self._leaper = self._leaper, None
+            leaps = actor is not None
+            if actor is None:
+                actor = self._draw()
+                leaps = self._jump > 0 and self._random() < self._jump
+            if leaps:
+                self.jump(self.rng.choice(LEAPS))
+                if actor not in self.actors:
+                    continue
+            self._turns(actor)
         self.arrive(everything=True)
         return not self.actors
+
+    def _draw(self) -> Actor:
+        """A step begins: whose it is."""
+        self.steps += 1
+        if self._late:
+            self.arrive()
+        draw = self._bits(60)
+        actor = self._last
+        if actor is None or (draw & 1023) >= self._stay or actor.wakes > self.steps or actor not in self.actors:
+            actor = self._last = self._pick(draw >> 10 & 0xFFFFF)
+        self.clock.now += PASSING[draw >> 30 & 7]
+        self._chance = draw >> 40
+        return actor
 
     def _pick(self, draw: int) -> Actor:
         steps = self.steps
         ready = [a for a in self.actors if a.wakes <= steps]
         return ready[draw * len(ready) >> 20] if ready else min(self.actors, key=lambda a: a.wakes)
 
-    def _fate(self, kind: str, draw: int) -> Fate:
-        for top, fate in self.plan.fates:
-            if draw < top:
-                if kind == "write" or fate in (OF_READS if kind in READS else OF_OTHERS):
-                    return fate
-                break
-        return Fate.GO
-
-    def _step(self, actor: Actor, fate: Fate) -> None:
-        process = actor.process
+    def _enter(self, actor: Actor) -> Fate:
+        """It is his turn: what becomes of what he asked for."""
+        self.current = actor
+        kind, actor.asked = actor.asked, None
+        if self._chance >= self._harm or kind is None:
+            return Fate.GO
+        fate = next(fate for top, fate in self.plan.fates if self._chance < top)
+        if kind != "write" and fate not in (OF_READS if kind in READS else OF_OTHERS):
+            return Fate.GO
         if fate in DEADLY:
             if self.crashes >= self.plan.crashes:
-                fate = Fate.GO
-            else:
-                self.crashes += 1
-                process.alive = False
-        self.current = actor
+                return Fate.GO
+            self.crashes += 1
+            actor.process.alive = False
+        return fate
+
+    def _turns(self, actor: Actor) -> None:
+        """From this actor's step on, until somebody comes back to the hub: it is he who did the last step."""
         begun = actor.asked is not None
-        actor.asked = None
+        fate = self._enter(actor)
         try:
             actor.greenlet.switch(fate) if begun else actor.greenlet.switch()
         except Crashed:
-            actor.asked = None
+            assert self.current is not None
+            self.current.asked = None
         finally:
-            self.current = None
+            last, self.current = self.current, None
+        assert last is not None
+        process = last.process
         if self.trace is not None:
             note = "" if fate is Fate.GO else f" [{fate.name}]"
-            asked = "done" if actor.asked is None else f"{actor.asked} {actor.what}"
-            self.trace.append(f"{self.steps:5} {self.clock.now - START_MS:7} {actor.name:14}{note} -> {asked}")
+            asked = "done" if last.asked is None else f"{last.asked} {last.what}"
+            self.trace.append(f"{self.steps:5} {self.clock.now - START_MS:7} {last.name:14}{note} -> {asked}")
         if not process.alive:
             self.kill(process)
-        elif actor.asked is None:
-            self.actors.remove(actor)
-        elif not self.calm:
-            if actor.nap is not None:
-                self._nap(actor, *actor.nap)
-            if self.plan.doze:
-                self._doze(actor)
+        elif last.asked is None:
+            self.actors.remove(last)
+        elif not self.calm and self._leaper is None:
+            self._pauses(last)
+
+    def _pauses(self, actor: Actor) -> None:
+        if actor.nap is not None:
+            self._nap(actor, *actor.nap)
+        if self.plan.doze:
+            self._doze(actor)
 
     def _nap(self, actor: Actor, after: int, steps: int) -> None:
         if after:
@@ -336,6 +375,10 @@ class World:
             self._late = [] if everything else [(at, effect) for at, effect in self._late if at > steps]
             for effect in due:
                 effect()
+
+    def close(self) -> None:
+        """Nobody uses it any more: let go of everything, so that all of it goes at once, and not when cycles are looked for."""
+        vars(self).clear()
 
     def jump(self, ms: int) -> None:
         """A leap of the clock. Nobody sleeps through one as long as the orphan age in the middle of naming files: the page allows

@@ -68,7 +68,9 @@ def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = F
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
         cast = _drawn(rng, trace, only)
-        return play(seed, cast, digest=digest or trace, trace=trace)
+        outcome = play(seed, cast, digest=digest or trace, trace=trace)
+        cast.world.close()
+        return outcome
 
 
 def cast_of(seed: int) -> Cast:

@@ -19,16 +19,16 @@ class Watches:
     later: Callable[[Callable[[], None], int], None]
     woken: int = 0
     lost: int = 0
-    _open: dict[_Watch, KeyRange] = field(default_factory=dict)
+    open: dict[_Watch, KeyRange] = field(default_factory=dict)
 
     def add(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         within = target.range() if isinstance(target, Prefix) else KeyRange(target.path, target.path, target.partition)
         watch = _Watch(self, wake)
-        self._open[watch] = within
+        self.open[watch] = within
         return watch
 
     def changed(self, key: Key) -> None:
-        for watch, within in self._open.items():
+        for watch, within in self.open.items():
             if within.first <= key.path <= within.last and key.partition == within.partition:
                 delays = self.delays()
                 self.lost += not delays
@@ -36,7 +36,7 @@ class Watches:
                     self.later(watch.wake, delay)
 
     def close(self, watch: _Watch) -> None:
-        self._open.pop(watch, None)
+        self.open.pop(watch, None)
 
 
 class _Watch(Watch):

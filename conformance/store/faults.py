@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 from zlib import crc32
 
@@ -187,7 +187,7 @@ class IndexEntryLeftAfterReplace(Sound):
     def _with_old(self, write: Write) -> Write:
         old = self.store.view().get(write.key) if isinstance(write, Put) else None
         return (
-            replace(write, indexes=tuple(dict.fromkeys([*old.indexes, *write.indexes])))
+            write._replace(indexes=tuple(dict.fromkeys([*old.indexes, *write.indexes])))
             if old and isinstance(write, Put)
             else write
         )
@@ -202,7 +202,7 @@ class VersionIgnored(Sound):
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(
-            *(replace(w, expect=ANY) if isinstance(w, Put | Delete) and expected_version(w.expect) != ABSENT else w for w in writes)
+            *(w._replace(expect=ANY) if isinstance(w, Put | Delete) and expected_version(w.expect) != ABSENT else w for w in writes)
         )
 
 
@@ -217,7 +217,7 @@ class ValuesAreCompared(Sound):
         if isinstance(write, Append) or not isinstance(write.expect, Record):
             return write
         now = self.store.view().get(write.key)
-        return replace(write, expect=now) if now is not None and now.value == write.expect.value else write
+        return write._replace(expect=now) if now is not None and now.value == write.expect.value else write
 
 
 @_planted("records/a-put-that-expects-nothing-meets-a-record")
@@ -226,7 +226,7 @@ class AbsenceIgnored(Sound):
 
     def write(self, *writes: Write) -> list[Record | None]:
         return self.store.write(
-            *(replace(w, expect=ANY) if isinstance(w, Put) and expected_version(w.expect) == ABSENT else w for w in writes)
+            *(w._replace(expect=ANY) if isinstance(w, Put) and expected_version(w.expect) == ABSENT else w for w in writes)
         )
 
 
@@ -262,7 +262,7 @@ class CheckThenAct(Sound):
                 expected = expected_version(write.expect)
                 if expected is not None and expected != (found.version if found else ABSENT):
                     raise BadVersion(f"{write.key.path} has another version.")
-                unchecked.append(replace(write, expect=ANY))
+                unchecked.append(write._replace(expect=ANY))
             else:
                 unchecked.append(write)
         time.sleep(0.002)
@@ -331,7 +331,7 @@ class LongValuesAreCut(Sound):
     """A value ends after 512 KiB."""
 
     def write(self, *writes: Write) -> list[Record | None]:
-        return self.store.write(*(w if isinstance(w, Delete) else replace(w, value=w.value[: 512 * 1024]) for w in writes))
+        return self.store.write(*(w if isinstance(w, Delete) else w._replace(value=w.value[: 512 * 1024]) for w in writes))
 
 
 @_planted("records/the-longest-value-fits-and-a-longer-one-is-refused")
@@ -350,7 +350,7 @@ class ValuesAreText(Sound):
     """Values are kept as UTF-8."""
 
     def write(self, *writes: Write) -> list[Record | None]:
-        as_text = (w if isinstance(w, Delete) else replace(w, value=w.value.decode(errors="replace").encode()) for w in writes)
+        as_text = (w if isinstance(w, Delete) else w._replace(value=w.value.decode(errors="replace").encode()) for w in writes)
         return self.store.write(*as_text)
 
 
@@ -490,7 +490,7 @@ class EphemeralRecordsStay(Sound):
     """Ephemeral records are like others."""
 
     def write(self, *writes: Write) -> list[Record | None]:
-        return self.store.write(*(replace(w, ephemeral=False) if isinstance(w, Put) else w for w in writes))
+        return self.store.write(*(w._replace(ephemeral=False) if isinstance(w, Put) else w for w in writes))
 
 
 @_planted("sessions/only-the-sessions-own-records-go")

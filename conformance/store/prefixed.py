@@ -6,7 +6,6 @@ So the suite gets empty areas on a backend whose URLs it cannot read: only the s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.store.contract import Append, Delete, IndexEntry, MetadataStore, Record, View, Watch, Write, in_groups
@@ -37,17 +36,17 @@ class PrefixedStore(MetadataStore):
 
     def _outer(self, write: Write) -> Write:
         if isinstance(write, Append):
-            return replace(write, prefix=_prefix(write.prefix, self._prefix), indexes=self._entries(write.indexes))
+            return write._replace(prefix=_prefix(write.prefix, self._prefix), indexes=self._entries(write.indexes))
         if not write.key.path.startswith("/"):
             return write  # for the store to refuse
         key = Key(*_below(write.key, self._prefix))
         expect = self._outer_record(write.expect) if isinstance(write.expect, Record) else write.expect
         if isinstance(write, Delete):
-            return replace(write, key=key, expect=expect)
-        return replace(write, key=key, expect=expect, indexes=self._entries(write.indexes))
+            return write._replace(key=key, expect=expect)
+        return write._replace(key=key, expect=expect, indexes=self._entries(write.indexes))
 
     def _outer_record(self, record: Record) -> Record:
-        return replace(record, key=Key(*_below(record.key, self._prefix)), indexes=self._entries(record.indexes))
+        return record._replace(key=Key(*_below(record.key, self._prefix)), indexes=self._entries(record.indexes))
 
     def _entries(self, entries: tuple[IndexEntry, ...]) -> tuple[IndexEntry, ...]:
         return tuple(IndexEntry(self._prefix + entry.name, entry.key) for entry in entries)
@@ -96,4 +95,4 @@ def _prefix(where: Prefix, prefix: str) -> Prefix:
 
 def _inner(record: Record, prefix: str) -> Record:
     key = Key(record.key.path.removeprefix(prefix), record.key.partition.removeprefix(prefix))
-    return replace(record, key=key, indexes=tuple(IndexEntry(e.name.removeprefix(prefix), e.key) for e in record.indexes))
+    return record._replace(key=key, indexes=tuple(IndexEntry(e.name.removeprefix(prefix), e.key) for e in record.indexes))

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 from metadata.errors import BadVersion, ConfigurationError, SessionLost
 from metadata.paths import Key, KeyRange, Prefix
@@ -30,8 +29,7 @@ MAX_VALUE: Final = 768 * 1024
 """Longest value in bytes that every backend takes (one znode holds 1 MB with its index entries). Longer: ValueTooLarge."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(NamedTuple):
     """Write a record. `expect`: ANY (None) = whatever is there; ABSENT (-1) = it must not exist; a Record or a version = it must
     still have that version. `indexes` replaces all index entries of the record. `ephemeral`: goes when this store's session ends.
 
@@ -47,8 +45,7 @@ class Put:
     durable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(NamedTuple):
     """Delete a record with its index entries. `expect` as in Put; ANY tolerates absence, a version does not (BadVersion)."""
 
     key: Key
@@ -56,8 +53,7 @@ class Delete:
     durable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(NamedTuple):
     """Allocate the next number under `prefix` and create the record, in one atomic step. Numbers rise strictly, may have gaps,
     and are never used again, also after deletes and restarts. Whoever sees number n+1 can see every number <= n.
     """

@@ -11,7 +11,7 @@ from metadata.store.contract import MAX_VALUE, Append, Delete, Write
 def check_writes(writes: Sequence[Write]) -> None:
     """Refuse a value that does not fit (ValueTooLarge) and calls that no caller may make (ValueError). Nothing is done then."""
     for write in writes:
-        path = path_of(write)
+        path = write.prefix.path if isinstance(write, Append) else write.key.path
         if not path.startswith("/"):
             raise ValueError(f"the key {path!r} does not begin with a slash")
         if isinstance(write, Delete):

@@ -42,6 +42,7 @@ class MemoryState:
         self._order: list[Key] = []  # all keys, ascending
         self._indexes: dict[str, list[tuple[str, Key]]] = {}  # for each index its (index key, key), ascending
         self._ephemeral: dict[Key, int] = {}  # which session a record goes with
+        self._snapshot: MemoryState | None = None  # as it is now, if somebody asked since the last change
 
     def copy(self) -> MemoryState:
         other = MemoryState()
@@ -52,6 +53,12 @@ class MemoryState:
         other._indexes = {name: entries.copy() for name, entries in self._indexes.items()}
         other._ephemeral = self._ephemeral.copy()
         return other
+
+    def snapshot(self) -> MemoryState:
+        """The state as it is now, for looking only: all who ask before the next change of a record get the same one."""
+        if self._snapshot is None:
+            self._snapshot = self.copy()
+        return self._snapshot
 
     def fingerprint(self) -> tuple[frozenset[Record], frozenset[tuple[Prefix, int]], frozenset[tuple[Key, int]]]:
         return frozenset(self.records.values()), frozenset(self.numbers.items()), frozenset(self._ephemeral.items())
@@ -144,6 +151,7 @@ class MemoryState:
 
     def _place(self, record: Record, session: int) -> None:
         """Put it where it belongs, in place of what is there. `session` 0: it stays when sessions end."""
+        self._snapshot = None
         key = record.key
         old = self.records.get(key)
         if old is None:
@@ -151,8 +159,9 @@ class MemoryState:
         if old is None or old.indexes != record.indexes:
             if old is not None:
                 self._unlist(old)
-            for name, entry in set(record.indexes):
-                insort(self._indexes.setdefault(name, []), (entry, key))
+            if record.indexes:
+                for name, entry in set(record.indexes):
+                    insort(self._indexes.setdefault(name, []), (entry, key))
         self.records[key] = record
         if session:
             self._ephemeral[key] = session
@@ -160,11 +169,14 @@ class MemoryState:
             self._ephemeral.pop(key, None)
 
     def _take(self, key: Key) -> None:
+        self._snapshot = None
         self._unlist(self.records.pop(key))
         del self._order[bisect_left(self._order, key)]
         self._ephemeral.pop(key, None)
 
     def _unlist(self, record: Record) -> None:
+        if not record.indexes:
+            return
         for name, entry in set(record.indexes):
             entries = self._indexes[name]
             del entries[bisect_left(entries, (entry, record.key))]

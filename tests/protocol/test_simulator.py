@@ -41,6 +41,14 @@ def test_the_same_seed_is_the_same_run_in_another_process() -> None:
     assert [_elsewhere(hash_seed) for hash_seed in ("1", "2")] == [here, here]
 
 
+def test_a_run_that_is_traced_is_the_same_run() -> None:
+    """Actors wake each other directly; for a trace each step goes by way of the hub."""
+    with quiet():
+        for seed in range(60):
+            traced, plain = schedule(seed, trace=True), schedule(seed, digest=True)
+            assert (traced.digest, traced.steps) == (plain.digest, plain.steps)
+
+
 def _elsewhere(hash_seed: str) -> list[str]:
     code = "from conformance.simulator.schedules import schedule\n"
     code += "for digest in reversed([schedule(s, digest=True).digest for s in reversed(range(24))]): print(digest)"

@@ -1,0 +1,268 @@
+"""A topic under load is split 4 -> 16 and merged back 16 -> 4, again and again, while three writers and three readers run, each a
+process, and all of them, and who splits, are killed or stopped after a seeded plan. The history checker judges what they saw.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from conformance.chaos.driver import Place, make
+from conformance.chaos.forks import Child, Forks
+from conformance.chaos.history import judged, now
+from conformance.chaos.reading import position_of
+from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written, line, repair
+from conformance.history.format import read as read_history
+from metadata.errors import SegmentSealed
+from metadata.names import topic_name
+from metadata.records import Settings
+from pyspark_txnsegment import DefaultSource
+from spark_txn_source.batch import BatchReader
+from spark_txn_source.stream import StreamReader
+from txnsegment import Cluster, connect
+
+WRITERS, READERS = 3, 3
+ROWS, KEYS = 120, 11
+"""Of each writer: rows of a transaction, and keys of its own."""
+FEWEST, MOST = 4, 16
+PAUSE_SECONDS = 0.02
+BETWEEN_SECONDS = 0.5
+"""From one split or merge to the next. A transaction over the whole topic that meets one begins again: with less time than a commit
+takes between them, hardly any gets through."""
+LAST_SECONDS = 300.0
+SETTINGS = Settings(txn_timeout_ms=10_000, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000)
+
+
+@dataclass
+class Report:
+    """What came of it. Latencies in ms, of commits that were told."""
+
+    wrong: list[str] = field(default_factory=list)
+    commits: int = 0
+    rows: int = 0
+    micro_batches: int = 0
+    splits: int = 0
+    merges: int = 0
+    kills: int = 0
+    stops: int = 0
+    median_ms: float = 0.0
+    slowest_ms: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.splits} splits and {self.merges} merges under {self.commits} commits ({self.rows} rows), "
+            f"{self.micro_batches} micro-batches, {self.kills} kills, {self.stops} stops; a commit takes {self.median_ms:.0f} ms "
+            f"(median), the slowest {self.slowest_ms:.0f} ms"
+        )
+
+
+# --- the processes ----------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """The events of one party, in a file that outlives its processes."""
+
+    def __init__(self, file: Path) -> None:
+        if file.exists():
+            repair(file)
+        else:
+            file.write_text(line(Start(now(), file.stem)) + "\n")
+        self.events = read_history(file)
+        self._file = file.open("a")
+
+    def add(self, event: Event) -> None:
+        self._file.write(line(event) + "\n")
+        self._file.flush()
+
+
+def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
+    """One transaction after the other, each a version; the first one again that nobody was told of."""
+    log = Log(folder / f"{name}.jsonl")
+    version = sum(isinstance(event, Told) for event in log.events)
+    attempt = sum(isinstance(event, Commit) for event in log.events)
+    topic = str(topic_name(place.topic))
+    with connect(place.url) as cluster:
+        while not stop.exists():
+            rows = [(f"{name}-k{i % KEYS}", f"{name}.{version}.{i}") for i in range(version * ROWS, (version + 1) * ROWS)]
+            with cluster.begin(app=name, version=version) as transaction:
+                for half in (rows[: ROWS // 2], rows[ROWS // 2 :]):  # staged by two looks at the layout
+                    keys, ids = zip(*half, strict=True)
+                    transaction.append(topic, pa.table({"key": keys, "id": ids}))
+                call = f"{name}-{version}-{attempt}"
+                written = tuple(Written(row, key) for key, row in rows)
+                log.add(Commit(now(), call, name, name, "", version, tuple(w._replace(segment=topic) for w in written)))
+                done = transaction.commit()
+            log.add(Told(now(), call, "skipped" if done.skipped else "committed", done.txn_id, done.number))
+            version, attempt = version + 1, attempt + 1
+
+
+def read_on(place: Place, name: str, folder: Path, stop: Path, limit: int | None) -> None:
+    """Micro-batch by micro-batch, as Spark drives a stream: what was planned and perhaps not finished is read again first. After
+    `stop` it goes on until there is nothing new.
+    """
+    log, checkpoint = Log(folder / f"{name}.jsonl"), folder / f"{name}.checkpoint"
+    options = {"path": place.topic, "serviceUrl": place.url, "includeMetadata": "true", "startingOffsets": "earliest"}
+    options |= {} if limit is None else {"maxRowsPerTrigger": str(limit)}
+    reader = StreamReader(options, DefaultSource(options).schema())
+    state: dict[str, Any] = {"batch": 0, "start": reader.initialOffset(), "end": None}
+    if checkpoint.exists():
+        state = json.loads(checkpoint.read_text())
+    while True:
+        last = stop.exists()
+        if state["end"] is None:
+            end = reader.latestOffset(state["start"], reader.getDefaultReadLimit() if limit else ReadAllAvailable())
+            if end == state["start"]:
+                if last:
+                    break
+                time.sleep(PAUSE_SECONDS)
+                continue
+            state["end"] = end
+            _keep(checkpoint, state)
+        began = now()
+        found = [batch for task in reader.partitions(state["start"], state["end"]) for batch in reader.read(task)]
+        bounds = int(state["start"]["log"]), int(state["end"]["log"])
+        topics = (str(topic_name(place.topic)),)
+        log.add(Poll(now(), began, name, state["batch"], topics, rows_of(found), *bounds, ordered=False))
+        state = {"batch": state["batch"] + 1, "start": state["end"], "end": None}
+        _keep(checkpoint, state)
+    reader.stop()
+
+
+def split_on(place: Place, folder: Path, stop: Path) -> None:
+    """Split the topic until it has 16 active segments, merge it back to 4, and again; ends after whole rounds."""
+    noted = folder / "splits"
+    with connect(place.url) as cluster:
+        growing = _last(noted) != "merge" or len(_active(cluster, place.topic)) == FEWEST
+        while True:
+            active = _active(cluster, place.topic)
+            growing = len(active) < MOST if growing else len(active) == FEWEST
+            if stop.exists() and growing and len(active) == FEWEST and noted.exists() and "merge" in noted.read_text():
+                return
+            with suppress(SegmentSealed):  # the one that was killed has done it
+                if growing:
+                    widest = max(active, key=lambda s: s[1] - s[0])
+                    cluster.topics.split(place.topic, widest[2])
+                else:
+                    left, right = min(pairwise(active), key=lambda pair: pair[1][1] - pair[0][0])
+                    cluster.topics.merge(place.topic, left[2], right[2])
+            with noted.open("a") as out:
+                out.write("split\n" if growing else "merge\n")
+            time.sleep(BETWEEN_SECONDS)
+
+
+def _active(cluster: Cluster, topic: str) -> list[tuple[int, int, int]]:
+    """(start, end, id) of the active segments, in the order of their ranges."""
+    return sorted((s.start, s.end, s.id) for s in cluster.topics.describe(topic).segments if s.sealed_ms is None)
+
+
+def _last(noted: Path) -> str:
+    return noted.read_text().split()[-1] if noted.exists() else ""
+
+
+def _keep(file: Path, state: dict[str, Any]) -> None:
+    made = file.with_suffix(".new")
+    made.write_text(json.dumps(state))
+    made.rename(file)
+
+
+def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[Row, ...]:
+    return tuple(
+        Row(row["id"], row["__segment"], position_of(row["__messageId"]), row["key"], row["__txnId"])
+        for batch in batches
+        for row in batch.to_pylist()
+    )
+
+
+def last_read(place: Place) -> Event:
+    """Everything, after a sweep."""
+    with connect(place.url) as cluster:
+        cluster.sweep()
+        began = now()
+        options = {"path": place.topic, "serviceUrl": place.url, "includeMetadata": "true"}
+        reader = BatchReader(options, DefaultSource(options).schema())
+        found = [batch for task in reader.partitions() for batch in reader.read(task)]
+        topics = (str(topic_name(place.topic)),)
+        return Read(now(), began, "last reader", topics, rows_of(found), final=True, ordered=False)
+
+
+def prepare(place: Place) -> None:
+    make(place, SETTINGS)
+    with connect(place.url) as cluster:
+        cluster.topics.create(place.topic, segments=FEWEST, key="key", schema="key string, id string")
+
+
+# --- the run ------------------------------------------------------------------------------------------------------------
+
+
+def splits(forks: Forks, place: Place, folder: Path, *, seconds: float, faults: int, rng: random.Random) -> Report:
+    """Run it for so long, and until it was split and merged back once at least; `faults` are spread over that time."""
+    forks.call(prepare, place)
+    stop, report = folder / "stop", Report()
+    names = [f"writer{i}" for i in range(WRITERS)]
+    starts: dict[str, Callable[[], Child]] = {
+        name: lambda name=name: forks.start(write_on, place, name, folder, stop)  # type: ignore[misc]
+        for name in names
+    }
+    for i in range(READERS):
+        limit = None if i else 3 * ROWS
+        starts[f"reader{i}"] = lambda i=i, limit=limit: forks.start(read_on, place, f"reader{i}", folder, stop, limit)  # type: ignore[misc]
+    starts["splitter"] = lambda: forks.start(split_on, place, folder, stop)
+    running = {name: start() for name, start in starts.items()}
+    try:
+        until = time.monotonic() + seconds
+        for _ in range(faults):
+            time.sleep(seconds / faults * rng.random())
+            _strike(rng.choice(list(running)), starts, running, report, rng)
+        time.sleep(max(0.0, until - time.monotonic()))
+        stop.touch()
+        for name in (*names, "splitter", *(name for name in running if name.startswith("reader"))):
+            running.pop(name).result(LAST_SECONDS)
+    finally:
+        for child in running.values():
+            child.stop()
+    _judge(forks, place, folder, report)
+    return report
+
+
+def _strike(
+    name: str, starts: dict[str, Callable[[], Child]], running: dict[str, Child], report: Report, rng: random.Random
+) -> None:
+    child = running[name]
+    if rng.random() < 0.6:
+        child.stop()
+        running[name] = starts[name]()
+        report.kills += 1
+    else:
+        child.send(signal.SIGSTOP)
+        time.sleep(rng.uniform(0.1, 1.5))
+        child.send(signal.SIGCONT)
+        report.stops += 1
+
+
+def _judge(forks: Forks, place: Place, folder: Path, report: Report) -> None:
+    histories = [read_history(file) for file in sorted(folder.glob("*.jsonl"))]
+    final: Event = forks.call(last_read, place)
+    report.wrong += judged([*histories, [final]])
+    asked = {event.call: event.at for history in histories for event in history if isinstance(event, Commit)}
+    taken = [e.at - asked[e.call] for history in histories for e in history if isinstance(e, Told)]
+    report.median_ms, report.slowest_ms = statistics.median(taken), max(taken)
+    report.commits = len({(e.app, e.version) for h in histories for e in h if isinstance(e, Commit)})
+    assert isinstance(final, Read)
+    report.rows = len(final.rows)
+    report.micro_batches = sum(isinstance(event, Poll) for history in histories for event in history)
+    done = (folder / "splits").read_text().split()
+    report.splits, report.merges = done.count("split"), done.count("merge")
+    if min(report.splits, report.merges) < MOST - FEWEST:
+        report.wrong.append(f"only {report.splits} splits and {report.merges} merges were done")
