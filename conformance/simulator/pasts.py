@@ -55,11 +55,11 @@ class Past:
 
 def past(name: str) -> Past:
     """One of PASTS, written with the sizes of snapshots and registrations that are set now: they are the schedule's, too."""
-    return _made(name, snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE)
+    return made(name, snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE)
 
 
 @lru_cache
-def _made(name: str, tail_parts: int, fanout: int, max_inline: int) -> Past:
+def made(name: str, tail_parts: int, fanout: int, max_inline: int) -> Past:
     """The sizes are read where they are set; as arguments they keep what is remembered apart."""
     world = World(random.Random(0), UNEVENTFUL, state=staged((T, 1), (U, 1)))
     writing = _Writing(world)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import lru_cache
 from typing import Any, Self
 
+from conformance.simulator import keyed, observer, pasts, stage
 from conformance.simulator.storage import GatedStorage
 from ledgers import snapshot_files, snapshots
 from ledgers.model import Ledger
@@ -25,7 +26,10 @@ _remembering: list[bool] = []
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The same schedules, faster. Within another `quiet` it changes nothing: what is remembered goes on being remembered."""
+    """The same schedules, faster. Within another `quiet` it changes nothing: what is remembered goes on being remembered.
+
+    Nothing is remembered beyond it: the code may be another one then (a planted fault comes or goes).
+    """
     if _remembering:
         yield
         return
@@ -47,17 +51,25 @@ def quiet() -> Iterator[None]:
     for owner, name, value in changed:
         setattr(owner, name, value)
     _remembering.append(True)
+    _forget()
     gc.disable()
     tidy()
     try:
         yield
     finally:
         _remembering.clear()
+        _forget()
         gc.unfreeze()
         gc.enable()
         for owner, name, value in before:
             setattr(owner, name, value)
         logger.setLevel(level)
+
+
+def _forget() -> None:
+    """Worlds that were made once and are copied, and pure functions' answers."""
+    for remembering in (stage.made, pasts.made, keyed.place, observer.decoded):
+        remembering.cache_clear()
 
 
 class Unread:

@@ -17,11 +17,11 @@ T, U, D = "topic://public/default/t", "topic://public/default/u", "topic://publi
 
 def staged(*topics: tuple[str, int], key: str | None = None) -> MemoryState:
     """A store that has these topics, each with so many segments, routed by `key`."""
-    return _made(topics, key).copy()
+    return made(topics, key).copy()
 
 
 @lru_cache
-def _made(topics: tuple[tuple[str, int], ...], key: str | None) -> MemoryState:
+def made(topics: tuple[tuple[str, int], ...], key: str | None) -> MemoryState:
     state, clock = MemoryState(), SimulatedClock()
     cluster = Cluster("memory://stage", GatedStore(state, clock), GatedStorage(Disk(clock)), SETTINGS, clock)
     for name, segments in topics:

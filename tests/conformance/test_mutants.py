@@ -15,6 +15,9 @@ from conformance.mutants.hunting import Hunt, caught, hunt
 from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted
 from conformance.mutants.suites import AlreadyBroken, Catch, by_scripts, by_search, by_simulator, by_store, by_tests, check_sound
 from conformance.results import Outcome
+from conformance.simulator import pasts, stage
+from conformance.simulator.quiet import quiet
+from conformance.simulator.schedules import schedule
 from metadata import transitions
 from metadata.errors import OptionError
 
@@ -74,6 +77,13 @@ def test_several_edits_of_one_function_are_one_change() -> None:
     both = mutant("both", "8.6", "", (CUT, "first - 1", "first - 2"), (CUT, "first - 2", "first + 4"))
     with planted(both):
         assert transitions.cut([3], 9) == 7
+
+
+def test_worlds_that_changed_code_has_made_are_forgotten() -> None:
+    with planted(MUTANTS[0]), quiet():
+        schedule(0)
+        assert stage.made.cache_info().currsize > 0
+    assert stage.made.cache_info().currsize == pasts.made.cache_info().currsize == 0
 
 
 def test_it_comes_back_after_an_error() -> None:
