@@ -28,7 +28,7 @@ MUTANTS = (
         "Acknowledgements in a backup are those of its own transactions, not of later ones.",
         ("metadata.consistent_cut:cursor_at", "if unexplained:", "if False:"),
         ("metadata.consistent_cut:cursor_at", "acked = [was]", "acked = [now]"),
-        tests=_MOMENTS,
+        tests=(f"{_TESTS}test_a_cursor_at_a_number", *_MOMENTS),
     ),
     mutant(
         "backup-takes-a-dropped-claim-for-a-settled-one",
