@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -84,6 +85,7 @@ def machine() -> str:
 
 @contextmanager
 def spark_session(**conf: str) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # not whichever python3 comes first
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
     defaults = {
         "spark.ui.enabled": "false",
