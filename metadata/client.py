@@ -7,15 +7,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from metadata.aftermath import Aftermath
-from metadata.autoscaling import Autoscaler
 from metadata.cluster import Cluster, open_cluster, resolve
 from metadata.coordinator import Coordinator
 from metadata.subscriptions import Subscriptions
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
+
+if TYPE_CHECKING:
+    from metadata.autoscaling import Autoscaler
 
 
 @dataclass
@@ -37,6 +40,8 @@ class Client:
     @cached_property
     def autoscaler(self) -> Autoscaler:
         """This process's candidate for splitting and merging topics by policy."""
+        from metadata.autoscaling import Autoscaler  # here: each of Spark's processes that plans a read would import it, too
+
         return Autoscaler(self.cluster, self.buffer)
 
     def close(self) -> None:

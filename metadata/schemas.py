@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
@@ -19,7 +20,6 @@ from ledgers.avro import compatibility
 from ledgers.avro import schema as avro_schema
 from ledgers.avro.columns import columns_of, derived, grown
 from ledgers.avro.modes import DEFAULT, Compatibility
-from ledgers.avro.rows import Codec
 from ledgers.schema import check_writable, evolve
 from metadata import paths
 from metadata.cluster import Cluster
@@ -29,6 +29,9 @@ from metadata.records import Layout, TopicSchema
 from metadata.routing import check_key
 from metadata.store.contract import ABSENT, View, decide, look, until
 from metadata.topic import Topic, not_found, of_record
+
+if TYPE_CHECKING:
+    from ledgers.avro.rows import Codec
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,11 @@ class TopicSchemas:
     def codec(self, topic: Topic) -> Codec | None:
         """What knows the Avro schema that is registered for the topic; None: none is."""
         last = self.latest(topic)
-        return None if last is None or last.record.avro is None else Codec(last.avro)
+        if last is None or last.record.avro is None:
+            return None
+        from ledgers.avro.rows import Codec  # here: each of Spark's processes that plans a read would import it, too
+
+        return Codec(last.avro)
 
     # --- growing with what is written -----------------------------------------------------------------------------
 
