@@ -1,39 +1,79 @@
-"""Compaction with the simulator's own kind of part: the real choice, snapshots and CAS over files whose content is their path."""
+"""Compaction with the simulator's kind of part: the real choice, snapshots and CAS over files that say where each row is from."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from conformance.simulator import keyed
+from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.storage import Disk
-from ledgers.compaction import COMPACTED, Moved, Unit
+from ledgers.compaction import COMPACTED, Moved, Policy, Unit
+from ledgers.errors import CorruptSnapshot, MissingFile
 from ledgers.model import CompactedPart, Part
 from ledgers.snapshot_changes import place
 from ledgers.storage import LedgerStorage
+from metadata.compaction import Compacted, Compactor
+from metadata.errors import StorageError, TxnSegmentError
+from metadata.topics import Topics
+
+
+class Origin(NamedTuple):
+    """A row: the path of the part in which it was registered, its name, and its key if it has one."""
+
+    path: str
+    name: str
+    key: str | None
 
 
 def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
-    """A compacted file says on each line which part its row came from. Every file that is put together must be there."""
+    """A compacted file says on each line where its row came from. Every file that is put together must be there."""
     parts = [part for unit in units for part in unit.parts]
-    lines = [lines_of(storage.read(part.path), part) for part in parts]
-    data = "\n".join(line for some in lines for line in some).encode()
+    rows = [row for part in parts for row in rows_of(storage.read(part.path), part)]
+    data = "\n".join(json.dumps(row) for row in rows).encode()
     path = f"{folder}/{COMPACTED}{name}-0.parquet"
     storage.publish(path, data)
-    rows = sum(part.rows for part in parts)
-    found, row = {}, 0
+    found, first = {}, 0
     for part in parts:
-        found[place(part)] = CompactedPart(path, part.rows, part.bytes, 0, part.entries, part.schema, row, len(data), (rows,))
-        row += part.rows
+        known = (path, part.rows, part.bytes, 0, part.entries, part.schema)
+        found[place(part)] = CompactedPart(*known, first, len(data), (len(rows),))
+        first += part.rows
     return Moved(found, units[0].ledger, units[-1].last, len(units), sum(u.bytes for u in units), 1, len(data))
 
 
-def lines_of(content: bytes, part: Part) -> list[str]:
-    """Which part each row of a part came from."""
-    if not isinstance(part, CompactedPart):
-        return [part.path] * part.rows
+def rows_of(content: bytes, part: Part) -> list[Origin]:
+    """The rows of a part. One whose file says nothing of its rows has as many as its record says, all of the same name."""
+    if isinstance(part, CompactedPart):
+        return [Origin(*json.loads(line)) for line in lines_of(content, part)]
+    found = [Origin(part.path, name, key) for name, key in keyed.rows_of(part.path, content)]
+    return found * (part.rows if len(found) == 1 else 1)
+
+
+def lines_of(content: bytes, part: CompactedPart) -> list[str]:
     return content.decode().split("\n")[part.first_row : part.first_row + part.rows]
 
 
 def origin(disk: Disk, part: Part) -> str:
     """The path that a part of one row had when it was registered. KeyError if its file is gone."""
     content, _ = disk.files[part.path]
-    return lines_of(content, part)[0]
+    return rows_of(content, part)[0].path
+
+
+def start_compactor(world: World, name: str, rounds: int, *, delay: int) -> Actor:
+    """Somebody who compacts everything that is folded, as often as `rounds` says."""
+    process = Process(world, name)
+
+    def run() -> None:
+        for _ in range(rounds):
+            try:
+                for topic in Topics(process.cluster).list():
+                    for segment in topic.segments():
+                        Compactor(process.cluster, joined).compact(segment, Policy(), Compacted())
+            except (CorruptSnapshot, MissingFile, StorageError) as error:
+                world.history.bad(f"{name}: {error}", 5)
+                return
+            except TxnSegmentError:
+                continue
+
+    return world.spawn(process, name, run, delay=delay)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from conformance.history.format import Event, Row
 from conformance.simulator import checks
+from conformance.simulator.compacting import start_compactor
 from conformance.simulator.pasts import PASTS, past
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet, quiet_forever, tidy
@@ -34,6 +35,8 @@ BIG = 0.02
 MIDDLE = 0.5
 """The share of those that begin in the middle of things; the others have two writers, a reader or two, a sweeper or two."""
 
+COMPACTING = 0.2
+"""The share, of those that begin in the middle of things, in which somebody compacts."""
 SPLITTING = 0.1
 """The share in which topics with keys are split and merged."""
 ACKING = 0.1
@@ -252,7 +255,17 @@ def _middle(rng: random.Random, trace: bool) -> Cast:
         if rng.random() < 0.45:
             sleeper.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))
     orphans = sweeps_files or rng.random() < 0.02
-    return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
+    forgets = orphans or rng.random() < 0.3
+    _compacting(world, rng)
+    return Cast(world, jobs, streams, frozenset({T, U}), forgets=forgets, orphans=orphans, topics=2)
+
+
+def _compacting(world: World, rng: random.Random) -> None:
+    """Now and then somebody compacts beside them. Drawn apart: the other schedules stay those of their seeds."""
+    apart = random.Random()
+    apart.setstate(rng.getstate())
+    if apart.random() < COMPACTING:
+        start_compactor(world, "c0", apart.choice((1, 2)), delay=apart.randrange(20, 90))
 
 
 _PASTS = tuple(PASTS)
