@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ledgers.storage import LedgerStorage
@@ -26,7 +26,7 @@ from metadata.cluster import MARK, Cluster, heirs, resolve
 from metadata.errors import BadVersion, RestoreRefused, UnknownOutcome
 from metadata.records import AbortedTxn, Application, ClusterRecord, Founding, Lost, Restoring, TcSequence
 from metadata.store import open_store
-from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, decide, in_groups, look, time_ms
+from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, decide, in_groups, look, time_ms, until
 from metadata.store.memory import MemoryStore
 from metadata.stored import IndexEntry
 
@@ -70,6 +70,7 @@ class Restoration:
     url: str
     storage: LedgerStorage
     clock: Clock
+    unique: Callable[[], str] = lambda: uuid.uuid4().hex
 
     def run(self) -> Restored:
         number, records = self.backup.heading.number, self._records()
@@ -171,15 +172,16 @@ class Restoration:
         now_ms = time_ms(self.store)
         claim = Restoring(
             backup=self.backup.sha256,
-            id=begun.id if begun else uuid.uuid4().hex,
+            id=begun.id if begun else self.unique(),
             ledgers=self.storage.uri,
             began_ms=begun.began_ms if begun else now_ms,
-            by=f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}",
+            by=f"{socket.gethostname()}:{os.getpid()}:{self.unique()[:8]}",
         )
-        while True:
+
+        def step() -> bool | None:
             before = look(self.store, paths.RESTORING)
             if before is not None and before.value == claim.to_bytes():
-                break
+                return True
             if begun is None and before is not None:
                 raise _overtaken(self.url)
             try:
@@ -187,7 +189,10 @@ class Restoration:
             except BadVersion as error:
                 raise _overtaken(self.url) from error
             except UnknownOutcome:
-                continue
+                return None
+            return True
+
+        until(step)
         mine = look(self.store, paths.RESTORING)
         if mine is None or mine.value != claim.to_bytes():
             raise _overtaken(self.url)
@@ -195,10 +200,10 @@ class Restoration:
 
     def _put(self, claim: Record, some: Sequence[Kept]) -> Record:
         """Write records that are not there yet, while the claim is ours: one group with it. Raises RestoreRefused."""
-        while True:
-            keys = [kept.key for kept in some]
-            there = decide(self.store, lambda view: view.get_many([paths.RESTORING, *keys]))  # noqa: B023  called at once
-            now, found = there[0], there[1:]
+        keys = [kept.key for kept in some]
+
+        def step() -> Record | None:
+            now, *found = decide(self.store, lambda view: view.get_many([paths.RESTORING, *keys]))
             if now is None or now.value != claim.value:
                 raise _overtaken(self.url)
             for kept, record in zip(some, found, strict=True):
@@ -211,31 +216,36 @@ class Restoration:
             if not missing:
                 return now
             try:
-                claimed, *_ = self.store.write(Put(paths.RESTORING, now.value, expect=now), *missing)
+                return self.store.write(Put(paths.RESTORING, now.value, expect=now), *missing)[0]
             except (BadVersion, UnknownOutcome):
-                continue  # looked at again: done by now, or somebody else has taken the restore over
-            assert claimed is not None
-            return claimed
+                return None  # looked at again: done by now, or somebody else has taken the restore over
+
+        return until(step)
 
     def _skip(self, to: int) -> None:
-        while True:
+        def step() -> bool | None:
             try:
                 self.store.skip(paths.LOG, to)
-                return
             except UnknownOutcome:
-                continue  # doing it again changes nothing
+                return None  # doing it again changes nothing
+            return True
+
+        until(step)
 
     def _release(self, claim: Record) -> None:
-        while True:
+        def step() -> bool | None:
             now = look(self.store, paths.RESTORING)
             if now is None:
-                return  # done, or by who took over and finished
+                return True  # done, or by who took over and finished
             if now.value != claim.value:
                 raise _overtaken(self.url)
             try:
                 self.store.write(Delete(paths.RESTORING, expect=now))
             except (BadVersion, UnknownOutcome):
-                continue
+                return None
+            return True
+
+        until(step)
 
 
 def _put(kept: Kept) -> Put:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
@@ -243,10 +244,14 @@ class TopicSchemas:
     def put(self, view: View, name: TopicName, record: TopicSchema, *, first: int = 0) -> int:
         """Write a version under the next free id (it counts once a layout names it)."""
         taken = [int(path[-20:]) for path in view.keys(paths.schemas(str(name)))]
-        schema_id = max([first, *(t + 1 for t in taken)])
-        while True:
+        ids = count(max([first, *(t + 1 for t in taken)]))
+
+        def step() -> int | None:
+            schema_id = next(ids)
             try:
                 self._cluster.store.put(paths.schema(str(name), schema_id), record.to_bytes(), expect=ABSENT)
-                return schema_id
             except (BadVersion, UnknownOutcome):
-                schema_id += 1
+                return None  # taken, or perhaps written: a record that no layout names is no version
+            return schema_id
+
+        return until(step)

@@ -102,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._joined |= new
         if isinstance(self._options.selection, Pattern):
             for name in sorted(new):
-                with suppress(SubscriptionExists):
+                with suppress(SubscriptionExists):  # another query beside us has just made it
                     self._client().subscriptions.create(names[name], subscription, at=0)
 
     def getDefaultReadLimit(self) -> ReadLimit:

@@ -129,9 +129,7 @@ def _start(where: Where) -> Start:
             return Earliest()
         case "latest":
             return Latest()
-        case bool():
-            pass
-        case int() if where >= 0:
+        case int() if where >= 0 and not isinstance(where, bool):
             return AtLog(where)
         case datetime() if where.tzinfo is not None:
             return AtTime(round(where.timestamp() * 1000))

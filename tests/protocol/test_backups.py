@@ -6,6 +6,7 @@ import gzip
 import json
 import uuid
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from metadata.coordinator import Coordinator
 from metadata.errors import (
     BackupDamaged,
     BackupUnsettled,
+    BadVersion,
     ConfigurationError,
     OffsetOutOfRange,
     RestoredBehind,
@@ -340,6 +342,22 @@ def test_a_restore_survives_lost_replies(fate: Fate) -> None:
         assert _records(again.state) == wanted
 
     assert len(list(each_step(run, lambda k: At(k, fate, kinds=("write",))))) >= 5
+
+
+def test_a_restore_into_a_store_that_never_answers_ends_in_an_error() -> None:
+    bench = Bench()
+    written(bench, 1)
+    backup = taken(bench)
+    for patience in range(4):  # it stops answering from so many writes on
+        asked = count()
+
+        def gate(kind: str, what: str) -> Fate:
+            return Fate.LOSE_REQUEST if kind == "write" and next(asked) >= patience else Fate.GO  # noqa: B023  called at once
+
+        again = Again(bench, backup)
+        with pytest.raises(BadVersion, match="never answered"):
+            again.restore(gate)
+        assert not _has(again.state, "/cluster") or _has(again.state, "/restoring")
 
 
 def _records(state: MemoryState) -> dict[str, object]:
