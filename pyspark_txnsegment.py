@@ -1,17 +1,15 @@
-"""The door: Spark looks for a module `pyspark_*` with a class `DefaultSource`, so `format("txnsegment")` just works."""
+"""The door: Spark looks for a module `pyspark_*` with a class `DefaultSource`, so `format("txnsegment")` just works.
+
+Each room is entered only when it is asked for: Spark opens this door anew in two processes for every read and write, and what they
+import is a good part of the time of a small one (`python -m benchmarks throughput`).
+"""
 
 from __future__ import annotations
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from metadata.client import shared_client
 from metadata.errors import OptionError
-from spark_txn_sink.writer import BatchWriter, StreamWriter
-from spark_txn_source.batch import BatchReader
-from spark_txn_source.options import ReadOptions
-from spark_txn_source.stream import StreamReader
-from spark_txn_source.topics import columns_now
 
 
 class DefaultSource(DataSource):
@@ -22,20 +20,32 @@ class DefaultSource(DataSource):
         return "txnsegment"
 
     def schema(self) -> StructType:
+        from metadata.client import shared_client
+        from spark_txn_source.options import ReadOptions
+        from spark_txn_source.topics import columns_now
+
         options = ReadOptions.parse_common(self._given())
         client = shared_client(options.service_url.text)
         return columns_now(client, options).output
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from spark_txn_source.batch import BatchReader
+
         return BatchReader(self._given(), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from spark_txn_source.stream import StreamReader
+
         return StreamReader(self._given(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from spark_txn_sink.writer import BatchWriter
+
         return BatchWriter(self._given(), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from spark_txn_sink.writer import StreamWriter
+
         return StreamWriter(self._given(), schema, overwrite)
 
     def _given(self) -> dict[str, str]:
