@@ -75,9 +75,9 @@ class Cases:
         writer = self.input.write.format("txnsegment").option("serviceUrl", f"file://{self.root}/written").options(**options)
         writer.mode("append").save(f"{name}-{self.turn}")
 
-    def read_bare(self) -> None:
+    def read_bare(self, **options: str) -> None:
         files = ",".join(sorted(str(p) for p in (self.root / "cluster/ledgers").rglob("*.parquet")))
-        reader = self.spark.read.format("bare").option("files", files)
+        reader = self.spark.read.format("bare").option("files", files).options(**options)
         reader.option("schema", "id long, k string, payload binary, ts timestamp").load().write.format("noop").mode(
             "overwrite"
         ).save()
@@ -86,8 +86,8 @@ class Cases:
         path = str(self.root / "native")
         self.spark.read.parquet(path).write.format("noop").mode("overwrite").save()
 
-    def read_ours(self) -> None:
-        reader = self.spark.read.format("txnsegment").option("serviceUrl", self.url)
+    def read_ours(self, **options: str) -> None:
+        reader = self.spark.read.format("txnsegment").option("serviceUrl", self.url).options(**options)
         reader.load("t").write.format("noop").mode("overwrite").save()
 
     def scan_ours(self) -> None:
@@ -120,8 +120,10 @@ def run(*, rows: int = ROWS, runs: int = 5) -> Report:
         r = alternating(
             {
                 "bare": cases.read_bare,
+                "bare, two tasks": lambda: cases.read_bare(tasks="2"),
                 "spark": cases.read_spark,
                 "ours": cases.read_ours,
+                "ours, two tasks": lambda: cases.read_ours(maxPartitionBytes="240m"),
                 "scan": cases.scan_ours,
                 "column spark": cases.column_spark,
                 "column scan": cases.column_scan,
