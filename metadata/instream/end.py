@@ -67,7 +67,7 @@ class Ending:
         if stalled:
             raise TransactionUnfinished(
                 f"Transaction {ident} is {txn.state}, but {', '.join(map(str, stalled))} took no marker: sealed while it was open.",
-                advice="It is decided for ever, but rows of it there are not seen. Transactions of topic:// do not stall on a seal.",
+                advice="It is decided, but rows of it there are not seen. Transactions of topic:// do not stall on a seal.",
             )
 
     def sealing(self, txn: Txn) -> Sequence[PersistentName]:
