@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from conformance.history.format import Horizon, Plan, Poll, Read, Row
-from conformance.simulator import keyed
-from conformance.simulator.compacting import lines_of
+from conformance.simulator import keyed, origins
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.writers import hands_on
 from ledgers.errors import CorruptSnapshot, MissingFile
@@ -117,10 +116,11 @@ def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
     """The rows of a ledger; each of its parts has one entry. One that lies in a compacted file is still the row it was."""
     for i, part in enumerate(ledger.parts):
         data, _ = world.disk.files.get(part.path, (b"", 0))
-        if isinstance(part, CompactedPart) and data:
-            yield from (Row(name, segment, (ledger.id, i, j)) for j, name in enumerate(lines_of(data, part)))
-            continue
-        for j, (name, key) in enumerate(keyed.rows_of(part.path, data)):
+        if isinstance(part, CompactedPart):
+            named = [(row.name, row.key) for row in origins.rows_of(data, part)] if data else []
+        else:
+            named = list(keyed.rows_of(part.path, data))
+        for j, (name, key) in enumerate(named):
             yield Row(name, segment, (ledger.id, i, j), key, ledger.txn)
         if not data:
             world.history.bad(f"the part {part.path} of {ledger.id} is gone although it is visible", 5)
