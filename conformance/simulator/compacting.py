@@ -1,5 +1,7 @@
-"""Schedules in which somebody compacts what the others write, read, split and acknowledge: the same worlds as without him, and the
-same rules. Positions, order and rows of every read stay as they are (protocol.md section 7).
+"""Schedules in which somebody compacts, and in half of them somebody trims, what the others write, read, split and acknowledge:
+the same worlds as without them, and the same rules. Positions, order and rows of every read stay as they are, but for what
+retention has taken: a batch read begins behind it, a stream that needs it hears of it, and it never comes back (protocol.md
+section 7).
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ from conformance.simulator import acking, moving, schedules, splitting
 from conformance.simulator.origins import joined
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.schedules import Cast
+from conformance.simulator.stage import T, U
 from ledgers.compaction import Policy
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import StorageError, TxnSegmentError
+from metadata.names import topic_name
+from metadata.policies import set_for_topic
 from metadata.topics import Topics
+from metadata.trimming import Trimmer
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
@@ -26,7 +32,34 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
         cast, within = (splitting if kind < 0.8 else acking if kind < 0.9 else moving).drawn(rng, trace), 200
     for i in range(rng.choice((1, 1, 2))):
         start_compactor(cast.world, f"z{i}", rng.choice((1, 2, 4)), within=within)
+    if rng.random() < 0.5:
+        for i in range(rng.choice((1, 1, 2))):
+            start_trimmer(cast.world, f"r{i}", rng.choice((2, 4)), within=within)
     return cast
+
+
+def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
+    """Somebody who limits a topic, and now and then trims it; subscriptions hold him back."""
+    process, rng = Process(world, name), world.rng
+
+    def run() -> None:
+        topic = topic_name(rng.choice((T, T, U)))
+        limit = {"retention_bytes": rng.choice((0, 0, 4, 24))} if rng.random() < 0.7 else {"retention_ms": rng.choice((50, 400))}
+        for _ in range(rounds):
+            try:
+                set_for_topic(process.cluster, topic, limit)
+                process.sweeper.sweep()  # only what is folded is trimmed
+                Trimmer(process.cluster, process.buffer).trim(topic)
+            except (CorruptSnapshot, MissingFile, StorageError) as error:
+                world.history.bad(f"{name}: {error}", 5)
+                return
+            except TxnSegmentError:
+                continue
+            process.cluster.clock.sleep(0.1)
+
+    actor = world.spawn(process, name, run, delay=rng.randrange(within))
+    if rng.random() < 0.4:
+        actor.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))
 
 
 def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Actor:
@@ -34,11 +67,13 @@ def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Act
     compacted, folded and forgotten what he has read.
     """
     process, rng = Process(world, name), world.rng
-    policy = Policy(grows=rng.random() < 0.3)
+    policy, sweeps = Policy(grows=rng.random() < 0.3), rng.random() < 0.4
 
     def run() -> None:
         for _ in range(rounds):
             try:
+                if sweeps:
+                    process.sweeper.sweep()
                 for topic in Topics(process.cluster).list():
                     for segment in topic.segments():
                         Compactor(process.cluster, joined).compact(segment, policy, Compacted())

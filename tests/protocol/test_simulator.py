@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from conformance.history.format import Ack, Seal
+from conformance.history.format import Ack, Seal, Trim
 from conformance.simulator import acking, compacting, origins
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import cast_of, play, schedule, simulate_on
@@ -99,8 +99,10 @@ def test_movers_that_write_and_acknowledge_break_no_rule() -> None:
     assert sum(outcome.commits for outcome in found) > 150  # the writer's are 120
 
 
-def test_compaction_beside_everybody_breaks_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same worlds as without it, and the same rules: nobody sees that rows have moved into other files."""
+def test_compaction_and_trimming_beside_everybody_break_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same worlds as without them, and the same rules: nobody sees that rows have moved into other files, and what retention
+    has taken does not come back.
+    """
     moved: list[int] = []
 
     def counted(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
@@ -110,10 +112,11 @@ def test_compaction_beside_everybody_breaks_no_rule(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(compacting, "joined", counted)
     with quiet():
-        found = [schedule(seed, only="compacting") for seed in range(60)]
+        found = [schedule(seed, only="compacting", digest=True) for seed in range(60)]
     assert not [outcome.violations for outcome in found if outcome.violations]
     assert sum(moved) > 80
     assert len(moved) > 30
+    assert sum(isinstance(event, Trim) for outcome in found for event in outcome.events) > 10
 
 
 def test_segments_split_and_merge_and_no_rule_breaks() -> None:
