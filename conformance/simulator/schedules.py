@@ -99,8 +99,13 @@ def _drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
 def _of_kind(kind: str) -> Callable[[random.Random, bool], Cast]:
     from conformance.simulator import acking, backups, compacting, moving, splitting  # they make casts of ours
 
-    drawn = {"splitting": splitting, "acking": acking, "moving": moving, "compacting": compacting, "backing": backups}
-    return drawn[kind].drawn
+    return {
+        "splitting": splitting.drawn,
+        "acking": acking.drawn,
+        "moving": moving.drawn,
+        "compacting": compacting.drawn,
+        "backing": backups.drawn,
+    }[kind]
 
 
 @contextmanager
