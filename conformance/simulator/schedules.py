@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -40,7 +40,12 @@ ACKING = 0.1
 """The share in which consumers acknowledge, row by row, in transactions and without."""
 MOVING = 0.05
 """The share in which movers take, write two topics and acknowledge in one transaction, staged through manifests."""
-KINDS = ("splitting", "acking", "moving")
+COMPACTING = 0.05
+"""The share in which somebody compacts and trims what the others write, read and acknowledge."""
+BACKING = 0.02
+"""The share in which backups are taken and restored."""
+SHARES = {"splitting": SPLITTING, "acking": ACKING, "moving": MOVING, "compacting": COMPACTING, "backing": BACKING}
+KINDS = tuple(SHARES)
 """What schedules can be asked to be of alone."""
 
 
@@ -83,19 +88,24 @@ def _drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
     chance = rng.random()
     if only:
         return _of_kind(only)(rng, trace)
-    if chance >= 1 - SPLITTING:
-        return _of_kind("splitting")(rng, trace)
-    if chance >= 1 - SPLITTING - ACKING:
-        return _of_kind("acking")(rng, trace)
-    if chance >= 1 - SPLITTING - ACKING - MOVING:
-        return _of_kind("moving")(rng, trace)
-    return _big(rng, trace) if chance < BIG else _middle(rng, trace) if chance < BIG + MIDDLE else _small(rng, trace)
+    top = 1.0
+    for kind, share in SHARES.items():
+        top -= share
+        if chance >= top:
+            return _of_kind(kind)(rng, trace)
+    return _big(rng, trace) if chance < BIG else middle(rng, trace) if chance < BIG + MIDDLE else _small(rng, trace)
 
 
 def _of_kind(kind: str) -> Callable[[random.Random, bool], Cast]:
-    from conformance.simulator import acking, moving, splitting  # they make casts of ours
+    from conformance.simulator import acking, backups, compacting, moving, splitting  # they make casts of ours
 
-    return {"splitting": splitting.drawn, "acking": acking.drawn, "moving": moving.drawn}[kind]
+    return {
+        "splitting": splitting.drawn,
+        "acking": acking.drawn,
+        "moving": moving.drawn,
+        "compacting": compacting.drawn,
+        "backing": backups.drawn,
+    }[kind]
 
 
 @contextmanager
@@ -112,7 +122,8 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
 @dataclass
 class Cast:
     """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
-    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too.
+    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too. `also_wrong`: what else is found
+    when all is over.
     """
 
     world: World
@@ -122,6 +133,7 @@ class Cast:
     forgets: bool
     orphans: bool
     topics: int
+    also_wrong: Callable[[], Iterable[str]] = tuple
 
 
 def _big(rng: random.Random, trace: bool) -> Cast:
@@ -214,7 +226,7 @@ def _small(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
 
 
-def _middle(rng: random.Random, trace: bool) -> Cast:
+def middle(rng: random.Random, trace: bool) -> Cast:
     """What is committed is there: who sweeps, reads and goes on writing meet over it, and one of them sleeps at a bad moment."""
     before = past(rng.choice(_PASTS))
     sweeps_files = rng.random() < 0.05
@@ -269,7 +281,7 @@ def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         history.bad(f"no end after {STEPS} steps: {[a.name for a in world.actors]}")
     return Outcome(
         seed,
-        checks.violations(history),
+        [*checks.violations(history), *cast.also_wrong()],
         world.steps,
         history.commits,
         history.reads,
