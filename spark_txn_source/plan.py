@@ -201,7 +201,7 @@ def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *
 
 def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
     """As `large_pieces`, but for the rows in `done`."""
-    touched = done[-1][1].ledger_id if done else 0
+    touched = segment.number(done[-1][1].ledger_id) if done else 0
     middle = min(max(start, touched), end)
     for ledger, left in pending(reading, segment, done, start, middle):
         yield from _left_pieces(segment.name, ledger, left)

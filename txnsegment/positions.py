@@ -94,11 +94,12 @@ def _spans(df: DataFrame) -> dict[str, list[Span]]:
 def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> Rows:
     """`found` (rows of this segment) with the gaps around them in which nothing is visible; of what is `done` only `found`."""
     both, first, end = union(found, done), found[0][0], found[-1][1]
-    for ledger in reading.ledgers(segment, end.ledger_id - 1, end.ledger_id):
+    number = segment.number(end.ledger_id)
+    for ledger in reading.ledgers(segment, number - 1, number):
         sizes = [size for part in ledger.parts for size in part.entries]
         if end.batch_index == sizes[end.entry_id]:
             end = Row(end.ledger_id, end.entry_id + 1, 0)
-    if next(pending(reading, segment, both, 0, first.ledger_id), None) is None:
+    if next(pending(reading, segment, both, 0, segment.number(first.ledger_id)), None) is None:
         first = FIRST  # nothing before is left
     left = rows(_left(reading, segment, both, found[0][0].ledger_id - 1, end.ledger_id))
     return union(minus(minus(((first, end),), left), done), found)
@@ -106,7 +107,7 @@ def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> R
 
 def _left(reading: Reading, segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
     """The visible rows that are not in `done`."""
-    for ledger, left in pending(reading, segment, done, after, through):
+    for ledger, left in pending(reading, segment, done, segment.number(after), segment.number(through)):
         if left is None:
             yield extent(ledger)[0]
             continue
