@@ -127,7 +127,7 @@ class InStreamCoordinator:
         (A36).
         """
         name = paths.application(app, app_topic).partition
-        for txn in self.log.txns():
+        for txn in self.log.live():
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
                 try:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
@@ -140,7 +140,7 @@ class InStreamCoordinator:
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """
         while True:
-            mine = [t for t in self.log.txns() if t.app == app]
+            mine = [t for t in self.log.live() if t.app == app]
             for txn in mine:
                 if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                     self.ending.finish(txn.least)

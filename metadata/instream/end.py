@@ -142,7 +142,7 @@ class Ending:
     def timeouts(self) -> int:
         """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
         now_ms, allowance = time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms
-        late = [txn for txn in self.log.txns() if expired(txn, now_ms, allowance)]
+        late = [txn for txn in self.log.live() if expired(txn, now_ms, allowance)]
         for txn in late:
             self._time_out(txn)
         return len(late)
@@ -150,7 +150,7 @@ class Ending:
     def finish_all(self) -> tuple[int, list[TransactionUnfinished]]:
         """Finish every transaction that is COMMITTING or ABORTING; how many, and what could not be."""
         finished, stalled = 0, []
-        for txn in self.log.txns():
+        for txn in self.log.live():
             if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                 try:
                     self.finish(txn.least)
