@@ -247,6 +247,8 @@ class InStreamCoordinator:
         Plain entries are readable at once, each topic's by itself. Raises TopicNotFound, TopicSealed (known before anything was
         appended), OutcomeUnknown for a plain append whose reply was lost and which is not there: it may still turn up.
         """
+        if txn is not None:
+            self._check_given(txn)
         topics = self.topics.expect_transactions(parts) if txn is not None else [self.topics.get(n) for n in parts]
         for topic in topics:
             if topic.layout.sealing:
@@ -258,11 +260,19 @@ class InStreamCoordinator:
             return {str(name): number for name, number in zip(entries, numbers, strict=True)}
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
 
+    def _check_given(self, txn: str) -> None:
+        """An id that was never given out may be given to somebody yet: data under it could never be told from his. Asks the log only
+        about an id that this process has not heard of. Raises TransactionNotFound.
+        """
+        least = self._least(txn)
+        if least > self.log.replay.at and self.log.txn(least) is None:
+            raise self._refused(txn, None, "write")
+
     def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
         """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: the
         transaction must abort then.
         """
-        self._least(txn)
+        self._check_given(txn)
         self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from conformance.simulator.faults import Fate, Gate, GatedStore, always
@@ -51,8 +51,9 @@ class Bench:
         self._names += 1
         return f"u{self._names:04d}"
 
-    def party(self, gate: Gate = always) -> Party:
-        store = GatedStore(self.state, self.clock, gate)
+    def party(self, gate: Gate = always, late: Callable[[Callable[[], None]], None] | None = None) -> Party:
+        """A process. `late`: who keeps requests that arrive late."""
+        store = GatedStore(self.state, self.clock, gate, late=late)
         cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
         buffer = InStreamBuffer(cluster)
         coordinator = InStreamCoordinator(cluster, buffer)

@@ -14,7 +14,7 @@ from metadata.aftermath import inline
 from metadata.client import Client
 from metadata.cluster import Cluster, open_cluster
 from metadata.coordinator import Coordinator
-from metadata.errors import CorruptSnapshot, DataLoss, NotAllowed, OptionError
+from metadata.errors import CorruptSnapshot, DataLoss, NotAllowed, OptionError, TransactionNotFound
 from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
@@ -191,7 +191,12 @@ def test_data_of_a_transaction_that_never_registered_pins_nobody_for_ever() -> N
     assert bench.read(T) == []
     bench.late()
     assert bench.read(T) == ["plain"]
-    party.coordinator.append("1000000_99999", {T: [bench.part("unknown")]})
+    with pytest.raises(TransactionNotFound):  # an id that was never given out may be given to somebody yet
+        party.coordinator.append("1000000_99999", {T: [bench.part("unknown")]})
+    bench.old()
+    party.sweeper.sweep()
+    assert party.coordinator.log.txn(int(txn[8:])) is None
+    bench.party().coordinator.append(txn, {T: [bench.part("forgotten")]})
     party.coordinator.append(None, {T: [bench.part("more")]})
     bench.finish()
     assert bench.read(T) == ["plain", "more"]
