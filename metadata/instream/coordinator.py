@@ -261,11 +261,13 @@ class InStreamCoordinator:
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
 
     def _check_given(self, txn: str) -> None:
-        """An id that was never given out may be given to somebody yet: data under it could never be told from his. Asks the log only
-        about an id that this process has not heard of. Raises TransactionNotFound.
+        """An id that was never given out may yet be given to somebody: data under it could never be told from his. Asks the log
+        only about an id that this process has not heard of. Raises TransactionNotFound.
         """
         least = self._least(txn)
-        if least > self.log.replay.at and self.log.txn(least) is None:
+        if least > self.log.replay.at:
+            self.log.replay.now()
+        if least > self.log.replay.at:
             raise self._refused(txn, None, "write")
 
     def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:

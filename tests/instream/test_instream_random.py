@@ -1,5 +1,5 @@
-"""Random lives of two persistent topics: writers, aborters, zombies, readers and sweepers interrupt each other at any store call, and
-any call may fail in any way, also arrive late. Afterwards all that must hold holds.
+"""Random lives of two persistent topics: writers, aborters, zombies, readers and sweepers interrupt each other at any store call,
+which may fail in any way, or arrive late. Afterwards all that must hold holds.
 """
 
 from __future__ import annotations
