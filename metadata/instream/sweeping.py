@@ -7,6 +7,7 @@ Anyone may sweep, any number at once: what an append or a CAS of ours loses, som
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from metadata.cluster import Cluster
@@ -18,7 +19,7 @@ from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.topics import PersistentTopic
 from metadata.instream.trimming import InStreamTrimmer
-from metadata.store.contract import decide
+from metadata.store.contract import View, decide
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -73,6 +74,13 @@ class InStreamSweeper:
     def timeouts(self) -> int:
         """Abort what is OPEN past its deadline; how many."""
         return self.coordinator.ending.timeouts()
+
+    def named_files(self, view: View) -> Iterator[str]:
+        """Paths that something of the older model names, for the orphan sweep: read after the files were listed."""
+        path = self.coordinator.log.kept_in(view)
+        if path is not None:
+            yield path
+        yield from self.buffer.named_files(view)
 
     def _sweep_topic(self, topic: PersistentTopic, report: InStreamReport) -> None:
         report.left += self.trimmer.leave(topic.name)

@@ -105,6 +105,11 @@ class TransactionLog:
 
         return self.replay.compact(_kept_at, write)
 
+    def kept_in(self, view: View) -> str | None:
+        """The file that what the last compaction left lies in, if it was too big for the record."""
+        record = view.get(paths.topic(self.name))
+        return None if record is None else TxnLogRecord.of(record).txn_log_path
+
     def _restored(self, record: Record | None) -> TxnLogState | None:
         """What the last compaction left, once for each; what we know besides forgets what it forgot. Raises CorruptRecord,
         StorageError.
