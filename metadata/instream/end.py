@@ -105,17 +105,24 @@ class Ending:
     # --- what others left behind ------------------------------------------------------------------------------------
 
     def resolve(self, txns: Iterable[str]) -> bool:
-        """End those of these transactions that are past their deadline, finish those that are decided; whether there were any."""
-        done = False
-        for least in self._mine(txns):
-            txn = self.log.txn(least)
+        """End those of these transactions that are past their deadline, finish those that are decided; whether any was. One that
+        stalls is left: it fails nobody but its owner (and a sweep says so).
+        """
+        return sum(self._resolve(least) for least in self._mine(txns)) > 0
+
+    def _resolve(self, least: int) -> bool:
+        txn = self.log.txn(least)
+        try:
             if txn is not None and expired(txn, time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms):
                 self._time_out(txn)
-                done = True
             elif txn is not None and txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                 self.finish(least)
-                done = True
-        return done
+            else:
+                return False
+        except TransactionUnfinished as error:
+            log.info("%s", error)
+            return False
+        return True
 
     def resolve_topic(self, name: PersistentName) -> bool:
         """The same for those that are ongoing in a topic; whether its maxReadPosition may have moved. What is ongoing there though
@@ -143,9 +150,9 @@ class Ending:
     def timeouts(self) -> int:
         """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
         now_ms, allowance = time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms
-        late = [txn for txn in self.log.live() if expired(txn, now_ms, allowance)]
-        for txn in late:
-            self._time_out(txn)
+        late = [txn.least for txn in self.log.live() if expired(txn, now_ms, allowance)]
+        for least in late:
+            self._resolve(least)
         return len(late)
 
     def finish_all(self) -> tuple[int, list[TransactionUnfinished]]:

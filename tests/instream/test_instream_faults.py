@@ -221,6 +221,24 @@ def test_a_transaction_over_a_terminated_topic_stalls() -> None:
     assert bench.read(U) == ["b"]
     assert bench.read(T) == []
     assert len(bench.party().sweeper.sweep().stalled) == 1
+    bench.late()
+    assert bench.read(T) == []  # a reader that looks into it has nothing to wait for, and sees what is below as before
+
+
+def test_a_transaction_that_stalls_fails_no_reader_and_nothing_else_of_a_sweep() -> None:
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.append(None, {T: [bench.part("below")]})
+    for topic in (T, U):
+        txn = party.coordinator.begin(topics=[topic])
+        party.coordinator.append(txn, {topic: [bench.part("a")]})
+        bench.party().sealing.terminate(topic)
+        with pytest.raises(TransactionUnfinished):
+            party.coordinator.end(txn, commit=True)
+    bench.late()
+    assert bench.read(T) == ["below"]
+    report = bench.party().sweeper.sweep()
+    assert (len(report.stalled), report.failed) == (2, {})
 
 
 def test_what_comes_after_a_seal_is_refused() -> None:
