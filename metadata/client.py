@@ -50,7 +50,7 @@ class Client:
         """The persistent:// topics of the cluster."""
         from metadata.instream.client import instream  # here: who reads and writes topic:// alone does without
 
-        return instream(self.cluster)
+        return instream(self.cluster, self.coordinator.aftermath)
 
     def close(self) -> None:
         self.finish()

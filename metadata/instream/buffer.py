@@ -326,7 +326,8 @@ class InStreamBuffer:
             with known.lock:
                 base, aborted = known.base.copy(), dict(known.tip.aborted)
             moved = sum(1 for n in opened.numbers if (0 if last is None else last.at) < n <= base.at)
-            if moved < entries or (last is not None and view.now_ms() - last.made_ms < after_ms):
+            waited = view.now_ms() - (layout.created_ms if last is None else last.made_ms)
+            if not moved or (moved < entries and waited < after_ms):
                 return False
             found, _ = known.log.entries(view, [base.at])
             write = found[base.at].write if base.at in found else None

@@ -46,6 +46,12 @@ from metadata.write_set import Committed, WriteSet, segment_write, weight
 log = logging.getLogger("txnsegment.instream")
 
 
+SNAPSHOT_ENTRIES, SNAPSHOT_MS = 1_000, 5_000
+"""A committer takes a snapshot of a topic after so many entries, or after so long if there is anything new (Pulsar's defaults)."""
+COMPACT_ENTRIES = 1_000
+"""A committer compacts the transaction log once so many entries have gathered since it was compacted last."""
+
+
 @dataclass(frozen=True)
 class InStreamCommitted(Committed):
     """As `Committed`; `positions`: for each topic by full name the ledger ids that it wrote there, ascending."""
@@ -120,6 +126,7 @@ class InStreamCoordinator:
         self.ending.finish(least)
         metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
         log.info("commit txn=%s app=%s version=%s topics=%s rows=%s", txn, work.app, work.claim.version, len(parts), rows)
+        self.aftermath(lambda: self.share(list(parts)))
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
@@ -133,6 +140,15 @@ class InStreamCoordinator:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
                 except TxnConflict as error:  # it has just committed: not ours to end
                     log.info("abort app=%s version=%s: %s", app, claim.version, error)
+
+    def share(self, names: Sequence[PersistentName]) -> None:
+        """A committer's bounded share of the sweep: snapshots of the topics that it has written to, by count and by time, and a
+        compaction once enough has gathered in the transaction log.
+        """
+        for name in names:
+            self.buffer.snapshot(name, entries=SNAPSHOT_ENTRIES, after_ms=SNAPSHOT_MS)
+        if self.log.gathered >= COMPACT_ENTRIES:
+            self.log.compact()
 
     def _opening(self, work: WriteSet, app: str) -> Opening:
         """Who am I allowed to be? Ends OPEN attempts of this application that we take over from, and finishes what it has decided.

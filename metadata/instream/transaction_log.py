@@ -56,6 +56,11 @@ class TransactionLog:
         """The high part of the ids that it gives."""
         return FIRST_COORDINATOR + self.coordinator
 
+    @property
+    def gathered(self) -> int:
+        """About how many entries the log has since its last compaction, as far as this process has read it."""
+        return self.replay.at - self._kept
+
     def live(self) -> list[Txn]:
         """The transactions that are not final, by sequence number."""
         self.replay.now()

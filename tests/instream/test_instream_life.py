@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from instream_bench import Bench, T, U
+from instream_bench import Bench, T
 
 from metadata.aftermath import inline
 from metadata.client import Client
@@ -80,14 +80,29 @@ def test_snapshots_are_taken_by_count_and_by_time() -> None:
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(1))
-    assert not party.buffer.snapshot(T, entries=3)
-    assert party.buffer.snapshot(T, entries=2)
+    assert not party.buffer.snapshot(T, entries=3, after_ms=1_000_000)
+    assert party.buffer.snapshot(T, entries=2, after_ms=1_000_000)
     party.coordinator.commit(bench.work(2))
-    assert not party.buffer.snapshot(T, entries=1, after_ms=1_000_000)
+    assert not party.buffer.snapshot(T, entries=3, after_ms=1_000_000)
     bench.clock.now += 1_000_000
-    assert party.buffer.snapshot(T, entries=1, after_ms=1_000_000)
+    assert party.buffer.snapshot(T, entries=3, after_ms=1_000_000)
     assert not party.buffer.snapshot(T)
-    party.coordinator.append(None, {U: [bench.part("p")]})
+
+
+def test_committers_take_snapshots_and_compact_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metadata.instream.coordinator.COMPACT_ENTRIES", 10)
+    bench = Bench()
+    party = bench.party()
+    for version in range(20):
+        bench.clock.now += 3_000
+        party.coordinator.commit(bench.work(version, topics=[T]))
+    pointer = layout(bench).snapshot
+    assert pointer is not None
+    assert pointer.at >= 36  # not of each commit: of each five seconds
+    assert len(bench.kept("/persistent/logs/persistent%3A%2F%2Fpulsar")) <= 12
+    fresh = bench.party()
+    assert fresh.buffer.open(fresh.cluster.store.view(), T).replayed <= 4
+    assert fresh.coordinator.commit(bench.work(19)).skipped
 
 
 def test_a_large_snapshot_lies_in_a_file_which_the_orphan_sweep_keeps() -> None:
