@@ -135,7 +135,7 @@ class Ending:
         strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
-        # Looked at again after the log: markers stand before a transaction is final, perhaps since we looked first (ours is void then).
+        # Looked at again after the log: markers stand before a transaction is final, perhaps since we looked first (ours is void).
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"

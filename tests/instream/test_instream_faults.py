@@ -11,7 +11,9 @@ import pytest
 from instream_bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata.acks import Ack
 from metadata.errors import OutcomeUnknown, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError
+from metadata.row_ranges import parse_all, texts
 
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 
@@ -307,3 +309,37 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
     bench.old()
     assert party.sweeper.sweep().left == 3  # data, marker, seal
     assert not bench.kept("/persistent/logs/persistent%3A%2F%2Fpublic%2Fdefault%2Ft/")
+
+
+def test_a_compaction_never_puts_back_what_another_one_has_deleted() -> None:
+    """At every step of a compaction others commit, acknowledge and compact."""
+
+    def run(k: int) -> At:
+        bench = Bench()
+        where = (str(T), "s")
+        bench.party().coordinator.acks.create(*where)
+        bench.party().coordinator.commit(bench.work(1))
+        bench.party().coordinator.acks.acknowledge([Ack(*where, parse_all(["1"]))])
+
+        def others() -> None:
+            party = bench.party()
+            party.coordinator.commit(bench.work(2))
+            party.coordinator.acks.acknowledge([Ack(*where, parse_all(["2"]))])
+            bench.clock.now += bench.settings.header_retention_ms + 1
+            party.coordinator.log.compact()
+            party.coordinator.acks.compact(where)
+
+        gate = At(k, meanwhile=others)
+        party = bench.party(gate)
+        party.coordinator.log.compact()
+        party.coordinator.acks.compact(where)
+        hit = gate.hit
+        gate.k = -1
+        if hit:
+            for again in (bench.party(), party):
+                assert again.coordinator.commit(bench.work(2)).skipped, hit
+                assert texts(again.coordinator.acks.read([where])[where].acked) == ["1..2"], hit
+        bench.finish()
+        return gate
+
+    assert each(run) > 5
