@@ -8,9 +8,10 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from instream_bench import Bench, T
+from instream_bench import Bench, T, U
 
 from metadata.aftermath import inline
+from metadata.backup import BackupReader
 from metadata.client import Client
 from metadata.cluster import Cluster, open_cluster
 from metadata.coordinator import Coordinator
@@ -382,6 +383,16 @@ def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None
     assert bench.read(T) == ["app.1"]
     assert providers.pending_acks(segment) is both.coordinator.acks
     assert providers.pending_acks(str(T)) is both.instream.acks
+
+
+def test_no_backup_leaves_persistent_topics_out_without_a_word() -> None:
+    bench = Bench()
+    reader = BackupReader(bench.party().cluster)
+    with pytest.raises(NotAllowed, match="persistent:// topics"):
+        reader.take()
+    for name in (T, U):
+        bench.party().sealing.delete(name)
+    assert reader.take().heading.topics == 0
 
 
 def test_both_kinds_have_their_own_schemas() -> None:
