@@ -101,7 +101,7 @@ class BackupReader:
         if found:
             raise NotAllowed(
                 f"{self.cluster.url} has {len(found)} persistent:// topics, such as {found[0].name}: no backup can hold them.",
-                advice="Copy the whole store and its ledgers while nobody writes. (A migrated topic's earlier rows lie there, too.)",
+                advice="Copy the whole store and its ledgers while nobody writes (a migrated topic's earlier rows are there).",
             )
 
     def _read(self, view: View) -> Backup:

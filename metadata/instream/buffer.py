@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ledgers.model import Ledger
 from metadata import log as manifests
+from metadata import metrics
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, DataLoss, OffsetOutOfRange, UnknownOutcome
 from metadata.instream import paths, snapshots
@@ -366,6 +367,8 @@ class InStreamBuffer:
             after = with_system_property(opened.topic.layout, "true" if used else "false")
             with suppress(BadVersion, UnknownOutcome):  # whoever appends the first one sets it before: then ours must not win
                 self.cluster.store.put(opened.topic.record.key, after.to_bytes(), expect=opened.topic.record)
+                if used:
+                    metrics.USING_TXN_TOPICS.inc()
 
         decide(self.cluster.store, body)
 

@@ -303,12 +303,15 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(1))
+    assert party.buffer.snapshot(T)
     party.sealing.delete(T)
     assert [t.name for t in party.topics.list()] == [U]
     bench.late()
     bench.old()
     assert party.sweeper.sweep().left == 3  # data, marker, seal
     assert not bench.kept("/persistent/logs/persistent%3A%2F%2Fpublic%2Fdefault%2Ft/")
+    (tombstone,) = (found for found in party.sweeper.trimmer.every() if found.name == T)
+    assert tombstone.layout.snapshot is None
 
 
 def test_a_compaction_never_puts_back_what_another_one_has_deleted() -> None:
