@@ -78,7 +78,7 @@ def small(rng: random.Random, trace: bool) -> Cast:
         rested=rng.random() < 0.6,
     )
     empty = frozenset(v for v in (0, 1) if rng.random() < 0.15)
-    versions = rng.choice(((0,), (0,), (0,), (0,), (0,), (0, 1)))
+    versions = rng.choice(((0,), (0,), (0,), (0, 1)))
     jobs = [Job("q", "q", T, (T,), versions, replays=True, by="query-q", empty=empty)]
     names = (T,) if deleted else (T, U)
     if deleted:
@@ -102,17 +102,17 @@ def small(rng: random.Random, trace: bool) -> Cast:
         if rng.random() < 0.1:
             for i in range(2):
                 start_batch_reader(world, f"{job.name}.reader{i}", Selection(names), 2, process, within=30)
-    crowded = rng.random() < 0.1  # many who read while others settle and fold
+    crowded = rng.random() < 0.2  # many who read while others settle and fold
     reads = rng.random()
-    if crowded or reads < 0.55:
+    if crowded or reads < 0.6:
         streams = [Stream("s0", Selection(names), rng.choice((None, 1)), left=4 if crowded else 2)]
         start_stream(world, streams[0], within=60)
     else:
         streams = []
     if crowded or reads > 0.5:
         batch = Selection((D,) if deleted and reads > 0.8 else names)
-        start_batch_reader(world, "b0", batch, 4 if crowded else 1, within=60)
-    if crowded or deleted or sweeps_files or rng.random() < 0.55:
+        start_batch_reader(world, "b0", batch, 4 if crowded else 2, within=60)
+    if crowded or deleted or sweeps_files or rng.random() < 0.75:
         start_sweeper(world, "w0", 1 + crowded, orphans=sweeps_files, share=False, after=12, within=40)
     if crowded or rng.random() < 0.1:
         start_sweeper(world, "w1", 1 + crowded, share=rng.random() < 0.3, after=12, within=40)

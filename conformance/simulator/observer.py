@@ -75,7 +75,8 @@ class History(Observer):
     reads: int = 0
 
     def __post_init__(self) -> None:
-        for key, record in self.state.records.items():
+        """Without events from before: the topics that are there."""
+        for key, record in () if self.events else self.state.records.items():
             if key.path.startswith("/topics/"):
                 self.wrote(key, None, record.value)
 

@@ -45,9 +45,8 @@ class Past:
     def world(self, rng: random.Random, plan: Plan, settings: Settings, *, trace: bool, files_go: bool, rested: bool) -> World:
         """One that goes on from here."""
         lines: list[str] | None = [] if trace else None
-        world = World(rng, plan, settings, self.state.copy(), lines, files_go, rested)
+        world = World(rng, plan, settings, self.state.copy(), lines, files_go, rested, self.events)
         world.disk.files.update(self.files)
-        world.history.events[:] = self.events
         world.history.before = self.commits
         world.clock.now = self.now_ms
         world.names = self.names

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from conformance.history.format import Event, Layout
 from conformance.simulator.acking import SUBSCRIPTIONS, start_consumer, subscribed
-from conformance.simulator.casts import PAST_NAMES, Cast, go_on, may_nap
+from conformance.simulator.casts import PAST_NAMES, Cast, may_nap
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
@@ -87,37 +87,41 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """What is committed is there: somebody splits or merges where the writers go on and others read, acknowledge and sweep."""
-    acks, sweeps_files, names = rng.random() < 0.2, rng.random() < 0.08, (T, U)
-    before = past(rng.choice(PAST_NAMES), (T, rng.choice((1, 1, 2))), (U, 1), keyed=True)
-    update = {"header_retention_ms": rng.choice((0, 0, 5, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
-    plan, rested = Plan.draw(rng, small=True), rng.random() < 0.8
+    """What is committed is there: somebody splits or merges just where writers go on; in some worlds others read, acknowledge and
+    sweep meanwhile.
+    """
+    acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
+    before = past(rng.choice(PAST_NAMES), (T, rng.choice((1, 2))), (U, 1), keyed=True)
+    update = {"header_retention_ms": rng.choice((0, 0, 5, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64, 64))}
+    plan, rested = Plan.draw(rng, small=True), rng.random() < 0.9
     world = before.world(rng, plan, SETTINGS.model_copy(update=update), trace=trace, files_go=sweeps_files, rested=rested)
     _under_policy(world.state)
     if acks:
         subscribed(world.state)
-    jobs = go_on(world, before, 0.9, within=24)
-    if len(jobs) > 1 and rng.random() < 0.25:
+    jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
+    jobs[0] = replace(before.jobs[0], versions=(0, 1, 2, 3)[: before.jobs[0].at + rng.choice((1, 2))])
+    start_driver(world, jobs[0], tries=4, within=8)
+    if len(jobs) > 1 and rng.random() < 0.6:
         jobs[1] = replace(before.jobs[1], versions=(1, 2))
-        start_driver(world, jobs[1], tries=4, within=24)
-    _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 1, 1, 2))), within=24)
-    kind = rng.random()
-    if kind < 0.08:
+        start_driver(world, jobs[1], tries=4, within=8)
+    if rng.random() < 0.1:
         for name in ("l0", "l1"):
-            _start_scaler(world, name, 2, within=40)
-    elif kind < 0.24:
-        _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
+            _start_scaler(world, name, 2, within=30)
+    else:
+        _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 2, 3))), within=8)
+        if rng.random() < 0.15:
+            _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
     streams, reads = [], rng.random()
-    if reads < 0.5:
-        streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=2))
-        may_nap(start_stream(world, streams[0], within=40), 0.25, 15)
-    elif reads < 0.8:
+    if reads < 0.55:
+        streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=3))
+        start_stream(world, streams[0], within=40)
+    elif reads < 0.65:
         may_nap(start_batch_reader(world, "b0", Selection((T,)), 1, within=40), 0.35, 15)
     if acks:
         _with_consumers(world, rounds=1, sought=rng.random() < 0.35)
-    if rng.random() < 0.45:
+    if rng.random() < 0.25:
         may_nap(start_sweeper(world, "w0", 1, orphans=sweeps_files, share=rng.random() < 0.2, within=50), 0.25, 26)
-    return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.3, orphans=False, topics=2)
+    return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.25, orphans=False, topics=2)
 
 
 def _with_consumers(world: World, *, sought: bool, rounds: int = 2) -> None:
