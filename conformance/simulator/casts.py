@@ -123,7 +123,7 @@ def small(rng: random.Random, trace: bool) -> Cast:
 def middle(rng: random.Random, trace: bool) -> Cast:
     """What is committed is there: who sweeps, reads and goes on writing meet over it, and one of them sleeps at a bad moment."""
     before = past(rng.choice(PAST_NAMES))
-    sweeps_files = rng.random() < 0.05
+    sweeps_files = rng.random() < 0.04
     world = before.world(
         rng,
         Plan.draw(rng, small=True),
@@ -138,22 +138,22 @@ def middle(rng: random.Random, trace: bool) -> Cast:
         sweepers.append(start_sweeper(world, "w1", 1, share=False, within=50))
     readers, streams = list[Actor](), list[Stream]()
     kind = rng.random()
-    if kind < 0.5:
+    if kind < 0.55:
         readers.append(start_batch_reader(world, "b0", selection, rng.choice((1, 1, 2)), within=16))
-    elif kind < 0.75:
+    elif kind < 0.8:
         streams.append(Stream("s0", selection, rng.choice((None, 1)), left=2))
         readers.append(start_stream(world, streams[0], within=16))
     else:
         process = Process(world, "b")
         readers += [start_batch_reader(world, f"b{i}", selection, rng.choice((1, 2)), process, within=16) for i in (0, 1)]
-    jobs = go_on(world, before, 0.45)
+    jobs = go_on(world, before, 0.3)
     for sleeper in readers:
         if rng.random() < 0.45:
             sleeper.nap = rng.choice((0, 1, 1, 2, 2, 3, 4, 6, 9, 14)), rng.choice((10, 30, 1_000))
     for sleeper in sweepers:
         may_nap(sleeper, 0.45, 26)
     orphans = sweeps_files or rng.random() < 0.02
-    return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
+    return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.22, orphans=orphans, topics=2)
 
 
 def go_on(world: World, before: Past, share: float, *, within: int = 40) -> list[Job]:

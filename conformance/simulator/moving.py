@@ -63,7 +63,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
     subscribed(world.state)
     names = ("m0", rng.choice(("m1", "m1", "m2")))
     for name in names:
-        may_nap(start_mover(world, name, MOVERS[name], rounds=1, within=24), 0.25, 20)
+        may_nap(start_mover(world, name, MOVERS[name], rounds=1, within=12), 0.25, 20)
     if sweeps_files or rng.random() < 0.3:
         may_nap(start_sweeper(world, "w0", 1, orphans=sweeps_files, share=False, within=60), 0.25, 26)
     jobs = go_on(world, before, 0.3)

@@ -31,18 +31,18 @@ LONG = 0.03
 weighed: docs/conformance.md, Long and short schedules.)"""
 Draw = Callable[[random.Random, bool], Cast]
 LONGS: tuple[tuple[float, Draw], ...] = (
-    (0.25, casts.big),
-    (0.30, splitting.drawn),
+    (0.30, casts.big),
+    (0.25, splitting.drawn),
     (0.25, acking.drawn),
     (0.20, moving.drawn),
 )
 """The kinds of long schedules with their shares."""
 SHORTS: tuple[tuple[float, Draw], ...] = (
-    (0.66, casts.middle),
-    (0.15, casts.small),
-    (0.08, splitting.short),
-    (0.06, acking.short),
-    (0.05, moving.short),
+    (0.68, casts.middle),
+    (0.13, casts.small),
+    (0.07, splitting.short),
+    (0.08, acking.short),
+    (0.04, moving.short),
 )
 """The same of short ones. By far most begin in the middle of things."""
 KINDS: dict[str, tuple[Draw, Draw]] = {
