@@ -20,6 +20,7 @@ __all__ = [
     "CorruptSnapshot",
     "DataLoss",
     "Fenced",
+    "NotAllowed",
     "NotFound",
     "OffsetOutOfRange",
     "OptionError",
@@ -36,7 +37,9 @@ __all__ = [
     "SubscriptionNotFound",
     "TopicExists",
     "TopicNotFound",
+    "TopicSealed",
     "TransactionNotFound",
+    "TransactionUnfinished",
     "TxnConflict",
     "TxnSegmentError",
     "Unavailable",
@@ -148,6 +151,12 @@ class SubscriptionExists(TxnSegmentError):
     """The topic has a subscription of that name."""
 
 
+class TransactionUnfinished(TxnSegmentError):
+    """The transaction is decided, for ever, but its markers do not stand everywhere yet: rows of it are not seen where they do
+    not.
+    """
+
+
 # --- topics and reading -------------------------------------------------------------------------------------------
 
 
@@ -161,6 +170,14 @@ class TopicExists(TxnSegmentError):
 
 class SegmentSealed(TxnSegmentError):
     """A segment that the write staged rows for takes no new ledger. Nothing was committed; run the write again."""
+
+
+class TopicSealed(SegmentSealed):
+    """A persistent topic takes no more entries: it was terminated, deleted or migrated to topic://."""
+
+
+class NotAllowed(TxnSegmentError):
+    """A system property can be read, but neither set nor removed by users."""
 
 
 class SchemaChanged(SchemaError):

@@ -12,6 +12,7 @@ import mmh3
 from metadata.errors import OptionError
 
 _TOPIC = re.compile(r"topic://([^/\s]+)/([^/\s]+)/([^/\s]+)")
+_PERSISTENT = re.compile(r"persistent://([^/\s]+)/([^/\s]+)/([^/\s]+)")
 _SEGMENT = re.compile(r"segment://([^/\s]+)/([^/\s]+)/([^/\s]+)/([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
 RING = 0x10000
 MAX_SEGMENTS = 1024
@@ -43,6 +44,30 @@ class TopicName(NamedTuple):
         return f"segment://{self.tenant}/{self.namespace}/{self.name}/{hash_range.start:04x}-{hash_range.end:04x}-{segment_id}"
 
 
+class PersistentName(TopicName):
+    """`persistent://tenant/namespace/name`: a topic of the older model (docs/in_stream.md). Never equal to the `topic://` of its
+    name.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"persistent://{self.tenant}/{self.namespace}/{self.name}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PersistentName) and tuple(self) == tuple(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(("persistent", *self))
+
+    def segment(self, hash_range: HashRange, segment_id: int) -> str:
+        """It has none: all of it is one log, named as the topic is."""
+        raise OptionError(f"{self} has no segments.", advice="Name the topic itself, or migrate it to topic://.")
+
+
 class SegmentName(NamedTuple):
     """`segment://tenant/namespace/name/<start>-<end>-<id>`."""
 
@@ -69,6 +94,25 @@ def topic_name(text: str) -> TopicName:
         f"{text!r} is not a topic name.",
         advice="Write topic://tenant/namespace/name, or a bare name for topic://public/default/name.",
     )
+
+
+@lru_cache(maxsize=4096)
+def persistent_name(text: str) -> PersistentName:
+    """Parse `persistent://tenant/namespace/name`. Raises OptionError for anything else, bare names too: those are `topic://`."""
+    found = _PERSISTENT.fullmatch(text)
+    if found:
+        return PersistentName(*found.groups())
+    raise OptionError(f"{text!r} is not the name of a persistent topic.", advice="Write persistent://tenant/namespace/name.")
+
+
+def is_persistent(text: str) -> bool:
+    """Whether a name is of the older model's domain, well formed or not: its first characters say it."""
+    return text.startswith("persistent://")
+
+
+def any_topic_name(text: str) -> TopicName:
+    """Parse a topic name of either domain; a bare name means `topic://public/default/name`. Raises OptionError."""
+    return persistent_name(text) if is_persistent(text) else topic_name(text)
 
 
 @lru_cache(maxsize=4096)

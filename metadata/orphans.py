@@ -20,6 +20,7 @@ from metadata import paths, staging_manifests
 from metadata.cluster import Cluster
 from metadata.compaction import folder_of
 from metadata.errors import BadVersion, UnknownOutcome
+from metadata.instream.buffer import InStreamBuffer
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
 from metadata.retired import spared
@@ -166,3 +167,4 @@ def named_files(cluster: Cluster, view: View) -> Iterator[str]:
         yield watermark.snapshot
         yield from snapshots.files(head)
         yield from snapshot_changes.listed(cluster.storage, head)
+    yield from InStreamBuffer(cluster).named_files(view)

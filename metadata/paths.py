@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote_plus, unquote_plus
 
-from metadata.names import TopicName
+from metadata.names import PersistentName, TopicName
 
 
 class Key(NamedTuple):
@@ -149,7 +149,9 @@ def leader(number: int = 0) -> Key:
 
 @lru_cache(maxsize=4096)
 def topic(name: TopicName) -> Key:
-    return Key(f"/topics/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")
+    """Of either domain: what lists the topics of one does not meet those of the other."""
+    folder = "/persistent/topics" if isinstance(name, PersistentName) else "/topics"
+    return Key(f"{folder}/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")
 
 
 def namespace(tenant: str, namespace: str) -> Key:

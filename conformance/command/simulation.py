@@ -25,9 +25,7 @@ RECORD = Word(
     "--record", "write the history to FILE, for --check; of many schedules: of one that failed", Path, "FILE", output=True
 )
 TRACE = Word("--trace", "print the schedule of --seed step by step", None, default=False, output=True)
-KIND = Word(
-    "--kind", "schedules of one kind alone: splitting (segments split and merge), acking or moving", str, "NAME", default=""
-)
+KIND = Word("--kind", "schedules of one kind alone: splitting, acking, moving, compacting or backing", str, "NAME", default="")
 SUITE = "simulator"
 CHUNK = 100
 ENOUGH = 10
@@ -37,7 +35,7 @@ SECTION = "protocol.md section 8"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    from conformance.simulator.schedules import KINDS
+    from conformance.simulator.kinds import KINDS
 
     wanted: int = given["simulate"]
     if given["trace"] and wanted != 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from conformance.simulator.pasts import PASTS, Past, past
@@ -18,7 +19,8 @@ from metadata.transaction_buffer import Selection
 @dataclass
 class Cast:
     """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
-    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too.
+    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too. `also_wrong`: what else is found
+    when all is over.
     """
 
     world: World
@@ -28,6 +30,7 @@ class Cast:
     forgets: bool
     orphans: bool
     topics: int
+    also_wrong: Callable[[], Iterable[str]] = tuple
 
 
 def big(rng: random.Random, trace: bool) -> Cast:

@@ -28,14 +28,15 @@ from conformance.history.format import (
     Start,
     Sweep,
     Told,
+    Trim,
     Watermark,
     Written,
 )
-from conformance.simulator.cursors import LAST_ENTRY, changes
+from conformance.simulator.cursors import LAST_ENTRY, changes, lacks
 from conformance.simulator.faults import Observer
 from conformance.simulator.keyed import rows_of
 from conformance.simulator.storage import Disk
-from metadata.paths import Key, decode
+from metadata.paths import Key, decode, encode
 from metadata.store.memory import MemoryState
 
 REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicNotFound"})
@@ -68,6 +69,10 @@ class History(Observer):
     """
     showing: Callable[[Event], None] = lambda layout: None
     """Told of each layout as it is shown."""
+    trimmed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Up to which position of each segment retention has taken the rows."""
+    movable: set[str] = field(default_factory=set)
+    """Cursors that somebody has made or moved."""
     writes: int = 0
     commits: int = 0
     before: int = 0
@@ -135,10 +140,15 @@ class History(Observer):
         elif path.startswith("/txn/segment-state/watermark/"):
             mark = None if after is None else read_json(after)
             position = None if mark is None else (mark["ledgerId"], mark["entryId"])
-            self.events.append(Watermark(len(self.events), decoded(path[29:]), position))
+            segment = decoded(path[29:])
+            self.events.append(Watermark(len(self.events), segment, position))
+            if mark is not None and "trimmedTo" in mark:
+                self._trimmed(segment, mark["trimmedTo"])
         elif path.startswith("/cursors/"):
             segment, _, subscription = path[9:].partition(":")
             to = self.moving()
+            if to:
+                self.movable.add(path)
             found = changes(before, after, plain=self._plain, committed=self._committed, moving=bool(to))
             for state, ranges, txn in found:
                 if state == "moved back":
@@ -150,6 +160,19 @@ class History(Observer):
         elif path.startswith("/topics/") and after is not None:
             self.events.append(self._layout(path, read_json(after)))
             self.showing(self.events[-1])
+
+    def _trimmed(self, segment: str, to: Any) -> None:
+        """Retention has taken rows: none that a subscription still needs, unless somebody moves it, who may come too late."""
+        place = to["ledgerId"], to["entryId"]
+        if place == self.trimmed.get(segment):
+            return
+        self.trimmed[segment] = place
+        at = len(self.events)
+        self.events.append(Trim(at, at, segment, place[0]))
+        prefix = f"/cursors/{encode(segment)}:"
+        for key, record in self.state.records.items():
+            if key.path.startswith(prefix) and key.path not in self.movable and lacks(record.value, place):
+                self.bad(f"{segment} was trimmed to {place}, and {key.path} has not acknowledged all of that", 11)
 
     def _plain(self, txn: str) -> bool:
         return self.acking() and not self._committed(txn)

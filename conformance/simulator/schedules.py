@@ -7,13 +7,13 @@ import json
 import multiprocessing
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from conformance.history.format import Event, Row
-from conformance.simulator import acking, casts, checks, moving, splitting
+from conformance.simulator import checks
 from conformance.simulator.casts import Cast
 from conformance.simulator.quiet import quiet, quiet_forever, tidy
 from conformance.simulator.readers import collect, saw
@@ -26,32 +26,6 @@ from metadata.topics import Topics
 from metadata.transaction_buffer import Selection
 
 STEPS = 20_000
-LONG = 0.03
-"""The share of long schedules: everybody at once, each several times. In short ones a few meet, once or twice each. (What was
-weighed: docs/conformance.md, Long and short schedules.)"""
-Draw = Callable[[random.Random, bool], Cast]
-LONGS: tuple[tuple[float, Draw], ...] = (
-    (0.30, casts.big),
-    (0.25, splitting.drawn),
-    (0.25, acking.drawn),
-    (0.20, moving.drawn),
-)
-"""The kinds of long schedules with their shares."""
-SHORTS: tuple[tuple[float, Draw], ...] = (
-    (0.68, casts.middle),
-    (0.13, casts.small),
-    (0.07, splitting.short),
-    (0.08, acking.short),
-    (0.04, moving.short),
-)
-"""The same of short ones. By far most begin in the middle of things."""
-KINDS: dict[str, tuple[Draw, Draw]] = {
-    "splitting": (splitting.drawn, splitting.short),
-    "acking": (acking.drawn, acking.short),
-    "moving": (moving.drawn, moving.short),
-}
-"""What schedules can be asked to be of alone: long, short. Topics with keys are split and merged; consumers acknowledge, row by
-row, in transactions and without; movers take, write two topics and acknowledge in one transaction, staged through manifests."""
 
 
 @dataclass
@@ -90,15 +64,9 @@ def cast_of(seed: int) -> Cast:
 
 
 def _drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
-    is_long, chance = rng.random() < LONG, rng.random()
-    if only:
-        return KINDS[only][0 if is_long else 1](rng, trace)
-    kinds = LONGS if is_long else SHORTS
-    for share, draw in kinds[:-1]:
-        chance -= share
-        if chance < 0:
-            return draw(rng, trace)
-    return kinds[-1][1](rng, trace)
+    from conformance.simulator.kinds import drawn  # it knows backups, which play casts as we do
+
+    return drawn(rng, trace, only)
 
 
 @contextmanager
@@ -121,7 +89,7 @@ def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         history.bad(f"no end after {STEPS} steps: {[a.name for a in world.actors]}")
     return Outcome(
         seed,
-        checks.violations(history),
+        [*checks.violations(history), *cast.also_wrong()],
         world.steps,
         history.commits,
         history.reads,

@@ -10,11 +10,16 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
-from conformance.history.format import Ack, Seal, Told
-from conformance.simulator import acking, moving, splitting
+import pytest
+
+from conformance.history.format import Ack, Seal, Told, Trim
+from conformance.simulator import acking, compacting, moving, origins, splitting
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import cast_of, play, schedule, simulate_on
+from ledgers.compaction import Moved, Unit
+from ledgers.storage import LedgerStorage
 
 
 def test_20000_schedules_break_no_rule() -> None:
@@ -95,6 +100,26 @@ def test_movers_that_write_and_acknowledge_break_no_rule() -> None:
             assert not found.violations
             commits += found.commits
     assert commits > 150  # the writer's are 120
+
+
+def test_compaction_and_trimming_beside_everybody_break_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same worlds as without them, and the same rules: nobody sees that rows have moved into other files, and what retention
+    has taken does not come back.
+    """
+    moved: list[int] = []
+
+    def counted(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
+        found = origins.joined(storage, folder, units, name=name)
+        moved.append(0 if found is None else len(found.parts))
+        return found
+
+    monkeypatch.setattr(compacting, "joined", counted)
+    with quiet():
+        found = [schedule(seed, only="compacting", digest=True) for seed in range(60)]
+    assert not [outcome.violations for outcome in found if outcome.violations]
+    assert sum(moved) > 80
+    assert len(moved) > 30
+    assert sum(isinstance(event, Trim) for outcome in found for event in outcome.events) > 10
 
 
 def test_segments_split_and_merge_and_no_rule_breaks() -> None:

@@ -1,0 +1,331 @@
+"""What a reader may see of a persistent topic: maxReadPosition and isTxnAborted by replay of its log (docs/in_stream.md, Reading).
+
+Read in this order: the list of the log, then the topic's record (property, snapshot, what is trimmed), then the entries. The
+property is set before the first transactional entry is appended, so a reader that reads it after the list misses none; what has
+left the log when it is listed is trimmed by the record that is read after it.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ledgers.model import Ledger
+from metadata import log as manifests
+from metadata.cluster import Cluster
+from metadata.errors import DataLoss, OffsetOutOfRange
+from metadata.instream import paths, snapshots
+from metadata.instream.managed_log import ManagedLog
+from metadata.instream.records import EntryKind, LogEntry
+from metadata.instream.rules import TopicState, first_ongoing, fold, max_read, trimmed, visible
+from metadata.instream.topics import PersistentTopic, every, not_found, of_record
+from metadata.names import PersistentName
+from metadata.store.contract import View, decide
+from metadata.transitions import Weight
+
+GROUP = 1_000
+"""Entries that are asked for in one flight when a range of the log is read."""
+
+
+class _Moved(Exception):
+    """Entries were trimmed, or transactions ended, between two reads: start over."""
+
+
+class Opened(NamedTuple):
+    """What opening a topic found out. `replayed`: entries that were read for it (none for a topic that never saw a transaction)."""
+
+    topic: PersistentTopic
+    end: int
+    cut: int
+    state: TopicState
+    numbers: tuple[int, ...]
+    replayed: int
+
+
+@dataclass(frozen=True)
+class TopicReading:
+    """Everything that one decision of a reader of one persistent topic rests on; the same for ever, but for what is trimmed.
+
+    `cut`: all at or below this number is decided, for ever; nothing above it is returned. `end`: the last entry of the log. Both
+    are ledger ids: an entry of the log is a ledger of the topic.
+    """
+
+    topic: PersistentTopic
+    cut: int
+    end: int
+    now_ms: int
+    uncommitted: bool
+    _buffer: InStreamBuffer
+    _state: TopicState
+    _numbers: Sequence[int]
+
+    @property
+    def name(self) -> str:
+        """The topic's full name: what stands where topic:// has a segment's."""
+        return str(self.topic.name)
+
+    @property
+    def sealed_at(self) -> int | None:
+        """The number of the seal that counts; nothing above it ever will."""
+        return self._state.sealed_at
+
+    @property
+    def trimmed_to(self) -> int:
+        """The number at or below which rows may be gone (0: none)."""
+        return self.topic.layout.trimmed_log
+
+    @property
+    def ongoing(self) -> dict[str, int]:
+        """Transactions that are not decided here, with the number of their first entry."""
+        return {txn: first for txn, (first, _) in self._state.ongoing.items()}
+
+    def is_txn_aborted(self, txn: str) -> bool:
+        """Whether data of this transaction at or below the cut is filtered."""
+        return txn in self._state.aborted
+
+    def ledgers(self, after: int = 0, through: int | None = None) -> Iterator[Ledger]:
+        """The visible ledgers with after < id <= through (and <= cut), ascending, read as they are needed.
+
+        Raises DataLoss if what is needed was trimmed and has left the log since this reading was made, CorruptRecord, StorageError.
+        """
+        for number, entry in self._entries(after, through):
+            yield self._buffer.ledger(self.topic.name, number, entry)
+
+    def weights(self, after: int = 0, through: int | None = None) -> Iterator[Weight]:
+        """Rows and bytes of each visible ledger, ascending."""
+        for number, entry in self._entries(after, through):
+            assert entry.write is not None
+            yield Weight(number, entry.write.rows, entry.write.bytes)
+
+    def published(self, after: int = 0, through: int | None = None) -> Iterator[tuple[int, int]]:
+        """(number, publish time in ms) of each visible ledger, ascending. What was trimmed counts as one, the last of it."""
+        if after < self.trimmed_to <= (self.cut if through is None else through):
+            yield self.trimmed_to, self.topic.layout.trimmed_ms or 0
+        for number, entry in self._entries(after, through):
+            yield number, entry.publish_ms
+
+    def last_change(self, start: int) -> int:
+        """The highest number in (start, cut] with a visible row, the seal, or the last of what was trimmed, else `start`."""
+        found = [start, self.trimmed_to, *(n for n in (self.sealed_at,) if n is not None)]
+        last = next((n for n, _ in self._entries(start, None, newest=True)), start)
+        return max(n for n in (*found, last) if n <= max(start, self.cut))
+
+    def max_read_position(self) -> tuple[int, int] | None:
+        """The position of the last entry with rows that a reader may see; None while there is none."""
+        for number, entry in self._entries(0, None, newest=True):
+            assert entry.write is not None
+            return number, entry.write.entries - 1
+        return None
+
+    def _entries(self, after: int, through: int | None, *, newest: bool = False) -> Iterator[tuple[int, LogEntry]]:
+        """The DATA entries of a range that are visible, ascending or newest first."""
+        top = self.cut if through is None else min(through, self.cut)
+        low = max(after, self.trimmed_to)
+        numbers = list(self._numbers[bisect_right(self._numbers, low) : bisect_right(self._numbers, top)])
+        if newest:
+            numbers.reverse()
+        size = 1 if newest else GROUP
+        at = 0
+        while at < len(numbers):
+            some = numbers[at : at + size]
+            for number, entry in self._buffer.entries(self.topic.name, some):
+                if entry.kind is EntryKind.DATA and (self.uncommitted or visible(self._state, number, entry.txn)):
+                    yield number, entry
+            at, size = at + size, min(GROUP, size * 2)
+
+
+@dataclass
+class _Known:
+    """What this process has replayed of a topic: up to the end (`tip`), and up to maxReadPosition (`base`), which snapshots are of.
+
+    `between`: the entries that `base` has still to take. `numbers`: all of the log that is not trimmed, as last listed.
+    """
+
+    log: ManagedLog[LogEntry]
+    tip: TopicState = field(default_factory=TopicState)
+    base: TopicState = field(default_factory=TopicState)
+    between: deque[tuple[int, LogEntry]] = field(default_factory=deque)
+    numbers: list[int] = field(default_factory=list)
+    listed: int = 0
+    trimmed_to: int = 0
+    shown: TopicState | None = None
+    """A copy of `tip` for readers, until it changes."""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
+@dataclass
+class InStreamBuffer:
+    """The reader's memory of a cluster's persistent topics. Safe for several threads and any number of processes.
+
+    `resolve` is asked to end what is ongoing in a topic past its deadline, and to finish what is decided; whether there was
+    something.
+    """
+
+    cluster: Cluster
+    resolve: Callable[[PersistentName], bool] = lambda name: False
+    _known: dict[PersistentName, _Known] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def read(self, name: PersistentName, *, uncommitted: bool = False) -> TopicReading:
+        """One decision. `uncommitted` (isolationLevel read_uncommitted): every DATA entry up to the end of the log.
+
+        Raises TopicNotFound.
+        """
+
+        def body(view: View) -> TopicReading:
+            opened = self.open(view, name)
+            if not uncommitted and self._has_waited(view, opened) and self.resolve(name):
+                raise _Moved
+            return TopicReading(
+                opened.topic,
+                opened.end if uncommitted else opened.cut,
+                opened.end,
+                view.now_ms(),
+                uncommitted,
+                self,
+                opened.state,
+                opened.numbers,
+            )
+
+        while True:
+            try:
+                return decide(self.cluster.store, body)
+            except _Moved:
+                continue
+
+    def _has_waited(self, view: View, opened: Opened) -> bool:
+        """Whether the first entry that is not decided is older than the deadlines' allowance: time to ask what has become of it. A
+        transaction past its deadline is ended by the first reader that meets it (8.10).
+        """
+        first = first_ongoing(opened.state)
+        if first is None:
+            return False
+        entries, _ = self.log(opened.topic.name).entries(view, [first])
+        return first not in entries or view.now_ms() - entries[first].publish_ms > self.cluster.settings.deadline_allowance_ms
+
+    def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
+        """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange if
+        the log does not reach `end`, or something at or below it is undecided, after looking again (A31).
+        """
+        for _ in range(attempts):
+            reading = self.read(name)
+            if reading.cut >= end:
+                return reading
+            if reading.end >= end:
+                self.cluster.clock.sleep(0.05)
+        raise OffsetOutOfRange(
+            f"The offset {end} of {name} lies beyond what is decided: its log ends at {reading.end}, undecided are "
+            f"{', '.join(f'{txn} (from {first} on)' for txn, first in reading.ongoing.items()) or 'none'}.",
+            advice="Give an offset that a query has reported, or wait until the transaction is decided or times out.",
+        )
+
+    def open(self, view: View, name: PersistentName) -> Opened:
+        """Bring what is known of a topic up to now. Raises TopicNotFound."""
+        known = self._of(name)
+        while True:
+            try:
+                with known.lock:
+                    return self._open(view, name, known)
+            except _Moved:
+                continue
+
+    def state(self, name: PersistentName) -> TopicState:
+        """The topic's state up to the end of its log; a copy."""
+        return decide(self.cluster.store, lambda view: self.open(view, name).state)
+
+    def log(self, name: PersistentName) -> ManagedLog[LogEntry]:
+        return self._of(name).log
+
+    def _of(self, name: PersistentName) -> _Known:
+        with self._lock:
+            if name not in self._known:
+                self._known[name] = _Known(ManagedLog(self.cluster.store, paths.log(name), LogEntry))
+            return self._known[name]
+
+    def _open(self, view: View, name: PersistentName, known: _Known) -> Opened:
+        fresh = known.log.numbers(view, known.listed)
+        topic = of_record(name, view.get(paths.topic(name)))
+        if topic is None:
+            raise not_found(name)
+        layout = topic.layout
+        numbers = [n for n in (*known.numbers, *fresh) if n > layout.trimmed_log]
+        known.numbers, known.listed = numbers, max(known.listed, *fresh[-1:], 0)
+        end = max(numbers[-1] if numbers else 0, layout.trimmed_log)
+        if layout.contains_txn is False and not layout.sealing:
+            return Opened(topic, end, end, TopicState(at=end), tuple(numbers), 0)
+        replayed = self._replay(view, known, topic, end)
+        if known.shown is None:
+            known.shown = known.tip.copy()
+        cut = max(max_read(known.tip, end), layout.trimmed_log)
+        return Opened(topic, end, cut, known.shown, tuple(numbers), replayed)
+
+    def _replay(self, view: View, known: _Known, topic: PersistentTopic, end: int) -> int:
+        """Fold what was not folded yet, from the snapshot on where that is further; how many entries."""
+        layout = topic.layout
+        if layout.snapshot is not None and layout.snapshot.at > known.tip.at:
+            known.base, known.tip = snapshots.load(self.cluster.storage, topic.name, layout.snapshot)
+            known.between, known.shown = deque(), None
+        elif known.tip.at < layout.trimmed_log:
+            # Trimmed before it ever saw a transaction (later, never beyond a snapshot): nothing there can matter.
+            known.base, known.tip = TopicState(at=layout.trimmed_log), TopicState(at=layout.trimmed_log)
+            known.between, known.shown = deque(), None
+        todo = known.numbers[bisect_right(known.numbers, known.tip.at) :]
+        for i in range(0, len(todo), GROUP):
+            some = todo[i : i + GROUP]
+            entries, _ = known.log.entries(view, some)
+            for number in some:
+                if number not in entries:
+                    known.numbers, known.listed = [], 0
+                    raise _Moved
+                fold(known.tip, number, entries[number])
+                known.between.append((number, entries[number]))
+        self._advance(known, end)
+        if todo or known.trimmed_to != layout.trimmed_log:
+            trimmed(known.tip, layout.trimmed_log)
+            trimmed(known.base, layout.trimmed_log)
+            known.trimmed_to, known.shown = layout.trimmed_log, None
+        return len(todo)
+
+    @staticmethod
+    def _advance(known: _Known, end: int) -> None:
+        top = max_read(known.tip, end)
+        while known.between and known.between[0][0] <= top:
+            fold(known.base, *known.between.popleft())
+
+    def entries(self, name: PersistentName, numbers: Sequence[int]) -> list[tuple[int, LogEntry]]:
+        """Entries that were listed before. Raises DataLoss if one has left the log since."""
+        found, _ = decide(self.cluster.store, lambda view: self._of(name).log.entries(view, numbers))
+        if len(found) < len(numbers):
+            gone = next(n for n in numbers if n not in found)
+            raise DataLoss(
+                f"{name} was trimmed by retention after this read was planned: its entry {gone} is gone.",
+                advice="Read again; keep rows longer (retention), or read sooner.",
+            )
+        return list(found.items())
+
+    def named_files(self, view: View) -> Iterator[str]:
+        """Paths that something of a persistent topic names: what its log holds, seen or not, and its snapshot. Read after the
+        files were listed; an entry that leaves the log meanwhile was trimmed for the grace period.
+        """
+        for topic in every(view):
+            pointer = topic.layout.snapshot
+            if pointer is not None and pointer.path is not None:
+                yield pointer.path
+            log = self.log(topic.name)
+            numbers = log.numbers(view)
+            for i in range(0, len(numbers), GROUP):
+                entries, _ = log.entries(view, numbers[i : i + GROUP])
+                for number, entry in entries.items():
+                    if entry.kind is not EntryKind.DATA:
+                        continue
+                    if entry.manifest is not None:
+                        yield entry.manifest
+                    yield from (part.path for part in self.ledger(topic.name, number, entry).parts)
+
+    def ledger(self, name: PersistentName, number: int, entry: LogEntry) -> Ledger:
+        """A DATA entry as the ledger that it is. Raises CorruptRecord, StorageError."""
+        return manifests.ledger(self.cluster.storage, number, entry.registration(str(name)), str(name))

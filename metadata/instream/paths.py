@@ -1,0 +1,51 @@
+"""Keys of the older model's records (docs/in_stream.md, Records). Each log has a folder of its own, so that no range of one log
+finds records of a topic or subscription whose name begins alike (A14)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from metadata.names import PersistentName
+from metadata.paths import Key, KeyRange, Prefix, ack_key, decode, encode
+from metadata.paths import topic as topic
+
+TOPICS = KeyRange("/persistent/topics/", "/persistent/topics/~", "")
+SUBSCRIPTIONS = KeyRange("/persistent/subscriptions/", "/persistent/subscriptions/~", "")
+
+
+@lru_cache(maxsize=4096)
+def topic_of(path: str) -> PersistentName:
+    _, _, _, tenant, namespace, name = path.split("/")
+    return PersistentName(decode(tenant), decode(namespace), decode(name))
+
+
+@lru_cache(maxsize=4096)
+def log(name: PersistentName) -> Prefix:
+    """The topic's own log: data, markers and its seal, in one order."""
+    partition = encode(str(name))
+    return Prefix(f"/persistent/logs/{partition}/log", partition)
+
+
+@lru_cache(maxsize=4096)
+def subscription(topic: str, name: str) -> Key:
+    """What is kept of a subscription beside its pending-ack log."""
+    key = ack_key(topic, name)
+    return Key(f"/persistent/subscriptions/{key}", key)
+
+
+def subscriptions(topic: str) -> KeyRange:
+    """Those of one topic: the `:` ends its name."""
+    return KeyRange(f"/persistent/subscriptions/{encode(topic)}:", f"/persistent/subscriptions/{encode(topic)}:~", "")
+
+
+def subscription_of(path: str) -> tuple[str, str]:
+    """The topic and the name of a subscription record's path."""
+    topic, _, name = path.removeprefix("/persistent/subscriptions/").partition(":")
+    return decode(topic), decode(name)
+
+
+@lru_cache(maxsize=4096)
+def ack_log(topic: str, subscription: str, life: int) -> Prefix:
+    """The pending-ack log of a (topic, subscription); one that is made again under its name has another."""
+    key = ack_key(topic, subscription)
+    return Prefix(f"/persistent/acks/{key}/{life}/log", key)

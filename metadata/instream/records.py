@@ -1,0 +1,122 @@
+"""The records of the older model and their bytes: JSON as all our records are (docs/in_stream.md, Records)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from metadata.names import PersistentName
+from metadata.records import JsonRecord, Layout, Registration, SegmentInfo, SegmentWrite
+
+CONTAINS_TXN = "__contains_txn_messages"
+"""The system property that says whether a topic has ever got a transactional message. Users may read it, never set or remove it."""
+
+
+class Identified(JsonRecord):
+    """An entry that can be told from all others by its id."""
+
+    id: str
+
+
+class EntryKind(StrEnum):
+    """What an append to a topic's log is."""
+
+    DATA = "DATA"
+    COMMIT = "COMMIT"
+    ABORT = "ABORT"
+    SEAL = "SEAL"
+
+
+class LogEntry(Identified):
+    """One append to the log of a persistent topic; it never changes. Its number is the ledger id of its rows.
+
+    `id` is unique to the append: after a lost reply it is looked for, and a second one of the same transaction and id is void.
+    DATA: `txn` (absent: a plain message), `write` with its parts, or with totals alone and a `manifest` that lists them, as in a
+    registration. COMMIT, ABORT (markers): `txn`, and `low_water`: of that coordinator every transaction up to this sequence number
+    has ended everywhere. SEAL: `why` (`migrate|terminate|delete`) and for a migration `to`, the topic:// that goes on.
+    """
+
+    kind: EntryKind
+    publish_ms: int
+    txn: str | None = None
+    write: SegmentWrite | None = None
+    manifest: str | None = None
+    manifest_bytes: int | None = None
+    manifest_crc: int | None = None
+    low_water: int | None = None
+    why: str | None = None
+    to: str | None = None
+
+    def registration(self, topic: str) -> Registration:
+        """A DATA entry as the log of topic:// would register it, for what reads and writes manifests."""
+        assert self.write is not None
+        return Registration(
+            txn=self.txn,
+            publish_ms=self.publish_ms,
+            segments={topic: self.write},
+            manifest=self.manifest,
+            manifest_bytes=self.manifest_bytes,
+            manifest_crc=self.manifest_crc,
+        )
+
+
+class Started(JsonRecord):
+    """A transaction that has begun in a topic and not ended: the number of its first entry, and the ids of its entries so far."""
+
+    first: int
+    ids: tuple[str, ...] = ()
+
+
+class SnapshotPointer(JsonRecord):
+    """The newest snapshot of a topic's transaction buffer. The Avro record (Pulsar's TransactionBufferSnapshot: topic,
+    maxReadPosition, aborted transactions with positions) is `avro` (base64) or lies in the file `path`; the rest is what the rules
+    need besides, as of that same maxReadPosition `at`: see `rules.TopicState`.
+    """
+
+    at: int
+    made_ms: int
+    avro: str | None = None
+    path: str | None = None
+    ongoing: dict[str, Started] = Field(default_factory=dict)
+    ended: dict[str, int] = Field(default_factory=dict)
+    low_water: dict[str, int] = Field(default_factory=dict)
+    void: tuple[int, ...] = ()
+    sealed_at: int | None = None
+
+
+class Trimmed(JsonRecord):
+    """Entries up to `to` were trimmed at `at_ms`; they leave the log, and their files may go, once the grace period is over."""
+
+    to: int
+    at_ms: int
+
+
+class PersistentLayout(Layout):
+    """The record of a persistent topic: what a topic:// has besides its segments (schema, properties, policies), and ours.
+
+    `sealing`: a SEAL may be in the log; whoever appends one sets this first. `snapshot`: of the transaction buffer. `trimmed_log`:
+    all entries up to this number are trimmed, `trimmed_ms` the latest publish time among them; `leaving`: those still in the log.
+    `migrated_to`: the topic:// that goes on.
+    """
+
+    epoch: int = 0
+    next_segment_id: int = 0
+    segments: dict[str, SegmentInfo] = Field(default_factory=dict)
+    created_ms: int = 0
+    sealing: bool | None = None
+    snapshot: SnapshotPointer | None = None
+    trimmed_log: int = 0
+    leaving: tuple[Trimmed, ...] = ()
+    migrated_to: str | None = None
+
+    @property
+    def contains_txn(self) -> bool | None:
+        """What the system property says: None if it is absent (a topic of an older version), True also for what is no boolean."""
+        text = self.properties.get(CONTAINS_TXN)
+        return None if text is None else text.lower() != "false"
+
+
+def folder_of(name: PersistentName) -> tuple[str, str, str, str]:
+    """The parts of the folder of a persistent topic's files (`ledgers.storage.segment_folder`)."""
+    return name.tenant, name.namespace, name.name, "persistent"

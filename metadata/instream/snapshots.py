@@ -1,0 +1,143 @@
+"""Snapshots of a transaction buffer: Pulsar's TransactionBufferSnapshot in Avro, and what our rules need besides.
+
+A snapshot is of maxReadPosition: nothing is undecided at or below it, so the ongoing transactions are found again by replaying what
+lies above. (What the log holds below, and what it decides above, may be ONE transaction: `ongoing` keeps those that a marker above
+maxReadPosition ends.) The aborted list is as of the end of the log when it was made: markers above maxReadPosition decide rows
+below.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from functools import cache
+from typing import Any
+
+import fastavro
+
+from ledgers.storage import LedgerStorage, segment_folder
+from metadata.errors import CorruptSnapshot
+from metadata.instream.records import SnapshotPointer, Started, folder_of
+from metadata.instream.rules import TopicState, TxnId, txn_id
+from metadata.names import PersistentName
+
+INLINE_BYTES = 32 * 1024
+"""An Avro record above this many bytes lies in a file of its own."""
+
+SCHEMA = {
+    "type": "record",
+    "name": "TransactionBufferSnapshot",
+    "namespace": "org.apache.pulsar.broker.transaction.buffer.matadata",
+    "fields": [
+        {"name": "topicName", "type": ["null", "string"], "default": None},
+        {"name": "maxReadPositionLedgerId", "type": "long"},
+        {"name": "maxReadPositionEntryId", "type": "long"},
+        {
+            "name": "aborts",
+            "type": [
+                "null",
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "record",
+                        "name": "AbortTxnMetadata",
+                        "fields": [
+                            {"name": "txnIdMostBits", "type": "long"},
+                            {"name": "txnIdLeastBits", "type": "long"},
+                            {"name": "ledgerId", "type": "long"},
+                            {"name": "entryId", "type": "long"},
+                        ],
+                    },
+                },
+            ],
+            "default": None,
+        },
+    ],
+}
+"""The fields of Pulsar's class, in its order (pulsar.md section 8; PR 9490). Its package is spelt so."""
+
+
+@cache
+def _parsed() -> Any:
+    return fastavro.parse_schema(SCHEMA)
+
+
+def encode(name: PersistentName, max_read: tuple[int, int], aborted: dict[str, int]) -> bytes:
+    """The Avro record of a snapshot, without a schema in front. An abort marker is one entry: its entryId is 0."""
+    aborts = [
+        {"txnIdMostBits": t.most, "txnIdLeastBits": t.least, "ledgerId": number, "entryId": 0}
+        for t, number in sorted((txn_id(txn), number) for txn, number in aborted.items())
+    ]
+    out = io.BytesIO()
+    fields = {
+        "topicName": str(name),
+        "maxReadPositionLedgerId": max_read[0],
+        "maxReadPositionEntryId": max_read[1],
+        "aborts": aborts,
+    }
+    fastavro.schemaless_writer(out, _parsed(), fields)
+    return out.getvalue()
+
+
+def decode(data: bytes) -> tuple[str, tuple[int, int], dict[str, int]]:
+    """The topic, maxReadPosition, and the aborted transactions with the number of their marker. Raises CorruptSnapshot."""
+    try:
+        found: Any = fastavro.schemaless_reader(io.BytesIO(data), _parsed(), None)
+        aborts = found["aborts"] or ()
+        aborted = {str(TxnId(a["txnIdMostBits"], a["txnIdLeastBits"])): int(a["ledgerId"]) for a in aborts}
+        return str(found["topicName"]), (found["maxReadPositionLedgerId"], found["maxReadPositionEntryId"]), aborted
+    except Exception as error:  # whatever fastavro meets in bytes that are not what they should be
+        raise CorruptSnapshot(
+            f"A transaction buffer snapshot of {len(data)} bytes cannot be read: {error}.",
+            advice="Restore it from a copy: without it, rows of aborted transactions could not be told from others.",
+        ) from error
+
+
+def pointer(
+    storage: LedgerStorage, name: PersistentName, base: TopicState, aborted: dict[str, int], entry: int, now_ms: int, unique: str
+) -> SnapshotPointer:
+    """Make a snapshot of the state at maxReadPosition (`base`; `entry` is the last entry of that ledger) with the aborted list of
+    the newest state. A large one is published as a file first. Raises StorageError.
+    """
+    data = encode(name, (base.at, entry), aborted)
+    path = None
+    if len(data) > INLINE_BYTES:
+        path = f"{segment_folder(*folder_of(name))}/index/{unique}.avro"
+        storage.publish(path, data)
+    return SnapshotPointer(
+        at=base.at,
+        made_ms=now_ms,
+        avro=None if path is not None else base64.b64encode(data).decode(),
+        path=path,
+        ongoing={txn: Started(first=first, ids=tuple(sorted(ids))) for txn, (first, ids) in base.ongoing.items()},
+        ended=base.ended,
+        low_water={str(coordinator): least for coordinator, least in base.low_water.items()},
+        void=tuple(sorted(base.void)),
+        sealed_at=base.sealed_at,
+    )
+
+
+def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -> tuple[TopicState, TopicState]:
+    """The state at the snapshot's maxReadPosition as (base, tip): the tip knows all its aborted transactions.
+
+    Raises CorruptSnapshot, StorageError.
+    """
+    data = base64.b64decode(found.avro) if found.avro is not None else storage.read(found.path or "")
+    topic, position, aborted = decode(data)
+    if topic != str(name) or position[0] != found.at:
+        raise CorruptSnapshot(
+            f"The transaction buffer snapshot of {name} at {found.at} is one of {topic} at {position[0]}.",
+            advice="Restore the right one from a copy.",
+        )
+    base = TopicState(
+        at=found.at,
+        ongoing={txn: (started.first, frozenset(started.ids)) for txn, started in found.ongoing.items()},
+        aborted={txn: number for txn, number in aborted.items() if number <= found.at},
+        ended=dict(found.ended),
+        low_water={int(coordinator): least for coordinator, least in found.low_water.items()},
+        void=set(found.void),
+        sealed_at=found.sealed_at,
+    )
+    tip = base.copy()
+    tip.aborted = aborted
+    return base, tip

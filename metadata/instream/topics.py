@@ -1,0 +1,191 @@
+"""Persistent topics: create, look up, properties, the flag that a transactional message may be there, terminate
+(docs/in_stream.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from ledgers.schema import check_writable, nullable
+from metadata import metrics
+from metadata.cluster import Cluster
+from metadata.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
+from metadata.instream import paths
+from metadata.instream.records import CONTAINS_TXN, PersistentLayout
+from metadata.names import PersistentName
+from metadata.records import TopicSchema
+from metadata.schemas import TopicSchemas
+from metadata.store.contract import ABSENT, Record, View, decide, look, until
+
+
+@dataclass(frozen=True)
+class PersistentTopic:
+    """A persistent topic as one view saw it, its record for a CAS."""
+
+    name: PersistentName
+    layout: PersistentLayout
+    record: Record
+
+
+def of_record(name: PersistentName, record: Record | None) -> PersistentTopic | None:
+    """None if there is no record or only a tombstone."""
+    if record is None:
+        return None
+    layout = PersistentLayout.of(record)
+    return None if layout.deleted else PersistentTopic(name, layout, record)
+
+
+def not_found(name: PersistentName) -> TopicNotFound:
+    return TopicNotFound(f"There is no topic {name}.", advice=f"Create it (txnsegment topics create {name}) or write to it.")
+
+
+class PersistentTopics:
+    """The persistent topics of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.schemas = TopicSchemas(cluster)
+
+    def find(self, name: PersistentName) -> PersistentTopic | None:
+        return of_record(name, look(self._cluster.store, paths.topic(name)))
+
+    def get(self, name: PersistentName) -> PersistentTopic:
+        """Raises TopicNotFound."""
+        topic = self.find(name)
+        if topic is None:
+            raise not_found(name)
+        return topic
+
+    def list(self, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:
+        """All whose full name matches the whole regular expression, in the order of their names; no transaction logs."""
+        return decide(self._cluster.store, lambda view: [t for t in every(view, pattern) if not t.layout.deleted])
+
+    def create(self, name: PersistentName, *, schema: StructType | None = None) -> PersistentTopic:
+        """Make a topic; its system property says that it has never seen a transaction. Raises TopicExists."""
+        if schema is not None:
+            check_writable(schema)
+
+        def body(view: View) -> PersistentTopic:
+            if view.get(paths.topic(name)) is not None:
+                raise TopicExists(f"The topic {name} exists already, or did: its log goes on for ever, deleted or not.")
+            now_ms = view.now_ms()
+            first = None if schema is None else TopicSchema(spark=nullable(schema).json(), created_at_ms=now_ms)
+            layout = PersistentLayout(
+                created_ms=now_ms,
+                properties={CONTAINS_TXN: "false"},
+                schema_id=None if first is None else self.schemas.put(view, name, first),
+            )
+            try:
+                record = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT)
+            except (BadVersion, UnknownOutcome) as error:
+                now = self.find(name)
+                if now is None:
+                    raise
+                if now.layout == layout:
+                    return now
+                raise TopicExists(f"The topic {name} exists already.") from error
+            return PersistentTopic(name, layout, record)
+
+        return decide(self._cluster.store, body)
+
+    def ensure(self, name: PersistentName, *, schema: StructType | None = None, create: bool = True) -> PersistentTopic:
+        """The topic, made on first write if `create`. Idempotent. Raises TopicNotFound."""
+        topic = self.find(name)
+        if topic is not None:
+            return topic
+        if not create:
+            raise not_found(name)
+        try:
+            return self.create(name, schema=schema)
+        except TopicExists:
+            return self.get(name)
+
+    # --- properties -----------------------------------------------------------------------------------------------
+
+    def properties(self, name: PersistentName) -> dict[str, str]:
+        """All properties, the system's among them. Raises TopicNotFound."""
+        return dict(self.get(name).layout.properties)
+
+    def set_property(self, name: PersistentName, key: str, value: str) -> None:
+        """Raises NotAllowed for the system property, TopicNotFound."""
+        _refuse_system(key)
+        self.change(name, lambda layout: layout.model_copy(update={"properties": {**layout.properties, key: value}}))
+
+    def remove_property(self, name: PersistentName, key: str) -> None:
+        """Raises NotAllowed for the system property, TopicNotFound."""
+        _refuse_system(key)
+        self.change(
+            name,
+            lambda layout: layout.model_copy(update={"properties": {k: v for k, v in layout.properties.items() if k != key}}),
+        )
+
+    def expect_transactions(self, names: Iterable[PersistentName]) -> Sequence[PersistentTopic]:
+        """Make sure that the system property of each topic says that transactional messages may be there: BEFORE the first one is
+        appended. A reader looks at the log first and at the property after it, so it never takes one for a plain message.
+
+        The topics as they are then; one round trip where all say so already. Raises TopicNotFound.
+        """
+        wanted = list(names)
+        records = decide(self._cluster.store, lambda view: view.get_many([paths.topic(n) for n in wanted])) if wanted else []
+        found = []
+        for name, record in zip(wanted, records, strict=True):
+            topic = of_record(name, record)
+            if topic is None:
+                raise not_found(name)
+            found.append(topic if topic.layout.contains_txn else self._flip(name))
+        return found
+
+    def _flip(self, name: PersistentName) -> PersistentTopic:
+        flipped = self.change(
+            name,
+            lambda layout: (
+                layout
+                if layout.contains_txn
+                else layout.model_copy(update={"properties": {**layout.properties, CONTAINS_TXN: "true"}})
+            ),
+        )
+        metrics.USING_TXN_TOPICS.inc()
+        return flipped
+
+    # --- changing -------------------------------------------------------------------------------------------------
+
+    def change(self, name: PersistentName, how: Callable[[PersistentLayout], PersistentLayout]) -> PersistentTopic:
+        """CAS the record until it is as `how` makes it of what is there; `how` may be asked again. Raises TopicNotFound."""
+
+        def step() -> PersistentTopic | None:
+            topic = self.get(name)
+            after = how(topic.layout)
+            if after is topic.layout or after == topic.layout:
+                return topic
+            try:
+                record = self._cluster.store.put(paths.topic(name), after.to_bytes(), expect=topic.record)
+            except (BadVersion, UnknownOutcome):
+                return None
+            return PersistentTopic(name, after, record)
+
+        return until(step)
+
+
+def every(view: View, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:
+    """All persistent topics, tombstones too, in the order of their names; transaction logs, which hold no rows, are left out."""
+    found = [paths.topic_of(path) for path in view.keys(paths.TOPICS)]
+    names = sorted(n for n in found if not is_system(n) and (pattern is None or pattern.fullmatch(str(n))))
+    records = view.get_many([paths.topic(n) for n in names]) if names else []
+    return [PersistentTopic(n, PersistentLayout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]
+
+
+def is_system(name: PersistentName) -> bool:
+    """Whether it is a log of our own, such as a coordinator's."""
+    return (name.tenant, name.namespace) == ("pulsar", "system")
+
+
+def _refuse_system(key: str) -> None:
+    if key == CONTAINS_TXN:
+        raise NotAllowed(
+            f"The property {CONTAINS_TXN} is the system's: it can be read, but not set or removed.",
+            advice="It says whether the topic has ever got a transactional message; it changes by itself.",
+        )

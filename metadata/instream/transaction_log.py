@@ -1,0 +1,124 @@
+"""A coordinator's log, read and appended to: its state by replay, and what became of one's own entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from metadata.cluster import Cluster
+from metadata.errors import CorruptRecord
+from metadata.instream import paths
+from metadata.instream.managed_log import ManagedLog
+from metadata.instream.replay import Replay
+from metadata.instream.txn_records import Txn, TxnEntry, TxnLogRecord, TxnLogSnapshot, Written
+from metadata.instream.txn_rules import Effect, TxnLogState, compacted, fold, restored
+from metadata.names import PersistentName
+from metadata.store.contract import Record, View
+
+FIRST_COORDINATOR = 1_000_000
+"""The high part of transaction ids is this + the coordinator's number: no id is ever one of topic://, whose high part is small."""
+
+
+def log_name(coordinator: int) -> PersistentName:
+    """The persistent topic that a coordinator's log is."""
+    return PersistentName("pulsar", "system", f"__transaction_log_{coordinator}")
+
+
+INLINE_BYTES = 256 * 1024
+"""What a compaction leaves is a file above this many bytes."""
+
+
+class Appended(NamedTuple):
+    """An entry that is in the log: its number, what it did there, and its transaction right after it (None: forgotten)."""
+
+    number: int
+    effect: Effect
+    txn: Txn | None
+
+
+@dataclass
+class TransactionLog:
+    """The log of one coordinator as this process knows it. Safe for several threads."""
+
+    cluster: Cluster
+    coordinator: int = 0
+    replay: Replay[TxnEntry, TxnLogState, tuple[Effect, Txn | None]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = log_name(self.coordinator)
+        log = ManagedLog(self.cluster.store, paths.log(self.name), TxnEntry)
+        key = paths.topic(self.name)
+        self.replay = Replay(self.cluster.store, log, key, TxnLogState(), _fold, self._restored)
+
+    @property
+    def most(self) -> int:
+        """The high part of the ids that it gives."""
+        return FIRST_COORDINATOR + self.coordinator
+
+    def txns(self) -> list[Txn]:
+        """All transactions as they stand, by sequence number, final ones until a compaction forgets them."""
+        state = self.replay.now()
+        with self.replay.lock:
+            return list(state.txns.values())
+
+    def txn(self, least: int) -> Txn | None:
+        """The transaction of this sequence number as it stands; None: it never began, or is forgotten."""
+        return self.replay.now().txns.get(least)
+
+    def written(self, app: str) -> Written | None:
+        """What an application has committed last, as of the last look at the log."""
+        return self.replay.now().apps.get(app)
+
+    def low_water(self) -> int:
+        """As `TxnLogState.low_water`, of now."""
+        state = self.replay.now()
+        with self.replay.lock:
+            return state.low_water
+
+    def append(self, entry: TxnEntry) -> Appended:
+        """Append an entry and read the log up to it: what it did there. (A NEW that was appended twice is a second transaction,
+        which nobody uses: its timeout ends it.) Raises what the store raises; then it may be in the log, also later.
+        """
+        number, outcome = self.replay.append(entry)
+        if outcome is not None:
+            return Appended(number, *outcome)
+        # A compaction has passed it before we read it: what it left tells as much as anybody can know.
+        txn = self.txn(entry.txn or number)
+        same = txn is not None and (entry.state is None or entry.state is txn.state)
+        return Appended(number, Effect.SAME if same else Effect.VOID, txn)
+
+    def compact(self) -> int:
+        """Forget what is final for longer than the retention, and delete what the log says of it; how many entries."""
+
+        def write(record: Record | None, state: TxnLogState, view: View) -> bytes:
+            old = TxnLogRecord(created_ms=view.now_ms()) if record is None else TxnLogRecord.of(record)
+            kept = compacted(state, view.now_ms(), self.cluster.settings.header_retention_ms)
+            if len(kept.to_bytes()) <= INLINE_BYTES:
+                return old.model_copy(update={"txn_log": kept, "txn_log_path": None}).to_bytes()
+            path = f"manifests/txn-log-{self.coordinator}-{self.cluster.unique()}.json"
+            self.cluster.storage.publish(path, kept.to_bytes())
+            return old.model_copy(update={"txn_log": TxnLogSnapshot(at=kept.at), "txn_log_path": path}).to_bytes()
+
+        return self.replay.compact(write)
+
+    def _restored(self, record: Record | None) -> TxnLogState | None:
+        """What the last compaction left. Raises CorruptRecord, StorageError."""
+        found = None if record is None else TxnLogRecord.of(record)
+        if found is None or found.txn_log is None:
+            return None
+        if found.txn_log_path is None:
+            return restored(found.txn_log)
+        if found.txn_log.at <= self.replay.at:
+            return TxnLogState(at=found.txn_log.at)  # older than what we know: its file is of no use
+        kept = TxnLogSnapshot.from_bytes(self.cluster.storage.read(found.txn_log_path))
+        if kept.at != found.txn_log.at:
+            raise CorruptRecord(
+                f"{found.txn_log_path} is the transaction log up to {kept.at}, not {found.txn_log.at}.",
+                advice="Restore it from a copy: it alone says which transactions are under way.",
+            )
+        return restored(kept)
+
+
+def _fold(state: TxnLogState, number: int, entry: TxnEntry) -> tuple[Effect, Txn | None]:
+    effect = fold(state, number, entry)
+    return effect, state.txns.get(entry.txn or number)

@@ -1,0 +1,139 @@
+"""Which entries of a transaction log take effect. PURE: no I/O, no clock, no threads.
+
+The log is read in its order; the first transition that is allowed takes effect, any other is void for everybody. So the log
+decides, whoever appends to it: several coordinators at once do no harm (A6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from metadata.instream.rules import low_water
+from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnLogSnapshot, TxnState, Written
+
+TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
+    TxnState.OPEN: frozenset({TxnState.OPEN, TxnState.COMMITTING, TxnState.ABORTING}),
+    TxnState.COMMITTING: frozenset({TxnState.COMMITTING, TxnState.COMMITTED}),
+    TxnState.ABORTING: frozenset({TxnState.ABORTING, TxnState.ABORTED}),
+    TxnState.COMMITTED: frozenset({TxnState.COMMITTED}),
+    TxnState.ABORTED: frozenset({TxnState.ABORTED}),
+}
+"""TransactionUtil.canTransitionTo: what may follow what; staying changes nothing."""
+
+FINAL = frozenset({TxnState.COMMITTED, TxnState.ABORTED})
+COMMITS = frozenset({TxnState.COMMITTING, TxnState.COMMITTED})
+
+
+class Effect(Enum):
+    """What an entry did where it stands."""
+
+    DONE = auto()
+    SAME = auto()
+    """Nothing, because it was so already."""
+    VOID = auto()
+
+
+@dataclass
+class TxnLogState:
+    """What a transaction log up to the entry `at` amounts to. Final transactions stay until a compaction forgets them."""
+
+    at: int = 0
+    txns: dict[int, Txn] = field(default_factory=dict)
+    apps: dict[str, Written] = field(default_factory=dict)
+
+    @property
+    def low_water(self) -> int:
+        """All transactions up to this sequence number are final: their markers stand wherever they had registered."""
+        return low_water((t.least for t in self.txns.values() if t.state not in FINAL), self.at)
+
+
+def fold(state: TxnLogState, number: int, entry: TxnEntry) -> Effect:
+    """Take the next entry of the log into the state; what it did. Numbers must come in ascending order."""
+    assert number > state.at, f"entry {number} comes after {state.at}"
+    state.at = number
+    match entry.kind:
+        case TxnEntryKind.NEW:
+            state.txns[number] = _new(number, entry)
+            return Effect.DONE
+        case TxnEntryKind.ADD:
+            return _add(state, entry)
+        case TxnEntryKind.STATUS:
+            return _status(state, entry)
+
+
+def _new(number: int, entry: TxnEntry) -> Txn:
+    assert entry.created_ms is not None
+    assert entry.timeout_ms is not None
+    return Txn(
+        least=number,
+        created_ms=entry.created_ms,
+        timeout_ms=entry.timeout_ms,
+        owner=entry.owner,
+        app=entry.app,
+        version=entry.version,
+        by=entry.by,
+        attempt=entry.attempt,
+        random=entry.random,
+        topics=tuple(sorted(set(entry.topics))),
+        subscriptions=tuple(sorted(set(entry.subscriptions))),
+    )
+
+
+def _add(state: TxnLogState, entry: TxnEntry) -> Effect:
+    """Participants are registered while the transaction is OPEN: later nobody would tell them how it ended."""
+    txn = state.txns.get(entry.txn or 0)
+    if txn is None or txn.state is not TxnState.OPEN:
+        return Effect.VOID
+    topics = tuple(sorted({*txn.topics, *entry.topics}))
+    subscriptions = tuple(sorted({*txn.subscriptions, *entry.subscriptions}))
+    if (topics, subscriptions) == (txn.topics, txn.subscriptions):
+        return Effect.SAME
+    state.txns[txn.least] = txn.model_copy(update={"topics": topics, "subscriptions": subscriptions})
+    return Effect.DONE
+
+
+def _status(state: TxnLogState, entry: TxnEntry) -> Effect:
+    txn = state.txns.get(entry.txn or 0)
+    assert entry.state is not None
+    assert entry.at_ms is not None
+    if txn is None or entry.state not in TRANSITIONS[txn.state]:
+        return Effect.VOID
+    if entry.state is txn.state:
+        return Effect.SAME
+    if entry.state is TxnState.COMMITTING and overtaken(state, txn):
+        return Effect.VOID
+    state.txns[txn.least] = txn.model_copy(
+        update={"state": entry.state} | ({} if entry.state is TxnState.OPEN else {"ended_ms": entry.at_ms})
+    )
+    if entry.state is TxnState.COMMITTING and txn.app is not None and txn.version is not None:
+        state.apps[txn.app] = Written(version=txn.version, txn=txn.least, at_ms=entry.at_ms, by=txn.by, random=txn.random)
+    return Effect.DONE
+
+
+def overtaken(state: TxnLogState, txn: Txn) -> bool:
+    """Whether its application has committed this version, or a higher one, by another transaction: then it never can (8.8)."""
+    if txn.app is None or txn.version is None:
+        return False
+    written = state.apps.get(txn.app)
+    return written is not None and written.txn != txn.least and written.version >= txn.version
+
+
+def expired(txn: Txn, now_ms: int, allowance_ms: int) -> bool:
+    """Whether anyone may abort this OPEN transaction: its deadline has passed by the store's clock, with the allowance."""
+    return txn.state is TxnState.OPEN and now_ms > txn.deadline_ms + allowance_ms
+
+
+def compacted(state: TxnLogState, now_ms: int, retention_ms: int) -> TxnLogSnapshot:
+    """What a compaction keeps of the log: transactions that are not final, or not for longer than the retention; what applications
+    have committed, random ones as long as their transaction.
+    """
+    txns = [t for t in state.txns.values() if t.state not in FINAL or now_ms - (t.ended_ms or 0) <= retention_ms]
+    kept = {t.least for t in txns}
+    apps = {name: w for name, w in state.apps.items() if not w.random or w.txn in kept}
+    return TxnLogSnapshot(at=state.at, txns=tuple(sorted(txns, key=lambda t: t.least)), apps=apps)
+
+
+def restored(snapshot: TxnLogSnapshot) -> TxnLogState:
+    return TxnLogState(snapshot.at, {t.least: t for t in snapshot.txns}, dict(snapshot.apps))
