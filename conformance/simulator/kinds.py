@@ -11,7 +11,7 @@ from conformance.simulator.casts import Cast
 Draw = Callable[[random.Random, bool], Cast]
 Share = tuple[float, Draw]
 
-LONG = 0.04
+LONG = 0.03
 """The share of long schedules: everybody at once, each several times. In short ones a few meet, once or twice each. (What was
 weighed: docs/conformance.md, Long and short schedules.)"""
 
@@ -24,10 +24,10 @@ LONGS: tuple[Share, ...] = (
     (0.18, backups.drawn),
 )
 SHORTS: tuple[Share, ...] = (
-    (0.66, casts.middle),
+    (0.68, casts.middle),
     (0.13, casts.small),
-    (0.07, splitting.short),
-    (0.07, acking.short),
+    (0.06, splitting.short),
+    (0.06, acking.short),
     (0.04, moving.short),
     (0.03, compacting.short),
 )
