@@ -11,7 +11,7 @@ from conformance.simulator.casts import Cast
 Draw = Callable[[random.Random, bool], Cast]
 Share = tuple[float, Draw]
 
-LONG = 0.03
+LONG = 0.045
 """The share of long schedules: everybody at once, each several times. In short ones a few meet, once or twice each. (What was
 weighed: docs/conformance.md, Long and short schedules.)"""
 
@@ -24,14 +24,16 @@ LONGS: tuple[Share, ...] = (
     (0.18, backups.drawn),
 )
 SHORTS: tuple[Share, ...] = (
-    (0.68, casts.middle),
-    (0.13, casts.small),
-    (0.06, splitting.short),
-    (0.06, acking.short),
-    (0.04, moving.short),
-    (0.03, compacting.short),
+    (0.46, casts.middle),
+    (0.15, casts.small),
+    (0.19, acking.short),
+    (0.085, splitting.short),
+    (0.07, moving.short),
+    (0.045, compacting.short),
 )
-"""By far most begin in the middle of things."""
+"""Most begin in the middle of things. Each kind, long and short together, has about the share of the time that it had when all were
+long.
+"""
 
 KINDS: dict[str, tuple[Draw, Draw]] = {
     "splitting": (splitting.drawn, splitting.short),

@@ -115,7 +115,7 @@ def test_compaction_and_trimming_beside_everybody_break_no_rule(monkeypatch: pyt
 
     monkeypatch.setattr(compacting, "joined", counted)
     with quiet():
-        found = [schedule(seed, only="compacting", digest=True) for seed in range(60)]
+        found = [schedule(seed, only="compacting", digest=True) for seed in range(120)]
     assert not [outcome.violations for outcome in found if outcome.violations]
     assert sum(moved) > 80
     assert len(moved) > 30
