@@ -78,6 +78,12 @@ class TransactionLog:
         self.replay.now()
         return self.replay.state.apps.get(app)
 
+    def applications(self) -> dict[str, Written]:
+        """What every application has committed last."""
+        state = self.replay.now()
+        with self.replay.lock:
+            return dict(state.apps)
+
     def low_water(self) -> int:
         """As `TxnLogState.low_water`, of now."""
         self.replay.now()
