@@ -15,7 +15,7 @@ from metadata.backup import BackupReader
 from metadata.client import Client
 from metadata.cluster import Cluster, open_cluster
 from metadata.coordinator import Coordinator
-from metadata.errors import CorruptSnapshot, DataLoss, NotAllowed, OptionError, TransactionNotFound
+from metadata.errors import CorruptSnapshot, DataLoss, NotAllowed, OptionError, SweepIncomplete, TransactionNotFound
 from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
@@ -383,6 +383,24 @@ def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None
     assert bench.read(T) == ["app.1"]
     assert providers.pending_acks(segment) is both.coordinator.acks
     assert providers.pending_acks(str(T)) is both.instream.acks
+
+
+def test_one_sweep_is_of_both_kinds() -> None:
+    bench = Bench()
+    both = client(bench.party().cluster)
+    txn = both.instream.coordinator.begin(topics=[T])
+    both.instream.coordinator.append(txn, {T: [bench.part("late")]})
+    bench.late()
+    assert both.sweep().timed_out == 1
+    both.instream.coordinator.commit(bench.work(1))
+    assert both.instream.buffer.snapshot(T) or layout(bench).snapshot is not None
+    pointer = layout(bench).snapshot
+    assert pointer is not None
+    both.instream.topics.change(
+        T, lambda now: now.model_copy(update={"snapshot": pointer.model_copy(update={"at": 99, "made_ms": 0})})
+    )
+    with pytest.raises(SweepIncomplete, match=str(T)):
+        client(bench.party().cluster).sweep()
 
 
 def test_no_backup_leaves_persistent_topics_out_without_a_word() -> None:
