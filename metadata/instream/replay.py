@@ -106,9 +106,8 @@ class Replay(Generic[E, S, O]):
         """
         with self.lock:
             self._awaited[entry.id] = None
-            after = self.state.at
         try:
-            number = self.log.append_again(entry, after=after)
+            number = self.log.append_again(entry)
             self.now()
             with self.lock:
                 return self._awaited[entry.id] or Done(number, None)

@@ -75,7 +75,6 @@ class TransactionLog:
 
     def written(self, app: str) -> Written | None:
         """What an application has committed last, as of the last look at the log."""
-        self.replay.now()
         return self.replay.state.apps.get(app)
 
     def applications(self) -> dict[str, Written]:
@@ -85,8 +84,7 @@ class TransactionLog:
             return dict(state.apps)
 
     def low_water(self) -> int:
-        """As `TxnLogState.low_water`, of now."""
-        self.replay.now()
+        """As `TxnLogState.low_water`, as of the last look at the log: an older one is lower, and as true."""
         with self.replay.lock:
             return self.replay.state.low_water
 

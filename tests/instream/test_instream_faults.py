@@ -346,3 +346,28 @@ def test_a_compaction_never_puts_back_what_another_one_has_deleted() -> None:
         return gate
 
     assert each(run) > 5
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY, Fate.CRASH_AFTER], ids=lambda fate: fate.name)
+def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
+    """What lies above the snapshot is replayed: without it, rows of aborted transactions could not be told from others."""
+
+    def run(k: int) -> At:
+        bench = Bench()
+        party = bench.party()
+        party.coordinator.commit(bench.work(1))
+        aborted = party.coordinator.begin(topics=[T])
+        party.coordinator.append(aborted, {T: [bench.part("no")]})
+        party.coordinator.append(None, {T: [bench.part("plain")]})
+        party.coordinator.end(aborted, commit=False)
+        gate = At(k, fate)
+        trimmer = bench.party(gate).sweeper.trimmer
+        with suppress(Crashed, TxnSegmentError):
+            trimmer.trim_to(trimmer.buffer.read(T), 3)
+        layout = bench.party().topics.get(T).layout
+        assert layout.trimmed_log <= (0 if layout.snapshot is None else layout.snapshot.at), gate.hit
+        assert bench.read(T) == ["plain"] if layout.trimmed_log else ["app.1", "plain"]
+        assert gate.hit or layout.trimmed_log == 3
+        return gate
+
+    assert each(run) > 4
