@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ledgers.model import Part
 from metadata import metrics, paths, transitions
@@ -17,6 +19,7 @@ from metadata.aftermath import inline
 from metadata.cluster import Cluster
 from metadata.coordinator import MAX_INLINE
 from metadata.errors import (
+    AckConflict,
     Fenced,
     OptionError,
     OutcomeUnknown,
@@ -25,6 +28,7 @@ from metadata.errors import (
     TxnConflict,
     TxnSegmentError,
     UnknownOutcome,
+    VersionConflict,
 )
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.end import Ending
@@ -37,11 +41,14 @@ from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import COMMITS, Effect
 from metadata.log import in_manifest
-from metadata.names import PersistentName, persistent_name
+from metadata.names import PersistentName, is_persistent, persistent_name, segment_name
 from metadata.records import Application, Attempt, Header, Nanos, State
 from metadata.store.contract import time_ms
 from metadata.transitions import Claim, Gone, Opening
 from metadata.write_set import Committed, WriteSet, segment_write, weight
+
+if TYPE_CHECKING:
+    from metadata.instream.onward import Onward
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -93,12 +100,40 @@ class InStreamCoordinator:
         AckConflict (then nothing was committed), OutcomeUnknown (run the same version again), TransactionUnfinished (committed,
         but a topic took no marker), OptionError for what is not persistent://, and what the store and the storage raise.
         """
+        try:
+            return self._commit(work)
+        except (TopicSealed, AckConflict):  # nothing of it was committed here, nor ever will be
+            further = self.onward.of(work)
+            if further is None:
+                raise
+            done = self.onward.commit(further)
+            topics = {str(segment_name(s).topic) for s in further.parts}
+            positions = {} if done.number is None else {topic: (done.number,) for topic in sorted(topics)}
+            return InStreamCommitted(done.txn_id, done.number, done.rows, done.bytes, done.skipped, positions=positions)
+
+    @cached_property
+    def onward(self) -> Onward:
+        """Where writers of topics that were migrated go on."""
+        from metadata.instream.onward import Onward  # it needs us
+
+        return Onward(self)
+
+    def _commit(self, work: WriteSet) -> InStreamCommitted:
         parts = {_persistent(name): found for name, found in work.parts.items()}
         acks = merged(work.acks)
         for ack in acks:
             _persistent(ack.segment)
         app = paths.application(work.app, work.app_topic).partition
-        if self._opening(work, app) is Opening.SKIP:
+        if not work.parts and not acks:
+            self._refuse_migrated(work)
+        try:
+            opening = self._opening(work, app)
+        except VersionConflict:
+            self._refuse_migrated(work)
+            raise
+        if opening is Opening.SKIP and not work.random:
+            self._refuse_migrated(work)  # its application may have gone on there
+        if opening is Opening.SKIP:
             log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
             return InStreamCommitted(None, None, 0, 0, skipped=True)
         self._refuse_old(work)
@@ -133,6 +168,8 @@ class InStreamCoordinator:
         """Spark's abort, perhaps in another process and long after: end only an OPEN transaction of this version and attempt
         (A36).
         """
+        if is_persistent(app_topic) and self.onward.migrator.onward(persistent_name(app_topic)) is not None:
+            self.onward.abort_attempt(app, app_topic, claim)
         name = paths.application(app, app_topic).partition
         for txn in self.log.live():
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
@@ -178,6 +215,12 @@ class InStreamCoordinator:
                 return what
             assert opened is not None
             self._abort_quietly(opened.least)
+
+    def _refuse_migrated(self, work: WriteSet) -> None:
+        """Raises TopicSealed if what it writes to goes on elsewhere: what the application has committed is told there."""
+        for name in dict.fromkeys([*work.parts, work.app_topic]):
+            if is_persistent(name) and self.onward.migrator.onward(persistent_name(name)) is not None:
+                raise TopicSealed(f"The topic {name} was migrated.")
 
     def _refuse_old(self, work: WriteSet) -> None:
         if work.staged_ms + self.cluster.settings.orphan_age_ms // 2 < self._now():

@@ -60,9 +60,7 @@ class Migrator:
         self.topics = Topics(self.cluster)
         self.sealing = Sealing(self.cluster, self.coordinator.buffer, self.coordinator.topics)
 
-    def migrate(
-        self, name: PersistentName, to: TopicName, *, segments: int = 1, wait_ms: int = 0, force: bool = False
-    ) -> Topic:
+    def migrate(self, name: PersistentName, to: TopicName, *, segments: int = 1, wait_ms: int = 0, force: bool = False) -> Topic:
         """Let the persistent topic go on as `to`, with so many active segments; the new topic. Idempotent.
 
         Transactions that are open there are waited for (`wait_ms`) or aborted (`force`); else, or after that, TxnConflict names
@@ -72,10 +70,10 @@ class Migrator:
         even_ranges(segments)
         until_s = self.cluster.clock.monotonic() + wait_ms / 1000
         while True:
-            onward = self.onward(name)
-            if onward is not None:
+            if self.onward(name) is not None:
                 return self._finish(name, to)
-            self._refuse_taken(name, to)
+            if not self._may_be_sealed(name, to):
+                continue
             self._clear_the_way(name, until_s, force=force)
             self.sealing.seal(name, "migrate", to=str(to), segments=segments)
 
@@ -98,13 +96,14 @@ class Migrator:
         found = self.sealing.sealed(name)
         return (0, None) if found is None else found
 
-    def _refuse_taken(self, name: PersistentName, to: TopicName) -> None:
-        """Before anything is done. Raises TopicExists, TopicSealed."""
-        _, seal = self._seal(name)
-        if seal is not None:
-            raise TopicSealed(f"The topic {name} was sealed to {seal.why} it.", advice="Nothing can go on from it.")
-        if look(self.cluster.store, paths.topic(to)) is not None:
+    def _may_be_sealed(self, name: PersistentName, to: TopicName) -> bool:
+        """Before anything is done. False: somebody else has just migrated it. Raises TopicExists, TopicSealed."""
+        if self._is_taken(name, to):
             raise _taken(name, to)
+        _, seal = self._seal(name)
+        if seal is not None and seal.why != "migrate":
+            raise TopicSealed(f"The topic {name} was sealed to {seal.why} it.", advice="Nothing can go on from it.")
+        return seal is None
 
     # --- clearing the way ---------------------------------------------------------------------------------------------
 
@@ -273,5 +272,3 @@ def _taken(name: PersistentName, to: TopicName, *, sealed: bool = False) -> Topi
         f"The topic {to} was made by somebody else while {name} was migrated to it.",
         advice=f"{name} takes no more writes: give it another name to go on (txnsegment topics migrate {name} --to ...).",
     )
-
-

@@ -128,11 +128,27 @@ class InStreamAcks:
         return minus(ack.rows, acks.done(self.read([where])[where]))
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound."""
+        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound, AckConflict (it was migrated)."""
         self.read(to)
         for where, rows in to.items():
             entry = AckEntry(kind=AckKind.SEEK, id=self.cluster.unique(), publish_ms=self._now(), rows=rows)
-            self._append_entry(where, entry)
+            conflict = self._append_entry(where, entry)
+            if conflict is not None:
+                raise conflict
+
+    def seal(self, where: Where) -> Cursor | None:
+        """Append the last word of a subscription whose topic is migrated; its cursor then. Idempotent. None: claims are in the way.
+
+        Raises SubscriptionNotFound.
+        """
+        if self._in_life(where, lambda log: log.now().sealed_at) is None:
+            self._append_entry(where, AckEntry(kind=AckKind.SEAL, id=self.cluster.unique(), publish_ms=self._now()))
+
+        def last(log: AckReplay) -> Cursor | None:
+            state = log.now()
+            return None if state.sealed_at is None else state.cursor
+
+        return self._in_life(where, last)
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
         """The cursors as they stand, with the claims of transactions that are ongoing there. Raises SubscriptionNotFound."""

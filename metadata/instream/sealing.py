@@ -59,7 +59,9 @@ class Sealing:
         """Seal a topic and leave a tombstone; its name is not used again, since its log goes on. Raises TopicNotFound."""
         to = self.topics.get(name).layout.migrated_to
         if to is not None:
-            raise NotAllowed(f"{name} was migrated: its rows belong to {to}.", advice=f"Delete that one (txnsegment topics delete {to}).")
+            raise NotAllowed(
+                f"{name} was migrated: its rows belong to {to}.", advice=f"Delete that one (txnsegment topics delete {to})."
+            )
         self.seal(name, "delete")
         now_ms = time_ms(self.cluster.store)
 
