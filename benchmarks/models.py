@@ -306,7 +306,7 @@ def run(
     ends: dict[str, dict[int, float]] = {}
     opens: dict[str, dict[int, float]] = {}
     written, sealed = [], []
-    with folder() as root, ZooKeeperServer(root / "zookeeper") as server:
+    with folder() as root, ZooKeeperServer(root / "zookeeper", java_options=("-Xmx3g",)) as server:
         urls = {"SQLite": f"file://{root}/cluster", "ZooKeeper": f"zk://{server.hosts}/bench"}
         for store in stores:
             url = urls[store]
