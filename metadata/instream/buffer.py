@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ledgers.model import Ledger
 from metadata import log as manifests
+from metadata import metrics
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, DataLoss, OffsetOutOfRange, UnknownOutcome
 from metadata.instream import paths, snapshots
@@ -326,7 +327,8 @@ class InStreamBuffer:
             with known.lock:
                 base, aborted = known.base.copy(), dict(known.tip.aborted)
             moved = sum(1 for n in opened.numbers if (0 if last is None else last.at) < n <= base.at)
-            if moved < entries or (last is not None and view.now_ms() - last.made_ms < after_ms):
+            waited = view.now_ms() - (layout.created_ms if last is None else last.made_ms)
+            if not moved or (moved < entries and waited < after_ms):
                 return False
             found, _ = known.log.entries(view, [base.at])
             write = found[base.at].write if base.at in found else None
@@ -365,6 +367,8 @@ class InStreamBuffer:
             after = with_system_property(opened.topic.layout, "true" if used else "false")
             with suppress(BadVersion, UnknownOutcome):  # whoever appends the first one sets it before: then ours must not win
                 self.cluster.store.put(opened.topic.record.key, after.to_bytes(), expect=opened.topic.record)
+                if used:
+                    metrics.USING_TXN_TOPICS.inc()
 
         decide(self.cluster.store, body)
 

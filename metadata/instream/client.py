@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from metadata.aftermath import inline
 from metadata.cluster import Cluster
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
@@ -32,8 +34,9 @@ class InStream:
         return self.coordinator.acks
 
 
-def instream(cluster: Cluster) -> InStream:
+def instream(cluster: Cluster, aftermath: Callable[[Callable[[], None]], None] = inline) -> InStream:
+    """`aftermath` is handed what a commit does not wait for."""
     buffer = InStreamBuffer(cluster)
-    coordinator = InStreamCoordinator(cluster, buffer)
+    coordinator = InStreamCoordinator(cluster, buffer, aftermath)
     sweeper = InStreamSweeper(cluster, buffer, coordinator)
     return InStream(cluster, buffer, coordinator, sweeper, Sealing(cluster, buffer, coordinator.topics))

@@ -36,20 +36,22 @@ class Ending:
     log: TransactionLog
     acks: InStreamAcks
 
-    def finish(self, least: int) -> None:
-        """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent.
+    def finish(self, least: int, seen: Txn | None = None) -> None:
+        """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent. `seen`:
+        the transaction, if it was looked at since it was decided.
 
         Raises TransactionUnfinished naming the topics that take no marker (the older model stalls there), and what the store
         raises.
         """
-        txn = self.log.txn(least)
+        txn = self.log.txn(least) if seen is None else seen
         if txn is None or txn.state not in (TxnState.COMMITTING, TxnState.ABORTING):
             return
         self._mark_subscriptions(txn)  # first: they never stall
         self._mark_topics(txn)
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
-        self.log.append(TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=final, at_ms=now_ms))
+        entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=final, at_ms=now_ms)
+        self.log.replay.log.append_again(entry)  # what it does there need not be looked at: it is so by now, or somebody was faster
 
     def _mark_topics(self, txn: Txn) -> None:
         """END_TXN_ON_PARTITION: one marker for each topic, many in one round trip; then a look whether a seal was in the way."""
@@ -68,7 +70,7 @@ class Ending:
                 for name in names
             ],
         )
-        stalled = [name for name in self.sealing(txn) if ident in self.buffer.state(name).ongoing]
+        stalled = [name for name in self.sealing(names) if ident in self.buffer.state(name).ongoing]
         if stalled:
             raise TransactionUnfinished(
                 f"Transaction {ident} is {txn.state}, but {', '.join(map(str, stalled))} took no marker: sealed while it was open.",
@@ -135,7 +137,7 @@ class Ending:
         strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
-        # Looked at again after the log: its markers stood before a transaction became final, perhaps after our first look.
+        # Looked at again after the log: markers stand before a transaction is final, perhaps since we looked first (ours is void).
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"
@@ -177,11 +179,10 @@ class Ending:
     def _mine(self, txns: Iterable[str]) -> list[int]:
         return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
 
-    def sealing(self, txn: Txn) -> Sequence[PersistentName]:
-        """Those of its topics in whose log a seal may stand. Whoever appends a seal sets the flag first: read after our own
+    def sealing(self, names: Sequence[PersistentName]) -> Sequence[PersistentName]:
+        """Those of these topics in whose log a seal may stand. Whoever appends a seal sets the flag first: read after our own
         appends, a record without it means that no seal stands below them.
         """
-        names = [persistent_name(t) for t in txn.topics]
         if not names:
             return []
         records = decide(self.cluster.store, lambda view: view.get_many([paths.topic(n) for n in names]))

@@ -106,9 +106,8 @@ class Replay(Generic[E, S, O]):
         """
         with self.lock:
             self._awaited[entry.id] = None
-            after = self.state.at
         try:
-            number = self.log.append_again(entry, after=after)
+            number = self.log.append_again(entry)
             self.now()
             with self.lock:
                 return self._awaited[entry.id] or Done(number, None)
@@ -128,8 +127,7 @@ class Replay(Generic[E, S, O]):
                 state = self.read(view)
                 record = view.get(self._key)
                 covered = 0 if record is None else kept_at(record)
-                if covered > state.at:
-                    return 0  # another one has just gone further: to put ours in its place would lose what it has deleted since
+                # To put ours in the place of one that goes further would lose what was deleted since.
                 value = write(record, state, view) if covered < state.at else None
                 at = state.at
             if value is not None:

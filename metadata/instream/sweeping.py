@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, SubscriptionNotFound, TransactionUnfinished, TxnSegmentError, UnknownOutcome
+from metadata.errors import (
+    BadVersion,
+    SubscriptionNotFound,
+    SweepIncomplete,
+    TransactionUnfinished,
+    TxnSegmentError,
+    UnknownOutcome,
+)
 from metadata.instream import pending_ack
 from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
@@ -36,6 +43,16 @@ class InStreamReport:
     left: int = 0
     stalled: list[TransactionUnfinished] = field(default_factory=list)
     failed: dict[str, TxnSegmentError] = field(default_factory=dict)
+
+    def complain(self) -> None:
+        """Raise SweepIncomplete if a topic could not be swept. (A transaction that stalls is in the log, each time: nothing can be
+        done about it but to know.)
+        """
+        if self.failed:
+            name, error = next(iter(self.failed.items()))
+            raise SweepIncomplete(
+                f"{len(self.failed)} persistent topics could not be swept, such as {name}: {error.message}", advice=error.advice
+            )
 
 
 @dataclass

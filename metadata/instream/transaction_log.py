@@ -56,6 +56,11 @@ class TransactionLog:
         """The high part of the ids that it gives."""
         return FIRST_COORDINATOR + self.coordinator
 
+    @property
+    def gathered(self) -> int:
+        """About how many entries the log has since its last compaction, as far as this process has read it."""
+        return self.replay.at - self._kept
+
     def live(self) -> list[Txn]:
         """The transactions that are not final, by sequence number."""
         self.replay.now()
@@ -70,12 +75,10 @@ class TransactionLog:
 
     def written(self, app: str) -> Written | None:
         """What an application has committed last, as of the last look at the log."""
-        self.replay.now()
         return self.replay.state.apps.get(app)
 
     def low_water(self) -> int:
-        """As `TxnLogState.low_water`, of now."""
-        self.replay.now()
+        """As `TxnLogState.low_water`, as of the last look at the log: an older one is lower, and as true."""
         with self.replay.lock:
             return self.replay.state.low_water
 

@@ -98,7 +98,9 @@ class InStreamTrimmer:
         for group in in_groups(going):
             self.cluster.store.write(*(Delete(entries.prefix.key(n), durable=False) for n in group))
         entries.forget(max(going, default=0))
-        if over:  # only now: as long as the record names them, they are deleted again
+        if everything and layout.snapshot is not None:  # the tombstone names no file any more
+            self.topics.change(name, lambda now: now.model_copy(update={"snapshot": None, "leaving": ()}), deleted=True)
+        elif over:  # only now: as long as the record names them, they are deleted again
             self.topics.change(
                 name,
                 lambda now: now.model_copy(update={"leaving": tuple(one for one in now.leaving if one.to > to)}),

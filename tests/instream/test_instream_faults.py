@@ -11,7 +11,9 @@ import pytest
 from instream_bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata.acks import Ack
 from metadata.errors import OutcomeUnknown, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError
+from metadata.row_ranges import parse_all, texts
 
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 
@@ -301,9 +303,71 @@ def test_a_deleted_topic_leaves_nothing_behind() -> None:
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(1))
+    assert party.buffer.snapshot(T)
     party.sealing.delete(T)
     assert [t.name for t in party.topics.list()] == [U]
     bench.late()
     bench.old()
     assert party.sweeper.sweep().left == 3  # data, marker, seal
     assert not bench.kept("/persistent/logs/persistent%3A%2F%2Fpublic%2Fdefault%2Ft/")
+    (tombstone,) = (found for found in party.sweeper.trimmer.every() if found.name == T)
+    assert tombstone.layout.snapshot is None
+
+
+def test_a_compaction_never_puts_back_what_another_one_has_deleted() -> None:
+    """At every step of a compaction others commit, acknowledge and compact."""
+
+    def run(k: int) -> At:
+        bench = Bench()
+        where = (str(T), "s")
+        bench.party().coordinator.acks.create(*where)
+        bench.party().coordinator.commit(bench.work(1))
+        bench.party().coordinator.acks.acknowledge([Ack(*where, parse_all(["1"]))])
+
+        def others() -> None:
+            party = bench.party()
+            party.coordinator.commit(bench.work(2))
+            party.coordinator.acks.acknowledge([Ack(*where, parse_all(["2"]))])
+            bench.clock.now += bench.settings.header_retention_ms + 1
+            party.coordinator.log.compact()
+            party.coordinator.acks.compact(where)
+
+        gate = At(k, meanwhile=others)
+        party = bench.party(gate)
+        party.coordinator.log.compact()
+        party.coordinator.acks.compact(where)
+        hit = gate.hit
+        gate.k = -1
+        if hit:
+            for again in (bench.party(), party):
+                assert again.coordinator.commit(bench.work(2)).skipped, hit
+                assert texts(again.coordinator.acks.read([where])[where].acked) == ["1..2"], hit
+        bench.finish()
+        return gate
+
+    assert each(run) > 5
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_REQUEST, Fate.LOSE_REPLY, Fate.CRASH_AFTER], ids=lambda fate: fate.name)
+def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
+    """What lies above the snapshot is replayed: without it, rows of aborted transactions could not be told from others."""
+
+    def run(k: int) -> At:
+        bench = Bench()
+        party = bench.party()
+        party.coordinator.commit(bench.work(1))
+        aborted = party.coordinator.begin(topics=[T])
+        party.coordinator.append(aborted, {T: [bench.part("no")]})
+        party.coordinator.append(None, {T: [bench.part("plain")]})
+        party.coordinator.end(aborted, commit=False)
+        gate = At(k, fate)
+        trimmer = bench.party(gate).sweeper.trimmer
+        with suppress(Crashed, TxnSegmentError):
+            trimmer.trim_to(trimmer.buffer.read(T), 3)
+        layout = bench.party().topics.get(T).layout
+        assert layout.trimmed_log <= (0 if layout.snapshot is None else layout.snapshot.at), gate.hit
+        assert bench.read(T) == ["plain"] if layout.trimmed_log else ["app.1", "plain"]
+        assert gate.hit or layout.trimmed_log == 3
+        return gate
+
+    assert each(run) > 4

@@ -10,11 +10,13 @@ import fastavro
 import pytest
 from instream_bench import Bench, T, U
 
+from conformance.simulator.faults import Fate
 from metadata.aftermath import inline
+from metadata.backup import BackupReader
 from metadata.client import Client
 from metadata.cluster import Cluster, open_cluster
 from metadata.coordinator import Coordinator
-from metadata.errors import CorruptSnapshot, DataLoss, NotAllowed, OptionError, TransactionNotFound
+from metadata.errors import CorruptSnapshot, DataLoss, NotAllowed, OptionError, SweepIncomplete, TransactionNotFound
 from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
@@ -80,14 +82,29 @@ def test_snapshots_are_taken_by_count_and_by_time() -> None:
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(1))
-    assert not party.buffer.snapshot(T, entries=3)
-    assert party.buffer.snapshot(T, entries=2)
+    assert not party.buffer.snapshot(T, entries=3, after_ms=1_000_000)
+    assert party.buffer.snapshot(T, entries=2, after_ms=1_000_000)
     party.coordinator.commit(bench.work(2))
-    assert not party.buffer.snapshot(T, entries=1, after_ms=1_000_000)
+    assert not party.buffer.snapshot(T, entries=3, after_ms=1_000_000)
     bench.clock.now += 1_000_000
-    assert party.buffer.snapshot(T, entries=1, after_ms=1_000_000)
+    assert party.buffer.snapshot(T, entries=3, after_ms=1_000_000)
     assert not party.buffer.snapshot(T)
-    party.coordinator.append(None, {U: [bench.part("p")]})
+
+
+def test_committers_take_snapshots_and_compact_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("metadata.instream.coordinator.COMPACT_ENTRIES", 10)
+    bench = Bench()
+    party = bench.party()
+    for version in range(20):
+        bench.clock.now += 3_000
+        party.coordinator.commit(bench.work(version, topics=[T]))
+    pointer = layout(bench).snapshot
+    assert pointer is not None
+    assert pointer.at >= 36  # not of each commit: of each five seconds
+    assert len(bench.kept("/persistent/logs/persistent%3A%2F%2Fpulsar")) <= 12
+    fresh = bench.party()
+    assert fresh.buffer.open(fresh.cluster.store.view(), T).replayed <= 4
+    assert fresh.coordinator.commit(bench.work(19)).skipped
 
 
 def test_a_large_snapshot_lies_in_a_file_which_the_orphan_sweep_keeps() -> None:
@@ -281,14 +298,13 @@ def test_the_property_is_set_before_the_first_transactional_entry() -> None:
     bench = Bench()
     seen: list[str] = []
 
-    def gate(kind: str, what: str) -> object:
-        from conformance.simulator.faults import Fate
+    def gate(kind: str, what: str) -> Fate:
 
         if kind == "write" and what.startswith("Append /persistent/logs/persistent%3A%2F%2Fpublic"):
             seen.append(layout(bench).properties[CONTAINS_TXN])
         return Fate.GO
 
-    bench.party(gate).coordinator.commit(bench.work(1))  # type: ignore[arg-type]
+    bench.party(gate).coordinator.commit(bench.work(1))
     assert set(seen) == {"true"}
     assert seen
 
@@ -369,6 +385,34 @@ def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None
     assert providers.pending_acks(str(T)) is both.instream.acks
 
 
+def test_one_sweep_is_of_both_kinds() -> None:
+    bench = Bench()
+    both = client(bench.party().cluster)
+    txn = both.instream.coordinator.begin(topics=[T])
+    both.instream.coordinator.append(txn, {T: [bench.part("late")]})
+    bench.late()
+    assert both.sweep().timed_out == 1
+    both.instream.coordinator.commit(bench.work(1))
+    assert both.instream.buffer.snapshot(T) or layout(bench).snapshot is not None
+    pointer = layout(bench).snapshot
+    assert pointer is not None
+    both.instream.topics.change(
+        T, lambda now: now.model_copy(update={"snapshot": pointer.model_copy(update={"at": 99, "made_ms": 0})})
+    )
+    with pytest.raises(SweepIncomplete, match=str(T)):
+        client(bench.party().cluster).sweep()
+
+
+def test_no_backup_leaves_persistent_topics_out_without_a_word() -> None:
+    bench = Bench()
+    reader = BackupReader(bench.party().cluster)
+    with pytest.raises(NotAllowed, match="persistent:// topics"):
+        reader.take()
+    for name in (T, U):
+        bench.party().sealing.delete(name)
+    assert reader.take().heading.topics == 0
+
+
 def test_both_kinds_have_their_own_schemas() -> None:
     from pyspark.sql.types import LongType, StructType
 
@@ -418,3 +462,22 @@ def test_an_entry_is_read_as_a_registration_is() -> None:
     found = entry.registration(str(T))
     assert isinstance(found, Registration)
     assert isinstance(found.segments[str(T)], SegmentWrite)
+
+
+@pytest.mark.parametrize("count", [1, 16])
+def test_a_commit_waits_for_as_many_requests_whatever_its_participants(count: int) -> None:
+    """The log in 2 (opening); NEW and the log; records and data; records; COMMITTING and the log; markers, records, COMMITTED."""
+    names = [PersistentName("public", "default", f"t{i}") for i in range(count)]
+    bench = Bench(topics=names)
+    steps: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        steps.append(f"{kind} {what[:60]}")
+        return Fate.GO
+
+    party = bench.party(gate)
+    party.coordinator.share = lambda names: None  # type: ignore[method-assign]
+    party.coordinator.commit(bench.work(1, topics=names))
+    steps.clear()
+    party.coordinator.commit(bench.work(2, topics=names))
+    assert len(steps) == 14, "\n".join(steps)
