@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conformance.cluster.run import results, run
-from conformance.history.format import Commit, Fault, Poll, Read
+from conformance.history.format import Commit, Fault, Poll, Read, Trim
 from conformance.history.format import read as read_history
 
 pytestmark = pytest.mark.slow
@@ -25,3 +25,5 @@ def test_three_faults_on_a_real_cluster(tmp_path: Path) -> None:
     history = read_history(tmp_path / "history.jsonl")
     assert {Commit, Fault, Poll, Read} <= {type(event) for event in history}
     assert sum(isinstance(event, Fault) for event in history) == 3
+    assert sum(isinstance(event, Trim) for event in history) > 0
+    assert all(report.figures[what] > 0 for what in ("splits", "merges", "compactions", "trims"))
