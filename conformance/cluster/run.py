@@ -211,7 +211,7 @@ def read_all(url: str) -> Seen:
 
 def _keep_logs(folder: Path, out: Path) -> None:
     for log in folder.rglob("*"):
-        if log.is_file() and (log.suffix == ".log" or log.name in ("stdout", "stderr")):
+        if log.is_file() and (log.suffix == ".log" or log.name in ("stdout", "stderr", "done")):
             kept = out / "logs" / log.relative_to(folder)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_bytes(log.read_bytes())

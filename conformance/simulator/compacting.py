@@ -35,6 +35,8 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     if rng.random() < 0.5:
         for i in range(rng.choice((1, 1, 2))):
             start_trimmer(cast.world, f"r{i}", rng.choice((2, 4)), within=within)
+    if rng.random() < 0.3:
+        cast.forgets = cast.orphans = True  # in the end no file is left that was put into another one, or trimmed
     return cast
 
 
