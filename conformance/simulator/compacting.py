@@ -10,9 +10,11 @@ import random
 
 from conformance.simulator import acking, moving, schedules, splitting
 from conformance.simulator.origins import joined
+from conformance.simulator.readers import Stream, start_stream
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import T, U
+from conformance.simulator.writers import hands_on
 from ledgers.compaction import Policy
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata.compaction import Compacted, Compactor
@@ -20,6 +22,7 @@ from metadata.errors import StorageError, TxnSegmentError
 from metadata.names import topic_name
 from metadata.policies import set_for_topic
 from metadata.topics import Topics
+from metadata.transaction_buffer import Selection
 from metadata.trimming import Trimmer
 
 
@@ -27,17 +30,41 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     """Half of the worlds begin in the middle of things; in the others there is nothing to compact before somebody has swept."""
     kind = rng.random()
     if kind < 0.5:
-        cast, within = schedules.middle(rng, trace), 60
+        cast, within = schedules.middle(rng, trace, sweeping=0.5), 60
+        if rng.random() < 0.5:
+            cast.world.clock.now += cast.world.settings.orphan_age_ms + 1  # a file that nothing protects goes at once
+    elif kind < 0.7:
+        cast, within = splitting.drawn(rng, trace), 200
     else:
-        cast, within = (splitting if kind < 0.8 else acking if kind < 0.9 else moving).drawn(rng, trace), 200
+        cast, within = (acking if kind < 0.9 else moving).drawn(rng, trace), 200
+        _start_leaver(cast.world)
     for i in range(rng.choice((1, 1, 2))):
         start_compactor(cast.world, f"z{i}", rng.choice((1, 2, 4)), within=within)
-    if rng.random() < 0.5:
+    if rng.random() < 0.6:
+        if rng.random() < 0.5:  # a slow one: what it still needs may be taken
+            cast.streams.append(Stream("slow", Selection((T, U)), 1, left=6))
+            start_stream(cast.world, cast.streams[-1], within=within)
         for i in range(rng.choice((1, 1, 2))):
             start_trimmer(cast.world, f"r{i}", rng.choice((2, 4)), within=within)
     if rng.random() < 0.3:
         cast.forgets = cast.orphans = True  # in the end no file is left that was put into another one, or trimmed
     return cast
+
+
+def _start_leaver(world: World) -> None:
+    """Somebody deletes the subscription that nobody consumes by: it would hold everything back."""
+    process = Process(world, "leaver")
+
+    def run() -> None:
+        client = hands_on(world, process)
+        for _ in range(3):
+            try:
+                client.subscriptions.delete(topic_name(T), acking.SUBSCRIPTIONS[1])
+            except TxnSegmentError:
+                continue
+            return
+
+    world.spawn(process, process.name, run)
 
 
 def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
