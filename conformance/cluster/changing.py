@@ -22,7 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from conformance.cluster.jobs import given
-from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Writer, Written
+from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Writer, Written, read, repair
 from metadata import paths
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
@@ -49,12 +49,17 @@ class Changes:
     def __init__(self, url: str, topics: Sequence[str], rng: random.Random, notes: Path) -> None:
         self._url, self._topics, self._rng, self._notes = url, topics, rng, notes
         self._passing = str(topic_name(PASSING))
-        self._history = Writer(notes / "history.jsonl", Start(now(), APP))
-        self._version = 0
-        self._asked = 0
-        self._trimmed: dict[str, int] = {}
-        self._looked = now()
-        self.counts: Counter[str] = Counter()
+        file = notes / "history.jsonl"
+        if file.exists():
+            repair(file)
+        before = read(file) if file.exists() and file.stat().st_size else []  # of who was killed
+        self._history = Writer(file, Start(now(), APP))
+        self._version = sum(isinstance(event, Told) for event in before)
+        self._asked = sum(isinstance(event, Commit) for event in before)
+        trims = [event for event in before if isinstance(event, Trim)]
+        self._trimmed = {trim.segment: trim.through for trim in trims}
+        self._looked = max((trim.at for trim in trims), default=before[0].at if before else now())
+        self.counts = Counter(line.split()[0] for line in _lines(notes / "done") if line.split()[1] != "failed:")
 
     def once(self, kind: str) -> None:
         """One change of this kind. A failure is noted."""
@@ -155,6 +160,10 @@ class Changes:
     def _note(self, text: str) -> None:
         with (self._notes / "done").open("a") as out:
             out.write(text.replace("\n", " ") + "\n")
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
 
 
 def _active(cluster: Cluster, topic: str) -> list[tuple[int, int, int]]:

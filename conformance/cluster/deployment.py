@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -73,6 +74,7 @@ class Deployment:
         self._wheel = wheel
         self._stack = ExitStack()
         self._over = threading.Event()
+        self._guard = threading.Lock()
         self._failure: BaseException | None = None
         self.fed: list[float] = []
         """When each batch of input was laid down."""
@@ -123,32 +125,39 @@ class Deployment:
         self._feed()
         for party in self.parties.values():
             party.start(self.chroot)
-        self.changing = enter(self._start_changing(python))
+        self.changes = folder / "changes"
+        self.changes.mkdir()
+        self._python, self._changings = python, 0
+        self.changing = self._start_changing()
+        self._stack.callback(lambda: self.changing.stop())
         self._supervisor = threading.Thread(target=self._look_after, name="supervisor", daemon=True)
         self._supervisor.start()
         self._stack.callback(self._end_supervisor)
 
-    def _start_changing(self, python: Path) -> Session:
-        self.changes = self.folder / "changes"
-        self.changes.mkdir()
+    def _start_changing(self) -> Session:
+        self._changings += 1
         given = {
             "url": self.url,
-            "seed": self._seed,
+            "seed": f"{self._seed}.{self._changings}",
             "topics": json.dumps(list(TOPICS)),
             "notes": self.changes,
             "stop": self.stop,
         }
         words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
-        command = [str(python), "-m", "conformance.cluster.changing", *words]
+        command = [str(self._python), "-m", "conformance.cluster.changing", *words]
         return Session(command, self.changes / "changing.log", environment=ours, folder=self.folder)
 
     def _changed(self) -> bool:
-        """Whether all changes were done. Raises Late if their process has ended in another way."""
-        code = self.changing.wait(0)
-        if code:
-            raise Late(f"Who changes the topics ended with {code}: {self.changing.tail()}")
-        return code == 0
+        """Whether all changes were done. Who was killed is replaced; raises Late if he has ended in another way."""
+        with self._guard:
+            code = self.changing.wait(0)
+            if code == -signal.SIGKILL:
+                self._say("who changes the topics was killed; started again")
+                self.changing = self._start_changing()
+            elif code:
+                raise Late(f"Who changes the topics ended with {code}: {self.changing.tail()}")
+            return code == 0
 
     def _make(self) -> None:
         """The cluster and its topics, so that readers can begin before writers have."""
@@ -243,6 +252,11 @@ class Deployment:
         self.wait("the readers' end", lambda: self.reader.done, seconds)
         for progress in self.progress.values():
             progress.look()
+
+    @property
+    def changing_restarts(self) -> int:
+        """How often who changes the topics had to be replaced."""
+        return self._changings - 1
 
     def close(self) -> None:
         self._stack.close()

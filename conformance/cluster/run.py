@@ -94,6 +94,7 @@ def run(
             except Late as late:
                 report.wrong.append(str(late))
             report.figures |= {f"{name}_restarts": float(party.restarts) for name, party in deployment.parties.items()}
+            report.figures["changing_restarts"] = float(deployment.changing_restarts)
         if out is not None:
             _keep_logs(Path(temporary), out)
     report.seconds = time.monotonic() - began
