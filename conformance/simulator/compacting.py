@@ -10,7 +10,7 @@ import random
 
 from conformance.simulator import acking, moving, schedules, splitting
 from conformance.simulator.origins import joined
-from conformance.simulator.readers import Stream, start_stream
+from conformance.simulator.readers import Stream, start_batch_reader, start_stream
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import T, U
@@ -20,6 +20,7 @@ from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import StorageError, TxnSegmentError
 from metadata.names import topic_name
+from metadata.orphans import sweep_orphans
 from metadata.policies import set_for_topic
 from metadata.topics import Topics
 from metadata.transaction_buffer import Selection
@@ -40,6 +41,9 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
         _start_leaver(cast.world)
     for i in range(rng.choice((1, 1, 2))):
         start_compactor(cast.world, f"z{i}", rng.choice((1, 2, 4)), within=within)
+    if cast.world.files_go:
+        reader = start_batch_reader(cast.world, "late", Selection((T, U)), 2, within=within)
+        reader.nap = rng.choice((6, 9, 14, 20, 30)), rng.choice((60, 200, 1_000))  # what it has planned may be moved meanwhile
     if rng.random() < 0.6:
         if rng.random() < 0.5:  # a slow one: what it still needs may be taken
             cast.streams.append(Stream("slow", Selection((T, U)), 1, left=6))
@@ -106,6 +110,8 @@ def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Act
                 for topic in Topics(process.cluster).list():
                     for segment in topic.segments():
                         Compactor(process.cluster, joined).compact(segment, policy, Compacted())
+                if world.files_go:
+                    sweep_orphans(process.cluster)
             except (CorruptSnapshot, MissingFile, StorageError) as error:
                 world.history.bad(f"{name}: {error}", 5)
                 return
