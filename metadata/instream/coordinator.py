@@ -161,7 +161,7 @@ class InStreamCoordinator:
                 if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                     self.ending.finish(txn.least)
             written = self.log.written(app)  # after them: it knows at least what they have committed
-            if written is None and work.random and work.retried:
+            if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
                     advice="Nothing was done now. Look whether its rows are there before you write them again.",
@@ -344,7 +344,13 @@ class InStreamCoordinator:
 
     def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
         """No seal may stand below data of a transaction that commits: its rows would be lost without a word (8.12)."""
-        for name in self.ending.sealing(names):
+        for name, deleted in self.ending.sealing(names).items():
+            if deleted:
+                self._abort_quietly(least)
+                raise TopicSealed(
+                    f"The topic {name} was deleted while transaction {self.log.most}_{least} wrote to it.",
+                    advice="Nothing was committed; the transaction is aborted.",
+                )
             state = self.buffer.state(name)
             if state.sealed_at is not None and self._wrote_above(name, state.sealed_at, f"{self.log.most}_{least}"):
                 self._abort_quietly(least)
