@@ -19,10 +19,10 @@ from ledgers.snapshots import SnapshotHead
 from ledgers.stretches import Stretch
 from metadata import ending, paths, transitions
 from metadata.cluster import Cluster
+from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.legacy import LegacyView, shift
 from metadata.instream.records import PersistentLayout
-from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.log import Entry, Listing, LiveLog, ledger
 from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records import Header, Registration, SegmentInfo, State, Watermark
@@ -123,7 +123,7 @@ class Reading:
     selection: Selection
 
     def ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
-        """The visible ledgers of a segment with after < number <= through, ascending. (Their ids are numbers but in a migrated one.)"""
+        """The visible ledgers of a segment with after < number <= through, ascending. Ids are numbers, but in what was migrated."""
         if segment.legacy is not None:
             yield from segment.legacy.ledgers(after, through)
             return

@@ -63,6 +63,15 @@ class Sealing:
                 f"{name} was migrated: its rows belong to {to}.", advice=f"Delete that one (txnsegment topics delete {to})."
             )
         self.seal(name, "delete")
+        self._bury(name)
+
+    def finish(self, name: PersistentName) -> None:
+        """Leave the tombstone that whoever deleted a topic has not got to. Raises TopicNotFound."""
+        found = self.sealed(name)
+        if found is not None and found[1].why == "delete":
+            self._bury(name)
+
+    def _bury(self, name: PersistentName) -> None:
         now_ms = time_ms(self.cluster.store)
 
         def gone(layout: PersistentLayout) -> PersistentLayout:
