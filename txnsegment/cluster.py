@@ -14,7 +14,7 @@ from metadata.client import Client, client
 from metadata.cluster import open_cluster
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import OptionError
-from metadata.names import segment_name, topic_name
+from metadata.names import is_persistent, segment_name, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.records import Settings
 from metadata.sweeper import SweepReport
@@ -177,7 +177,7 @@ class Cluster:
                 raise OptionError(f"There is no segment {one}.", advice="txnsegment segments show TOPIC lists them.")
             return [str(one)]
         topic = self.client.topics.get(topic_name(name))
-        return [topic.segment(info) for info in topic.layout.kept()]
+        return [s for s in topic.segments() if not is_persistent(s)]  # what was migrated stays as it is
 
     def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:
         """Write a consistent backup of the cluster's metadata, while writers run, into a new file; `txnsegment.restore` reads it.

@@ -17,7 +17,7 @@ from metadata import backlog
 from metadata.acks import Ack, up_to
 from metadata.backlog import Lag
 from metadata.client import Client
-from metadata.names import segment_name, topic_name
+from metadata.names import is_persistent, segment_name, topic_name, topic_of
 from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, end_of, rows
 from metadata.subscriptions import checked
 from metadata.transaction_buffer import Reading, Selection
@@ -188,7 +188,7 @@ class Consumer:
             first = self._behind(found.segment, first)
         end = Row(found.ledger, found.entry + 1, 0) if stop == found.of else Row(found.ledger, found.entry, stop)
         self._seen[found.segment] = end
-        topic = str(segment_name(found.segment).topic)
+        topic = str(topic_of(found.segment))
         return Batch(
             topic,
             found.segment,
@@ -265,6 +265,8 @@ class Consumer:
 
 def _order(segment: str) -> tuple[str, int]:
     """Of one transaction's rows: topic by topic, segment by segment."""
+    if is_persistent(segment):
+        return segment, -1  # what was migrated comes before all that went on from it
     name = segment_name(segment)
     return str(name.topic), name.segment_id
 

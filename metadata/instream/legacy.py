@@ -7,6 +7,7 @@ that was in the log before the layout named it, so that no reader has passed it 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -59,14 +60,10 @@ class LegacyView:
 
     def last(self, through: int) -> tuple[int, int] | None:
         """The position of the last visible entry at or below a number."""
-        found = None
-        for found in self.ledgers(max(0, self._last_id(through) - 1 + self.shift), through):
-            pass
-        return None if found is None else (found.id, found.last_entry)
-
-    def _last_id(self, through: int) -> int:
-        top = self._end(through)
-        return max((n for n, _ in self.reading.published(0, top)), default=0) if top > 0 else 0
+        if self._end(through) == self.seal:
+            return self.reading.max_read_position()
+        newest = deque(self.ledgers(0, through), maxlen=1)
+        return (newest[0].id, newest[0].last_entry) if newest else None
 
     def _start(self, after: int) -> int:
         return max(0, after - self.shift)

@@ -30,7 +30,8 @@ class Sealing:
         `migrate` seal did not count, because transactions were ongoing; end them (or wait) and try again.
 
         `terminate` and `delete` ask nobody: transactions that are ongoing can never end here, and their rows are never seen. That
-        is how the older model stalls. `to`, `segments`: the topic:// that a migration goes on with, and how many it has. Raises TopicNotFound, OptionError.
+        is how the older model stalls. `to`, `segments`: the topic:// that a migration goes on with, and how many it has.
+        Raises TopicNotFound, OptionError.
         """
         if why not in WHY:
             raise OptionError(f"A topic is not sealed to {why!r}.", advice=f"Say one of {', '.join(WHY)}.")
