@@ -93,8 +93,8 @@ class Timed(Coordinator):
 
 
 def spread(url: str, segments: int, topics: int, runs: int) -> tuple[int, float, float]:
-    """Of a transaction over so many topics of so many segments each: sequential round trips, and medians in ms of the whole commit
-    and of its deciding CAS."""
+    """Of a transaction over so many topics of so many segments each: sequential round trips; in ms the median of the whole commit,
+    and the fastest deciding CAS (what others take of the processor in a millisecond can only make it slower)."""
     cluster = open_cluster(url)
     counting = CountingStore(cluster.store)
     cluster.store = counting
@@ -112,7 +112,7 @@ def spread(url: str, segments: int, topics: int, runs: int) -> tuple[int, float,
         taken.append((time.perf_counter() - started) * 1000)
         trips = counting.trips
     made.close()
-    return trips, statistics.median(taken[3:]), statistics.median(timed.deciding[3:]) * 1000
+    return trips, statistics.median(taken[3:]), min(timed.deciding[3:]) * 1000
 
 
 def commits(report: Report, name: str, url: str, runs: int) -> None:

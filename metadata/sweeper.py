@@ -292,6 +292,7 @@ class Sweeper:
             layouts = _layouts(view, segments)
             marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
             folded_to: dict[str, int | None] = {}
+            seals = listing.seals()
             for segment in segments:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
@@ -300,7 +301,7 @@ class Sweeper:
                     self._forget_events(view, segment)
                     self._clean_behind(view, segment, 10**20 - 1)  # its watermark stays: a reader may hold the older layout
                     continue
-                sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
+                sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
                 mark = marks[segment]
                 folded_to[segment] = 0 if mark is None else Watermark.of(mark).ledger_id
                 try:
