@@ -93,8 +93,8 @@ def verdict(events: Iterable[Event]) -> Verdict:
 
 
 def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Truth, found: Findings) -> tuple[Truth, int]:
-    """The truth of a persistent topic whose log was recorded, and how many reads were judged by it. Its acknowledgements are decided
-    with the transaction, not by the topic's markers.
+    """The truth of a persistent topic whose log was recorded, and how many reads were judged by it. Its acknowledgements are
+    decided with the transaction, not by the topic's markers.
     """
     own = in_stream.topics.get(topic, TopicLog(topic))
     for event in part:

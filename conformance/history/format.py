@@ -2,8 +2,9 @@
 
 A recorder notes what clients asked for and were told (`Commit`, `Abort`, `Told`), what readers got (`Read`, `Plan`, `Poll`,
 `Horizon`, `ReadFailed`), and, where it can watch the store, what records were seen to change (`Header`, `Registration`,
-`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the older model `Entry`), besides sweeps, counts of what is at rest, and faults. Every recorder
-gives what it has: the checker decides as much as that allows. In memory an event is a named tuple; in a file it is one line,
+`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the older model `Entry`), besides sweeps, counts of what is at
+rest, and faults. Every recorder gives what it has: the checker decides as much as that allows. In memory an event is a named tuple; in
+a file it is one line,
 
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
 
@@ -17,10 +18,12 @@ never claimed wrongly. A change of the store carries the moment at which it took
 order in several files: `merge` orders them. `*_ms` are milliseconds of the STORE's clock, by which deadlines are judged.
 
 **Names.** Topics and segments as the protocol writes them (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
-transactions `<most>_<least>`. A `persistent://tenant/namespace/name` topic stands where topic:// has a topic or a segment. Its log counts
-for itself: what a reader of one records names it in `log`, and then all its numbers are of that log; with `log` absent they are of the
-common log, and say nothing of persistent topics that the event names besides. An application is the pair (`app`, `topic`); for one explicit transaction over several topics
+transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for one explicit transaction over several topics
 `topic` is "". `call` is unique in the history.
+
+**The older model.** `persistent://tenant/namespace/name` stands where topic:// has a topic or a segment. Each such topic has a log of
+its own: what a reader of it records names it in `log`, and all numbers are of that log then. With `log` absent they are of the common
+log, and say nothing of persistent topics that the event names besides.
 
 What to record, at the least (a suite that sees clients only): a `Commit` before each commit with its rows, its `Told` after it
 (none if the client died: the outcome is then open), `Read`s with their rows, `Poll`s of each stream, and a `Read` with

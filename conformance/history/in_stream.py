@@ -1,8 +1,8 @@
 """The older model by its logs: what each topic's entries and markers say, and whether they are as the coordinators' logs decide.
 
-Of a topic's log DATA counts unless it stands behind its transaction's own marker, at or below a low-water mark told before it, behind
-the seal, or a second time; a marker decides what counts and was not decided before. Of a coordinator's log the first transition that
-is allowed takes effect, and COMMITTING only if its application has not committed this version or a higher one.
+Of a topic's log DATA counts unless it stands behind its transaction's own marker, at or below a low-water mark told before it,
+behind the seal, or a second time; a marker decides what counts and was not decided before. Of a coordinator's log the first
+transition that is allowed takes effect, and COMMITTING only if its application has not committed this version or a higher one.
 """
 
 from __future__ import annotations
@@ -184,10 +184,10 @@ class InStream:
         if event.low_water <= topic.low_water.get(most, -1):
             return
         topic.low_water[most] = event.low_water
-        open_ = [t for t in self.txns.values() if t.state not in ("COMMITTED", "ABORTED") and _is_below(t.new, most, event.low_water)]
-        if open_:
-            text = f"{event.low_water} in {topic.name}, though {open_[0].new.txn} is {open_[0].state}"
-            self._found.note("low-water mark too high", text, open_[0].new, event)
+        below = [t for t in self.txns.values() if _is_below(t.new, most, event.low_water)]
+        for known in [t for t in below if t.state not in ("COMMITTED", "ABORTED")][:1]:
+            text = f"{event.low_water} in {topic.name}, though {known.new.txn} is {known.state}"
+            self._found.note("low-water mark too high", text, known.new, event)
         for txn in [t for t in topic.ongoing if t.partition("_")[0] == most and int(t.partition("_")[2]) <= event.low_water]:
             self._decided(topic, txn, event.at, committed=False)
 

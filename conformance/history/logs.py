@@ -1,4 +1,4 @@
-"""A history of several logs, divided: the common log of topic://, and each persistent topic's own, whose numbers say nothing of others.
+"""A history of several logs, divided: the common log of topic://, and each persistent topic's own, whose numbers count in it alone.
 
 Transactions, applications and answers are common to all: they go with the common log.
 """
@@ -98,9 +98,8 @@ def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
         elif isinstance(event, Told):
             if event.call in calls:
                 found.append(event._replace(number=None))
-        elif isinstance(event, (Ack, Trim)):
-            if event.segment == topic:
-                found.append(event)
+        elif isinstance(event, (Ack, Trim)) and event.segment == topic:
+            found.append(event)
     return found
 
 

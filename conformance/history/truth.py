@@ -60,7 +60,7 @@ class Txn:
 
 @dataclass(slots=True)
 class Registered:
-    """A registration (of a persistent topic, an entry with data) as it appeared, and how it was settled. `gone`: its record was dropped."""
+    """A registration (of a persistent topic: an entry with data) as it appeared, and how it was settled. `gone`: it was dropped."""
 
     first: Registration | Entry
     state: str | None = None

@@ -1,4 +1,4 @@
-"""What a write below /persistent/ means, read from its JSON alone: an entry of a topic's or a coordinator's log, a topic's record."""
+"""What a write below /persistent/ means, read from its JSON alone: an entry of a topic's or a coordinator's log; a topic's record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def entry(
     allowance_ms: int,
     aborting: Callable[[], str | None],
 ) -> Entry:
-    """`rows`: of what looks like a registration. `aborting`: the attempt that the writer of now may abort, if it is a late abort."""
+    """`rows`: of what looks like a registration. `aborting`: the attempt that the writer of now may abort, if it is one."""
     name, number = decoded(path.split("/")[3]), int(path[-20:])
     if name.startswith(SYSTEM):
         return _of_coordinator(at, name, number, body, allowance_ms, aborting)

@@ -44,7 +44,16 @@ COMPACTING = 0.05
 """The share in which somebody compacts and trims what the others write, read and acknowledge."""
 BACKING = 0.02
 """The share in which backups are taken and restored."""
-SHARES = {"splitting": SPLITTING, "acking": ACKING, "moving": MOVING, "compacting": COMPACTING, "backing": BACKING}
+INSTREAM = 0.03
+"""The share of the older model: persistent topics, some of them beside topic://."""
+SHARES = {
+    "splitting": SPLITTING,
+    "acking": ACKING,
+    "moving": MOVING,
+    "compacting": COMPACTING,
+    "backing": BACKING,
+    "instream": INSTREAM,
+}
 KINDS = tuple(SHARES)
 """What schedules can be asked to be of alone."""
 
@@ -97,7 +106,7 @@ def _drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
 
 
 def _of_kind(kind: str) -> Callable[[random.Random, bool], Cast]:
-    from conformance.simulator import acking, backups, compacting, moving, splitting  # they make casts of ours
+    from conformance.simulator import acking, backups, compacting, in_stream, moving, splitting  # they make casts of ours
 
     return {
         "splitting": splitting.drawn,
@@ -105,6 +114,7 @@ def _of_kind(kind: str) -> Callable[[random.Random, bool], Cast]:
         "moving": moving.drawn,
         "compacting": compacting.drawn,
         "backing": backups.drawn,
+        "instream": in_stream.drawn,
     }[kind]
 
 
@@ -123,7 +133,7 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
 class Cast:
     """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
     are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too. `also_wrong`: what else is found
-    when all is over.
+    when all is over. `settle`: what else ends in the calm; `finish`: what else is looked at when all is late.
     """
 
     world: World
@@ -134,6 +144,8 @@ class Cast:
     orphans: bool
     topics: int
     also_wrong: Callable[[], Iterable[str]] = tuple
+    settle: Callable[[], None] = lambda: None
+    finish: Callable[[], None] = lambda: None
 
 
 def _big(rng: random.Random, trace: bool) -> Cast:
@@ -327,6 +339,7 @@ def _finish(cast: Cast) -> None:
     if not world.run(world.steps + STEPS):
         history.bad(f"no end in the calm: {[a.name for a in world.actors]}")
         return
+    cast.settle()
     for job in jobs:
         if not job.done:
             history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
@@ -336,6 +349,7 @@ def _finish(cast: Cast) -> None:
     world.clock.now += late
     began, now_ms = history.now(), world.clock.now
     process.sweeper.sweep()
+    cast.finish()
     history.swept("end", began, now_ms)
     if cast.orphans or not cast.forgets:
         _read_all(world, Process(world, "end0"), "after settling")
