@@ -35,12 +35,12 @@ SPREADS = (1, 4, 16, 64, 256)
 """So many segments of one topic, and so many topics of one segment, in one transaction."""
 
 
-def folded(made: Client, name: str, first: int, each: int, part: Part) -> int:
-    """A topic of 64 segments, each with `each` folded ledgers, of transactions over all of them; the newest is in the log. Its
+def folded(made: Client, name: str, first: int, each: int, part: Part, *, segments: int = SEGMENTS) -> int:
+    """A topic of so many segments, each with `each` folded ledgers, of transactions over all of them; the newest is in the log. Its
     number. As sweeping leaves it: the newest 64 at most were folded last, and lie in the snapshots' heads. (The numbers are set,
     not appended: so many commits are another benchmark.)"""
     cluster = made.cluster
-    topic = made.topics.create(topic_name(name), segments=SEGMENTS, schema=SCHEMA)
+    topic = made.topics.create(topic_name(name), segments=segments, schema=SCHEMA)
     write = SegmentWrite(parts=(part,), rows=part.rows, bytes=part.bytes, entries=1)
     now = cluster.store.view().now_ms()
     last = first + each - 1

@@ -145,9 +145,7 @@ def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
             judge(event)
 
 
-def _second_pass(
-    history: list[Event], truth: Truth, found: Findings, *, acks: bool, acking: Truth | None = None
-) -> int:
+def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: bool, acking: Truth | None = None) -> int:
     """`acking`: by which acknowledgements are judged, where it is not the same."""
     ranges = Ranges(truth)
     reading, horizons = Reading(truth, ranges, found), Horizons(truth, ranges, found)

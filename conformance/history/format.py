@@ -3,8 +3,8 @@
 A recorder notes what clients asked for and were told (`Commit`, `Abort`, `Told`), what readers got (`Read`, `Plan`, `Poll`,
 `Horizon`, `ReadFailed`), and, where it can watch the store, what records were seen to change (`Header`, `Registration`,
 `Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the older model `Entry`), besides sweeps, counts of what is at
-rest, and faults. Every recorder gives what it has: the checker decides as much as that allows. In memory an event is a named tuple; in
-a file it is one line,
+rest, and faults. Every recorder gives what it has: the checker decides as much as that allows. In memory an event is a named
+tuple; in a file it is one line,
 
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
 
@@ -21,9 +21,9 @@ order in several files: `merge` orders them. `*_ms` are milliseconds of the STOR
 transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for one explicit transaction over several topics
 `topic` is "". `call` is unique in the history.
 
-**The older model.** `persistent://tenant/namespace/name` stands where topic:// has a topic or a segment. Each such topic has a log of
-its own: what a reader of it records names it in `log`, and all numbers are of that log then. With `log` absent they are of the common
-log, and say nothing of persistent topics that the event names besides.
+**The older model.** `persistent://tenant/namespace/name` stands where topic:// has a topic or a segment. Each such topic has a log
+of its own: what a reader of it records names it in `log`, and all numbers are of that log then. With `log` absent they are of the
+common log, and say nothing of persistent topics that the event names besides.
 
 What to record, at the least (a suite that sees clients only): a `Commit` before each commit with its rows, its `Told` after it
 (none if the client died: the outcome is then open), `Read`s with their rows, `Poll`s of each stream, and a `Read` with

@@ -195,7 +195,7 @@ class InStream:
 
     def end(self, topic: TopicLog, at: Time) -> None:
         """`at`: when a read of the topic began before which everything was to be decided."""
-        for txn, entries in topic.ongoing.items():
+        for txn, entries in () if topic.sealed else topic.ongoing.items():  # a topic that was terminated takes no marker
             if entries[0].at < at:
                 known = self.txns.get(txn)
                 state = "unknown" if known is None else known.state
@@ -225,4 +225,3 @@ def _header(event: Entry, new: Entry, state: str) -> Header:
 def _is_below(new: Entry, most: str, least: int) -> bool:
     found, _, number = (new.txn or "").partition("_")
     return found == most and int(number) <= least
-

@@ -114,4 +114,3 @@ def _of(event: Seen, topic: str) -> Seen | None:
 
 def _place(row: Written, call: Commit) -> str:
     return row.segment or call.topic
-

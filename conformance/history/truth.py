@@ -21,7 +21,11 @@ Version = tuple[str, str, int]
 @lru_cache(maxsize=4096)
 def topic_of(place: str) -> str:
     """The topic of a segment (or of a topic, also a persistent one)."""
-    return place if place.startswith(("topic://", "persistent://")) else "topic://" + place.removeprefix("segment://").rpartition("/")[0]
+    return (
+        place
+        if place.startswith(("topic://", "persistent://"))
+        else "topic://" + place.removeprefix("segment://").rpartition("/")[0]
+    )
 
 
 @dataclass(slots=True)

@@ -53,7 +53,8 @@ class Mutant:
     kind: str = ""
 
 
-def mutant(name: str, rules: str, why: str, *edits: tuple[str, str, str], store: str = "", tests: Sequence[str] = (), kind: str = ""
+def mutant(
+    name: str, rules: str, why: str, *edits: tuple[str, str, str], store: str = "", tests: Sequence[str] = (), kind: str = ""
 ) -> Mutant:
     """`rules` with commas between them; an edit is (where, old, new)."""
     return Mutant(name, tuple(rules.split(", ")), why, tuple(Edit(*edit) for edit in edits), store, tuple(tests), kind)

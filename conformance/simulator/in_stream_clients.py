@@ -12,9 +12,8 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from conformance.simulator.writers import Job
 from ledgers.model import Part
-from metadata.errors import TopicSealed, TxnConflict, TxnSegmentError, VersionConflict
-from metadata.instream.buffer import InStreamBuffer
-from metadata.instream.coordinator import InStreamCoordinator
+from metadata.errors import TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
+from metadata.instream.client import instream
 from metadata.names import persistent_name
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
@@ -28,16 +27,14 @@ class Party:
     process: Process
 
     def __post_init__(self) -> None:
-        self.buffer = InStreamBuffer(self.process.cluster)
-        self.coordinator = InStreamCoordinator(self.process.cluster, self.buffer)
+        self.hands = instream(self.process.cluster)
+        self.buffer, self.coordinator = self.hands.buffer, self.hands.coordinator
 
     def staged(self, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:
         """Parts of one row each, so many for each topic; their files are one step, nothing names them yet."""
         storage = self.process.cluster.storage
         assert isinstance(storage, GatedStorage)
-        parts = {
-            topic: [Part(f"parts/{stem}/{topic[-1]}-{i}.parquet", 1, 4, 0, (1,), 0) for i in range(count)] for topic in topics
-        }
+        parts = {topic: [Part(f"parts/{stem}/{topic[-1]}-{i}.parquet", 1, 4, 0, (1,), 0) for i in range(count)] for topic in topics}
         storage.publish_all({part.path: b"part" for found in parts.values() for part in found})
         return parts
 
@@ -98,8 +95,8 @@ def _drive(world: World, party: Party, job: Job, again: Callable[[], None], trie
             said, txn = ("skipped" if done.skipped else "committed"), done.txn_id
         except VersionConflict:
             said = job.stopped = "VersionConflict"
-        except TopicSealed:
-            said = job.stopped = "TopicSealed"
+        except (TopicSealed, TransactionUnfinished) as error:  # what a seal does to the older model
+            said = job.stopped = type(error).__name__
         except TxnSegmentError as error:
             said = type(error).__name__
         if asked:

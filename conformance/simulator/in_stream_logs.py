@@ -1,4 +1,4 @@
-"""What a write below /persistent/ means, read from its JSON alone: an entry of a topic's or a coordinator's log; a topic's record."""
+"""What a write below /persistent/ means, read from its JSON alone: an entry of a topic's or coordinator's log; a topic's record."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def entry(
     return found._replace(rows=rows({"segments": {name: body["write"]}, **listed}))
 
 
-def _of_coordinator(
-    at: int, name: str, number: int, body: Any, allowance_ms: int, aborting: Callable[[], str | None]
-) -> Entry:
+def _of_coordinator(at: int, name: str, number: int, body: Any, allowance_ms: int, aborting: Callable[[], str | None]) -> Entry:
     most = FIRST_COORDINATOR + int(name.removeprefix(SYSTEM))
     found = Entry(at, name, number, body["kind"], body["id"], f"{most}_{body.get('txn', number)}", topics=tuple(body["topics"]))
     if found.kind == "STATUS":

@@ -46,6 +46,12 @@ from metadata.write_set import Committed, WriteSet, segment_write, weight
 log = logging.getLogger("txnsegment.instream")
 
 
+SNAPSHOT_ENTRIES, SNAPSHOT_MS = 1_000, 5_000
+"""A committer takes a snapshot of a topic after so many entries, or after so long if there is anything new (Pulsar's defaults)."""
+COMPACT_ENTRIES = 1_000
+"""A committer compacts the transaction log once so many entries have gathered since it was compacted last."""
+
+
 @dataclass(frozen=True)
 class InStreamCommitted(Committed):
     """As `Committed`; `positions`: for each topic by full name the ledger ids that it wrote there, ascending."""
@@ -120,6 +126,7 @@ class InStreamCoordinator:
         self.ending.finish(least)
         metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
         log.info("commit txn=%s app=%s version=%s topics=%s rows=%s", txn, work.app, work.claim.version, len(parts), rows)
+        self.aftermath(lambda: self.share(list(parts)))
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
@@ -127,12 +134,21 @@ class InStreamCoordinator:
         (A36).
         """
         name = paths.application(app, app_topic).partition
-        for txn in self.log.txns():
+        for txn in self.log.live():
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
                 try:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
                 except TxnConflict as error:  # it has just committed: not ours to end
                     log.info("abort app=%s version=%s: %s", app, claim.version, error)
+
+    def share(self, names: Sequence[PersistentName]) -> None:
+        """A committer's bounded share of the sweep: snapshots of the topics that it has written to, by count and by time, and a
+        compaction once enough has gathered in the transaction log.
+        """
+        for name in names:
+            self.buffer.snapshot(name, entries=SNAPSHOT_ENTRIES, after_ms=SNAPSHOT_MS)
+        if self.log.gathered >= COMPACT_ENTRIES:
+            self.log.compact()
 
     def _opening(self, work: WriteSet, app: str) -> Opening:
         """Who am I allowed to be? Ends OPEN attempts of this application that we take over from, and finishes what it has decided.
@@ -140,7 +156,7 @@ class InStreamCoordinator:
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """
         while True:
-            mine = [t for t in self.log.txns() if t.app == app]
+            mine = [t for t in self.log.live() if t.app == app]
             for txn in mine:
                 if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                     self.ending.finish(txn.least)
@@ -247,6 +263,8 @@ class InStreamCoordinator:
         Plain entries are readable at once, each topic's by itself. Raises TopicNotFound, TopicSealed (known before anything was
         appended), OutcomeUnknown for a plain append whose reply was lost and which is not there: it may still turn up.
         """
+        if txn is not None:
+            self._check_given(txn)
         topics = self.topics.expect_transactions(parts) if txn is not None else [self.topics.get(n) for n in parts]
         for topic in topics:
             if topic.layout.sealing:
@@ -258,11 +276,21 @@ class InStreamCoordinator:
             return {str(name): number for name, number in zip(entries, numbers, strict=True)}
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
 
+    def _check_given(self, txn: str) -> None:
+        """An id that was never given out may yet be given to somebody: data under it could never be told from his. Asks the log
+        only about an id that this process has not heard of. Raises TransactionNotFound.
+        """
+        least = self._least(txn)
+        if least > self.log.replay.at:
+            self.log.replay.now()
+        if least > self.log.replay.at:
+            raise self._refused(txn, None, "write")
+
     def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
         """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: the
         transaction must abort then.
         """
-        self._least(txn)
+        self._check_given(txn)
         self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:

@@ -105,17 +105,24 @@ class Ending:
     # --- what others left behind ------------------------------------------------------------------------------------
 
     def resolve(self, txns: Iterable[str]) -> bool:
-        """End those of these transactions that are past their deadline, finish those that are decided; whether there were any."""
-        done = False
-        for least in self._mine(txns):
-            txn = self.log.txn(least)
+        """End those of these transactions that are past their deadline, finish those that are decided; whether any was. One that
+        stalls is left: it fails nobody but its owner (and a sweep says so).
+        """
+        return sum(self._resolve(least) for least in self._mine(txns)) > 0
+
+    def _resolve(self, least: int) -> bool:
+        txn = self.log.txn(least)
+        try:
             if txn is not None and expired(txn, time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms):
                 self._time_out(txn)
-                done = True
             elif txn is not None and txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                 self.finish(least)
-                done = True
-        return done
+            else:
+                return False
+        except TransactionUnfinished as error:
+            log.info("%s", error)
+            return False
+        return True
 
     def resolve_topic(self, name: PersistentName) -> bool:
         """The same for those that are ongoing in a topic; whether its maxReadPosition may have moved. What is ongoing there though
@@ -124,10 +131,11 @@ class Ending:
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)
         mine = {least: self.log.txn(least) for least in self._mine(ongoing)}
-        strays = [least for least, txn in mine.items() if txn is None or txn.state in FINAL]
+        given = self.log.replay.at  # an id above it may yet be given to somebody (nobody of ours writes under such a one)
+        strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
-        # Looked at again after the log: its markers stood before a transaction became final, perhaps after our first look.
+        # Looked at again after the log: markers stand before a transaction is final, perhaps since we looked first (ours is void).
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"
@@ -142,15 +150,15 @@ class Ending:
     def timeouts(self) -> int:
         """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
         now_ms, allowance = time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms
-        late = [txn for txn in self.log.txns() if expired(txn, now_ms, allowance)]
-        for txn in late:
-            self._time_out(txn)
+        late = [txn.least for txn in self.log.live() if expired(txn, now_ms, allowance)]
+        for least in late:
+            self._resolve(least)
         return len(late)
 
     def finish_all(self) -> tuple[int, list[TransactionUnfinished]]:
         """Finish every transaction that is COMMITTING or ABORTING; how many, and what could not be."""
         finished, stalled = 0, []
-        for txn in self.log.txns():
+        for txn in self.log.live():
             if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                 try:
                     self.finish(txn.least)
