@@ -6,7 +6,6 @@ Transactions, applications and answers are common to all: they go with the commo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
 
 from conformance.history.format import (
     Ack,
@@ -27,7 +26,8 @@ PERSISTENT = "persistent://"
 SYSTEM = "persistent://pulsar/system/"
 """The logs of coordinators: nobody reads them as a topic."""
 
-Seen = TypeVar("Seen", Read, Plan, Poll, Horizon)
+Seen = Read | Plan | Poll | Horizon
+"""What somebody saw of topics."""
 
 
 def persistent(history: Iterable[Event]) -> set[str]:
