@@ -102,6 +102,8 @@ def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Trut
             own.truth.trims.trim(event)
         elif isinstance(event, (Plan, Poll)):
             own.truth.trims.began(event)
+    if own.sealed and own.ongoing:  # it was terminated while they were open, and stalls: no read shows everything
+        part = [event._replace(final=False) if isinstance(event, Read) else event for event in part]
     acking = replace(common, committed=own.truth.committed)
     reads = _second_pass(part, own.truth, found, acks=True, acking=acking)
     for last in [e for e in part if isinstance(e, Read) and e.final][-1:]:

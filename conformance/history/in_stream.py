@@ -195,7 +195,7 @@ class InStream:
 
     def end(self, topic: TopicLog, at: Time) -> None:
         """`at`: when a read of the topic began before which everything was to be decided."""
-        for txn, entries in () if topic.sealed else topic.ongoing.items():  # a topic that was terminated takes no marker
+        for txn, entries in topic.ongoing.items():
             if entries[0].at < at:
                 known = self.txns.get(txn)
                 state = "unknown" if known is None else known.state
