@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from metadata.errors import DataLoss, OffsetOutOfRange
 from metadata.instream import paths, snapshots
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.records import EntryKind, LogEntry
-from metadata.instream.rules import TopicState, fold, max_read, trimmed, visible
+from metadata.instream.rules import TopicState, first_ongoing, fold, max_read, trimmed, visible
 from metadata.instream.topics import PersistentTopic, every, not_found, of_record
 from metadata.names import PersistentName
 from metadata.store.contract import View, decide
@@ -32,7 +32,7 @@ GROUP = 1_000
 
 
 class _Moved(Exception):
-    """Entries were trimmed between two reads: start over."""
+    """Entries were trimmed, or transactions ended, between two reads: start over."""
 
 
 class Opened(NamedTuple):
@@ -159,9 +159,14 @@ class _Known:
 
 @dataclass
 class InStreamBuffer:
-    """The reader's memory of a cluster's persistent topics. Safe for several threads and any number of processes."""
+    """The reader's memory of a cluster's persistent topics. Safe for several threads and any number of processes.
+
+    `resolve` is asked to end what is ongoing in a topic past its deadline, and to finish what is decided; whether there was
+    something.
+    """
 
     cluster: Cluster
+    resolve: Callable[[PersistentName], bool] = lambda name: False
     _known: dict[PersistentName, _Known] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -173,6 +178,8 @@ class InStreamBuffer:
 
         def body(view: View) -> TopicReading:
             opened = self.open(view, name)
+            if not uncommitted and self._has_waited(view, opened) and self.resolve(name):
+                raise _Moved
             return TopicReading(
                 opened.topic,
                 opened.end if uncommitted else opened.cut,
@@ -184,7 +191,21 @@ class InStreamBuffer:
                 opened.numbers,
             )
 
-        return decide(self.cluster.store, body)
+        while True:
+            try:
+                return decide(self.cluster.store, body)
+            except _Moved:
+                continue
+
+    def _has_waited(self, view: View, opened: Opened) -> bool:
+        """Whether the first entry that is not decided is older than the deadlines' allowance: time to ask what has become of it. A
+        transaction past its deadline is ended by the first reader that meets it (8.10).
+        """
+        first = first_ongoing(opened.state)
+        if first is None:
+            return False
+        entries, _ = self.log(opened.topic.name).entries(view, [first])
+        return first not in entries or view.now_ms() - entries[first].publish_ms > self.cluster.settings.deadline_allowance_ms
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
         """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange if

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ledgers.model import Part
 from metadata import metrics, paths, transitions
-from metadata.acks import merged
+from metadata.acks import Ack, merged
 from metadata.aftermath import inline
 from metadata.cluster import Cluster
 from metadata.coordinator import MAX_INLINE
@@ -29,6 +29,7 @@ from metadata.errors import (
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.end import Ending
 from metadata.instream.managed_log import append_to_all
+from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.instream.rules import txn_id
 from metadata.instream.topics import PersistentTopics
@@ -65,12 +66,16 @@ class InStreamCoordinator:
     number: int = 0
     log: TransactionLog = field(init=False)
     topics: PersistentTopics = field(init=False)
+    acks: InStreamAcks = field(init=False)
     ending: Ending = field(init=False)
 
     def __post_init__(self) -> None:
         self.log = TransactionLog(self.cluster, self.number)
         self.topics = PersistentTopics(self.cluster)
-        self.ending = Ending(self.cluster, self.buffer, self.log)
+        self.acks = InStreamAcks(self.cluster)
+        self.ending = Ending(self.cluster, self.buffer, self.log, self.acks)
+        self.acks.blocked = self.ending.resolve
+        self.buffer.resolve = self.ending.resolve_topic
 
     # --- the whole path of one write set ------------------------------------------------------------------------------
 
@@ -103,8 +108,7 @@ class InStreamCoordinator:
         least = self._least(txn)
         try:
             numbers = self.append(txn, parts)
-            if acks:
-                raise OptionError("Acknowledgements on persistent:// topics are not built yet.", advice="Nothing was committed.")
+            self.acks.claim(txn, acks)
             self._check_seals(least)
         except BaseException as error:
             self._abort_after(error, least)
@@ -123,7 +127,7 @@ class InStreamCoordinator:
         (A36).
         """
         name = paths.application(app, app_topic).partition
-        for txn in list(self.log.now().txns.values()):
+        for txn in self.log.txns():
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
                 try:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
@@ -136,12 +140,11 @@ class InStreamCoordinator:
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """
         while True:
-            state = self.log.now()
-            mine = [t for t in list(state.txns.values()) if t.app == app]
+            mine = [t for t in self.log.txns() if t.app == app]
             for txn in mine:
                 if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                     self.ending.finish(txn.least)
-            written = state.apps.get(app)
+            written = self.log.written(app)  # after them: it knows at least what they have committed
             if written is None and work.random and work.retried:
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
@@ -254,6 +257,13 @@ class InStreamCoordinator:
             numbers = append_to_all(self.cluster.store, [(self.buffer.log(name), entry) for name, entry in entries.items()])
             return {str(name): number for name, number in zip(entries, numbers, strict=True)}
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
+
+    def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
+        """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: the
+        transaction must abort then.
+        """
+        self._least(txn)
+        self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
         try:
