@@ -101,7 +101,12 @@ def one_domain(names: Iterable[str | TopicName]) -> Domain:
 
 def provider(client: Client, names: Iterable[str | TopicName]) -> Provider:
     """What works on these topics or segments, all of one kind. Raises OptionError."""
-    if one_domain(names) is Domain.TOPIC:
+    return provider_of(client, one_domain(names))
+
+
+def provider_of(client: Client, domain: Domain) -> Provider:
+    """What works on the topics of a domain."""
+    if domain is Domain.TOPIC:
         coordinator = client.coordinator
         return Provider(Domain.TOPIC, _Segments(client), coordinator.acks, client.subscriptions, coordinator)
     from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one

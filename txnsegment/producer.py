@@ -25,8 +25,8 @@ class Producer:
     Rows wait in memory until `flush` commits them as one transaction; leaving the block flushes, unless it raises: then they are
     forgotten. For several topics, or together with acknowledgements, give a transaction (`cluster.begin()`) to `write`.
 
-    A `plain` one writes to a `persistent://` topic without a transaction: rows are seen at once, and after an OutcomeUnknown another
-    `flush` may double them.
+    A `plain` one writes to a `persistent://` topic without a transaction: rows are seen at once, and after an OutcomeUnknown
+    another `flush` may double them.
 
     With `value_format="avro"` rows are bytes (and batches have the one column `value`), by the schema of the topic.
     """
@@ -54,8 +54,8 @@ class Producer:
 
     def flush(self) -> Committed | None:
         """Commit what waits, in order; None if nothing does. After an error nothing of it was committed, or (OutcomeUnknown) it is
-        not known; calling `flush` again is safe either way and never doubles a row (but for a plain one). Raises what `Transaction.append` and
-        `Transaction.commit` do.
+        not known; calling `flush` again is safe either way and never doubles a row (but for a plain one). Raises what
+        `Transaction.append` and `Transaction.commit` do.
         """
         if self._unsure is None:
             if not self._waiting:

@@ -14,6 +14,7 @@ from ledgers.arrow import arrow_schema
 from ledgers.avro.modes import DEFAULT, Compatibility
 from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
+from metadata.instream import deleting
 from metadata.instream.records import PersistentLayout
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent
 from metadata.options import one_of
@@ -87,8 +88,8 @@ Schema: TypeAlias = "StructType | pa.Schema | str"
 
 
 class ClusterTopics:
-    """Create, list, describe, split, merge and delete topics. A bare `name` means `topic://public/default/name`; topics of the older
-    model are named whole, `persistent://tenant/namespace/name`, and have neither segments nor a key (docs/in_stream.md).
+    """Create, list, describe, split, merge and delete topics. A bare `name` means `topic://public/default/name`; topics of the
+    older model are named whole, `persistent://tenant/namespace/name`, and have neither segments nor a key (docs/in_stream.md).
     """
 
     def __init__(self, client: Client) -> None:
@@ -136,7 +137,7 @@ class ClusterTopics:
         """
         parsed = _whole_topic(name)
         if isinstance(parsed, PersistentName):
-            self._client.instream.topics.delete(parsed)
+            deleting.delete(self._client.cluster, self._client.instream.topics, parsed)
         else:
             self._client.topics.delete(parsed)
 
@@ -146,16 +147,16 @@ class ClusterTopics:
 
         Raises TopicNotFound, OptionError (no such segment, or it cannot be halved), SegmentSealed (it is not active any more).
         """
-        return self._described(self._client.topics.split(_scalable(name, "split"), segment))
+        return self._described(self._client.topics.split(scalable(name, "Nothing of it can be split"), segment))
 
     def merge(self, name: str, first: int, second: int) -> TopicDescription:
         """Join two active neighbours, given by their ids: they are sealed, one child goes on. Raises as `split` does."""
-        return self._described(self._client.topics.merge(_scalable(name, "merged"), first, second))
+        return self._described(self._client.topics.merge(scalable(name, "Nothing of it can be merged"), first, second))
 
     # --- properties -------------------------------------------------------------------------------------------------
 
     def properties(self, name: str) -> dict[str, str]:
-        """All properties of a `persistent://` topic, the system's among them. Raises TopicNotFound, OptionError (a topic:// name)."""
+        """All properties of a `persistent://` topic, the system's among them. Raises TopicNotFound, OptionError (topic://)."""
         return self._client.instream.topics.properties(_older(name))
 
     def set_property(self, name: str, key: str, value: str) -> dict[str, str]:
@@ -276,11 +277,11 @@ def _no_segments(name: TopicName, what: str) -> OptionError:
     )
 
 
-def _scalable(name: str, what: str) -> TopicName:
-    """Raises OptionError for a persistent topic."""
+def scalable(name: str, why: str) -> TopicName:
+    """The name of a topic that has segments. Raises OptionError for a persistent topic, and says why it cannot be."""
     parsed = _whole_topic(name)
     if isinstance(parsed, PersistentName):
-        raise _no_segments(parsed, f"Nothing of it can be {what}")
+        raise _no_segments(parsed, why)
     return parsed
 
 

@@ -1,5 +1,5 @@
-"""Subscriptions of persistent topics: the calls that `metadata.subscriptions` has for topic://, where numbers are of the topic's own
-log and its one cursor is that of the pending-ack log.
+"""Subscriptions of persistent topics: the calls that `metadata.subscriptions` has for topic://, where numbers are of the topic's
+own log and its one cursor is that of the pending-ack log.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A persistent topic in the words of a reading of topic://: the topic stands where those have a segment, its log where they have the
-cluster's. Whoever works on readings and segments then works on either kind.
+"""A persistent topic in the words of a reading of topic://: the topic stands where those have a segment, its log where they have
+the cluster's. Whoever works on readings and segments then works on either kind.
 """
 
 from __future__ import annotations
