@@ -1,5 +1,8 @@
-"""What transactions of a topic are made of, chosen by the domain of its name: `topic://` keeps their state in the metadata store,
-`persistent://` in the data (docs/in_stream.md, Providers). Whoever works on topics asks here and need not know which kind they are.
+"""Which model serves a topic: by its domain, or as its namespace says (docs/in_stream.md, Providers).
+
+`topic://` keeps transactions in the metadata store, `persistent://` in the stream. A namespace may be told to use the newer model
+for persistent names, too: those that do not exist yet become topic:// of the same name, those that exist stay until they are
+migrated.
 """
 
 from __future__ import annotations
@@ -7,50 +10,52 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from metadata import paths
 from metadata.acks import Ack
+from metadata.client import Client
 from metadata.cursors import Where
-from metadata.errors import OptionError
-from metadata.names import TopicName, is_persistent, persistent_name
-from metadata.records import Cursor
+from metadata.errors import BadVersion, OptionError, UnknownOutcome
+from metadata.instream.records import PersistentLayout
+from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, segment_name
+from metadata.paths import Key
+from metadata.records import Cursor, JsonRecord
 from metadata.row_ranges import Rows
+from metadata.store.contract import ABSENT, decide, look, until
 from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
 
-if TYPE_CHECKING:
-    from metadata.client import Client
+
+class Model(StrEnum):
+    """Where the state of transactions is."""
+
+    METADATA = "metadata"
+    IN_STREAM = "in-stream"
 
 
-class Domain(StrEnum):
-    """By what a name begins with; a segment is of its topic's."""
+class NamespaceModel(JsonRecord):
+    """What a namespace says: the model of persistent names that do not exist yet."""
 
-    TOPIC = "topic"
-    PERSISTENT = "persistent"
+    new_persistent: Model = Model.IN_STREAM
+
+
+class Selected(JsonRecord):
+    """The model that serves a topic, and the name that it has there."""
+
+    model: Model
+    name: str
 
 
 class TransactionBufferProvider(Protocol):
-    """What a reader may see."""
+    """What a reader may see of a topic or segment, of either model."""
 
-    def read(self, name: str) -> Reading:
-        """One decision about one topic (or segment). Raises TopicNotFound."""
-
-
-class PendingAckProvider(Protocol):
-    """Acknowledgements of (segment, subscription), where a persistent topic is its own segment."""
-
-    def acknowledge(self, wanted: Sequence[Ack]) -> None: ...
-
-    def advance(self, wanted: Sequence[Ack]) -> None: ...
-
-    def seek(self, to: Mapping[Where, Rows]) -> None: ...
-
-    def read(self, where: Iterable[Where]) -> dict[Where, Cursor]: ...
+    def read(self, name: str) -> Reading: ...
 
 
 class SubscriptionsProvider(Protocol):
-    """The subscriptions of topics; numbers are of the log that orders the topic's rows."""
+    """The subscriptions of topics of either model; numbers are of the log that orders the topic's rows."""
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None: ...
 
@@ -62,58 +67,128 @@ class SubscriptionsProvider(Protocol):
 
 
 class CoordinatorProvider(Protocol):
-    """Who decides a transaction."""
+    """What commits a write set, of either model."""
 
     def commit(self, work: WriteSet) -> Committed: ...
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None: ...
 
 
+class PendingAckProvider(Protocol):
+    """What keeps cursors and claims, of either model."""
+
+    def acknowledge(self, wanted: Sequence[Ack]) -> None: ...
+
+    def advance(self, wanted: Sequence[Ack]) -> None: ...
+
+    def seek(self, to: Mapping[Where, Rows]) -> None: ...
+
+    def read(self, where: Iterable[Where]) -> dict[Where, Cursor]: ...
+
+
 @dataclass(frozen=True)
 class Provider:
-    """All of one domain."""
+    """All that serves the topics of one model."""
 
-    domain: Domain
+    model: Model
     buffer: TransactionBufferProvider
     acks: PendingAckProvider
     subscriptions: SubscriptionsProvider
     coordinator: CoordinatorProvider
 
 
-def domain_of(name: str | TopicName) -> Domain:
-    """Of the full name of a topic or segment."""
-    return Domain.PERSISTENT if is_persistent(str(name)) else Domain.TOPIC
+def model_of(name: str | TopicName) -> Model:
+    """Of the name that a topic or segment goes by (as `Providers.select` gives it): its domain says it."""
+    return Model.IN_STREAM if is_persistent(str(name)) else Model.METADATA
 
 
-def one_domain(names: Iterable[str | TopicName]) -> Domain:
-    """The domain of all of them (of none at all: `topic://`). Raises OptionError: one transaction never spans both kinds."""
-    found: dict[Domain, list[str]] = {}
+def one_model(names: Iterable[str | TopicName]) -> Model:
+    """The model of all of these topics and segments (of none: the metadata's). Raises OptionError: no transaction spans both."""
+    by_model: dict[Model, list[str]] = {model: [] for model in Model}
     for name in dict.fromkeys(map(str, names)):
-        found.setdefault(domain_of(name), []).append(name)
-    if len(found) > 1:
-        ours, older = (", ".join(found[domain][:3]) + (" .." if len(found[domain]) > 3 else "") for domain in Domain)
-        raise OptionError(
-            f"One transaction never spans both kinds of topics: {ours} on the one side, {older} on the other.",
-            advice="Nothing was committed. Use a transaction for each kind, or migrate the persistent topics to topic:// first.",
-        )
-    return next(iter(found), Domain.TOPIC)
+        by_model[model_of(name)].append(name)
+    if all(by_model.values()):
+        raise _spans_both(by_model)
+    return Model.IN_STREAM if by_model[Model.IN_STREAM] else Model.METADATA
 
 
-def provider(client: Client, names: Iterable[str | TopicName]) -> Provider:
-    """What works on these topics or segments, all of one kind. Raises OptionError."""
-    return provider_of(client, one_domain(names))
+@dataclass(frozen=True)
+class Providers:
+    """The choice between the models for one client."""
 
+    client: Client
 
-def provider_of(client: Client, domain: Domain) -> Provider:
-    """What works on the topics of a domain."""
-    if domain is Domain.TOPIC:
-        coordinator = client.coordinator
-        return Provider(Domain.TOPIC, _Segments(client), coordinator.acks, client.subscriptions, coordinator)
-    from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
+    def select(self, names: Sequence[TopicName]) -> dict[TopicName, Selected]:
+        """The model of each topic, whether it exists or not. A migrated one goes by its topic:// name. One round trip."""
+        mine = sorted({name for name in names if isinstance(name, PersistentName)})
+        keys = [paths.topic(name) for name in mine] + [namespace_key(name.tenant, name.namespace) for name in mine]
+        records = decide(self.client.cluster.store, lambda view: view.get_many(keys)) if keys else []
+        found = {name: Selected(model=Model.METADATA, name=str(name)) for name in names}
+        for i, name in enumerate(mine):
+            record, said = records[i], records[len(mine) + i]
+            layout = None if record is None else PersistentLayout.of(record)
+            if layout is not None and layout.migrated_to is not None:
+                found[name] = Selected(model=Model.METADATA, name=layout.migrated_to)
+            elif layout is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA:
+                found[name] = Selected(model=Model.METADATA, name=str(TopicName(*name)))
+            else:
+                found[name] = Selected(model=Model.IN_STREAM, name=str(name))
+        return found
 
-    older = client.instream.coordinator
-    subscriptions = InStreamSubscriptions(client.instream.topics, older.acks)
-    return Provider(Domain.PERSISTENT, _InStream(client), older.acks, subscriptions, older)
+    def one(self, names: Sequence[TopicName]) -> Model:
+        """The model that serves all of these. Raises OptionError if they are of both: no transaction spans them."""
+        found = self.select(names)
+        if len({chosen.model for chosen in found.values()}) > 1:
+            by_model = {model: [str(n) for n, chosen in found.items() if chosen.model is model] for model in Model}
+            raise _spans_both(by_model)
+        return next((chosen.model for chosen in found.values()), Model.METADATA)
+
+    def resolve(self, text: str) -> TopicName:
+        """The topic that a name stands for: a persistent one goes by its topic:// name once it is migrated, or if its namespace has
+        new topics made so. A round trip for a persistent name, none for others. Raises OptionError.
+        """
+        name = any_topic_name(text)
+        return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
+
+    def of(self, names: Iterable[str | TopicName]) -> Provider:
+        """What serves these topics or segments, all of one model. Raises OptionError."""
+        return self.by_model(one_model(names))
+
+    def by_model(self, model: Model) -> Provider:
+        client = self.client
+        if model is Model.METADATA:
+            return Provider(model, _Segments(client), client.coordinator.acks, client.subscriptions, client.coordinator)
+        from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
+
+        mine = client.instream
+        return Provider(model, _InStream(client), mine.acks, InStreamSubscriptions(mine.topics, mine.acks), mine.coordinator)
+
+    def coordinator(self, work: WriteSet) -> CoordinatorProvider:
+        """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
+        names = {*work.parts, *(ack.segment for ack in work.acks)} or {work.app_topic or "any"}
+        model = self.one([_topic_of(name) for name in sorted(names)])
+        return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
+
+    def pending_acks(self, segment: str) -> PendingAckProvider:
+        """What keeps the cursors of a segment, or of a persistent topic."""
+        return self.client.instream.acks if is_persistent(segment) else self.client.coordinator.acks
+
+    def set_namespace(self, tenant: str, namespace: str, new_persistent: Model) -> None:
+        """Say which model serves persistent names of a namespace that do not exist yet. Idempotent."""
+        key, said = namespace_key(tenant, namespace), NamespaceModel(new_persistent=new_persistent)
+
+        def step() -> bool | None:
+            record = look(self.client.cluster.store, key)
+            if record is not None and NamespaceModel.of(record).new_persistent is new_persistent:
+                return True
+            after = said if record is None else NamespaceModel.of(record).model_copy(update=dict(said))
+            try:
+                self.client.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
+            except (BadVersion, UnknownOutcome):
+                return None
+            return True
+
+        until(step)
 
 
 @dataclass(frozen=True)
@@ -132,3 +207,22 @@ class _InStream:
         from metadata.instream.view import as_reading
 
         return as_reading(self.client.instream.buffer.read(persistent_name(name)))
+
+
+def _spans_both(by_model: Mapping[Model, Sequence[str]]) -> OptionError:
+    older, newer = (
+        ", ".join(found[:3]) + (" .." if len(found) > 3 else "")
+        for found in map(by_model.__getitem__, (Model.IN_STREAM, Model.METADATA))
+    )
+    return OptionError(
+        f"{older} keep their transactions in the stream, {newer} in the metadata store: one transaction never spans both.",
+        advice="Nothing was committed. Use two transactions, or migrate the persistent topics (txnsegment topics migrate).",
+    )
+
+
+def namespace_key(tenant: str, namespace: str) -> Key:
+    return Key(f"/persistent/namespaces/{paths.encode(tenant)}/{paths.encode(namespace)}", "")
+
+
+def _topic_of(name: str) -> TopicName:
+    return segment_name(name).topic if name.startswith("segment://") else any_topic_name(name)

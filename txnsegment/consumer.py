@@ -19,7 +19,7 @@ from metadata.acks import Ack, up_to
 from metadata.backlog import Lag
 from metadata.client import Client
 from metadata.names import is_persistent, segment_name, topic_of
-from metadata.providers import Domain, domain_of, provider
+from metadata.providers import Model, Providers, model_of
 from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, end_of, rows
 from metadata.subscriptions import checked
 from spark_txn_source.entries import EntryRows, in_order
@@ -100,9 +100,10 @@ class Consumer:
         schema_version: int | None = None,
     ) -> None:
         self._client, self._subscription, self._columns = client, checked(subscription), columns
-        self._values = values_of(topics, columns, value_format, schema_version)
+        names = [full_name(client, name) for name in topics]
+        self._values = values_of(names, columns, value_format, schema_version)
         self._woken = threading.Event()
-        self._feeds = feeds(client, [full_name(n) for n in topics], self._subscription, self._woken)
+        self._feeds = feeds(client, names, self._subscription, self._woken)
         self._done: dict[str, Rows] = {}
         self._floor: dict[str, Row] = {}
         self._seen: dict[str, Row] = {}
@@ -235,9 +236,9 @@ class Consumer:
         if txn is not None:
             txn.acknowledge(acks, dropped=self.rewind)
         else:
-            for domain in Domain:  # one call for each kind; after an error the one may have been, and not the other
-                if some := [ack for ack in acks if domain_of(ack.segment) is domain]:
-                    provider(self._client, [ack.segment for ack in some]).acks.acknowledge(some)
+            for model in Model:  # one call for each kind; after an error the one may have been, and not the other
+                if some := [ack for ack in acks if model_of(ack.segment) is model]:
+                    Providers(self._client).of([ack.segment for ack in some]).acks.acknowledge(some)
 
     def ack_cumulative(self, given: Message | Batch, *, txn: Transaction | None = None) -> None:
         """Acknowledge everything that was delivered up to and with it, in all segments that one log orders: of a `persistent://`

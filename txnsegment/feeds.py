@@ -9,8 +9,8 @@ from typing import Protocol
 from metadata import backlog
 from metadata.client import Client
 from metadata.instream import paths
-from metadata.names import PersistentName, any_topic_name, is_persistent, topic_of
-from metadata.providers import Provider, provider
+from metadata.names import PersistentName, is_persistent, topic_of
+from metadata.providers import Provider, Providers
 from metadata.row_ranges import Rows
 from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.following import Following
@@ -42,7 +42,7 @@ class Feed:
 
     def __init__(self, client: Client, names: Sequence[str], follows: _Follows, subscription: str) -> None:
         self._client, self._follows, self._subscription = client, follows, subscription
-        self.provider = provider(client, names)
+        self.provider = Providers(client).of(names)
         self.after = 0
         self.guards: Mapping[str, int] = {}
         self.reading = self.look()
@@ -82,10 +82,10 @@ def feeds(client: Client, names: Sequence[str], subscription: str, wake: threadi
         parsed = topic_of(name)
         assert isinstance(parsed, PersistentName)
         client.instream.topics.get(parsed)  # before anything watches its log
-        found.append(Feed(client, [name], _FollowingOne(client, parsed, wake, provider(client, [name])), subscription))
+        found.append(Feed(client, [name], _FollowingOne(client, parsed, wake, Providers(client).of([name])), subscription))
     return found
 
 
-def full_name(text: str) -> str:
-    """A segment's name as it is, a topic's in full. Raises OptionError."""
-    return text if text.startswith("segment:") else str(any_topic_name(text))
+def full_name(client: Client, text: str) -> str:
+    """A segment's name as it is, of a topic the one that it goes by. Raises OptionError."""
+    return text if text.startswith("segment:") else str(Providers(client).resolve(text))

@@ -16,8 +16,8 @@ from pyspark.sql import types as T
 
 from ledgers.arrow import arrow_schema
 from metadata.client import Client
-from metadata.names import any_topic_name, segment_name
-from metadata.providers import provider
+from metadata.names import segment_name
+from metadata.providers import Providers
 from spark_txn_source.entries import in_order
 from spark_txn_source.plan import large_pieces
 
@@ -38,9 +38,9 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
 
     `message_ids` adds the column `__messageId`, `ledger:entry:index`.
     """
-    topic = segment_name(name).topic if name.startswith("segment:") else any_topic_name(name)
+    topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
     full = name if name.startswith("segment:") else str(topic)
-    reading = provider(client, [full]).buffer.read(full)
+    reading = Providers(client).of([full]).buffer.read(full)
     schema = client.topics.schema(client.topics.get(topic))  # after the reading: it has every column that its parts have
     if schema is None:
         return Rows([], iter(()))

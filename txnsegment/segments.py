@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from metadata import paths
 from metadata.client import Client
-from metadata.names import any_topic_name, is_persistent
-from metadata.providers import provider
+from metadata.names import is_persistent
+from metadata.providers import Providers
 from metadata.records import Registration, SegmentState
 from metadata.store.contract import decide
 from metadata.transaction_buffer import Reading, SegmentView
@@ -43,8 +43,8 @@ class TopicReport:
 
 def report(client: Client, topic: str) -> TopicReport:
     """Counts every committed ledger: reads the topic's index snapshots. Raises TopicNotFound."""
-    name = str(any_topic_name(topic))
-    reading = provider(client, [name]).buffer.read(name)
+    name = str(Providers(client).resolve(topic))
+    reading = Providers(client).of([name]).buffer.read(name)
     undecided = [] if is_persistent(name) else _undecided(client, reading)
     return TopicReport(name, reading.cut, reading.end_of_log, tuple(_segment(reading, s, undecided) for s in reading.segments))
 

@@ -13,8 +13,8 @@ from metadata.acks import boundary, done
 from metadata.backlog import Lag
 from metadata.client import Client
 from metadata.errors import OptionError, SubscriptionExists
-from metadata.names import TopicName, any_topic_name, segment_name
-from metadata.providers import Domain, SubscriptionsProvider, provider, provider_of
+from metadata.names import TopicName, segment_name
+from metadata.providers import Model, Providers, SubscriptionsProvider
 from metadata.row_ranges import before, texts
 from metadata.subscriptions import checked
 from metadata.transaction_buffer import Reading
@@ -59,13 +59,15 @@ class ClusterSubscriptions:
 
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> SubscriptionDescription:
         """Make a subscription. Raises TopicNotFound, SubscriptionExists, OptionError."""
-        parsed, name = any_topic_name(topic), checked(name)
+        parsed, name = Providers(self._client).resolve(topic), checked(name)
         self._of(parsed).create(parsed, name, at=self._number(parsed, start))
         return self.describe(topic, name)
 
     def join(self, topics: Sequence[str], name: str, start: Where) -> None:
         """Make it on those of the topics that do not have it. Raises TopicNotFound, OptionError."""
-        for topic in dict.fromkeys(segment_name(t).topic if t.startswith("segment:") else any_topic_name(t) for t in topics):
+        for topic in dict.fromkeys(
+            segment_name(t).topic if t.startswith("segment:") else Providers(self._client).resolve(t) for t in topics
+        ):
             if (topic, checked(name)) not in self._of(topic).list(topic):
                 with suppress(SubscriptionExists):  # somebody beside us has just made it
                     self._of(topic).create(topic, checked(name), at=self._number(topic, start))
@@ -73,15 +75,15 @@ class ClusterSubscriptions:
     def list(self, topic: str | None = None) -> list[SubscriptionDescription]:
         """All, or those of a topic, by topic and name. Raises TopicNotFound."""
         if topic is not None:
-            parsed = any_topic_name(topic)
+            parsed = Providers(self._client).resolve(topic)
             self._client.topics.get(parsed)
             return [self._described(found, name) for found, name in self._of(parsed).list(parsed)]
-        both = [*self._client.subscriptions.list(), *provider_of(self._client, Domain.PERSISTENT).subscriptions.list()]
+        both = [*self._client.subscriptions.list(), *Providers(self._client).by_model(Model.IN_STREAM).subscriptions.list()]
         return [self._described(found, name) for found, name in both]
 
     def describe(self, topic: str, name: str) -> SubscriptionDescription:
         """Raises TopicNotFound, SubscriptionNotFound."""
-        return self._described(any_topic_name(topic), name)
+        return self._described(Providers(self._client).resolve(topic), name)
 
     def seek(self, topic: str, name: str, to: Where) -> SubscriptionDescription:
         """Move the cursors: everything before counts as acknowledged, nothing after. What OPEN transactions claim stays claimed. A
@@ -89,17 +91,17 @@ class ClusterSubscriptions:
 
         Raises TopicNotFound, SubscriptionNotFound, OptionError.
         """
-        parsed = any_topic_name(topic)
+        parsed = Providers(self._client).resolve(topic)
         self._of(parsed).seek(parsed, name, to=self._number(parsed, to))
         return self.describe(topic, name)
 
     def delete(self, topic: str, name: str) -> None:
         """Raises TopicNotFound, SubscriptionNotFound."""
-        parsed = any_topic_name(topic)
+        parsed = Providers(self._client).resolve(topic)
         self._of(parsed).delete(parsed, name)
 
     def _of(self, topic: TopicName) -> SubscriptionsProvider:
-        return provider(self._client, [topic]).subscriptions
+        return Providers(self._client).of([topic]).subscriptions
 
     def _number(self, topic: TopicName, where: Where) -> int:
         start = _start(where)
@@ -113,11 +115,11 @@ class ClusterSubscriptions:
         return number
 
     def _read(self, topic: TopicName) -> Reading:
-        return provider(self._client, [topic]).buffer.read(str(topic))
+        return Providers(self._client).of([topic]).buffer.read(str(topic))
 
     def _described(self, topic: TopicName, name: str) -> SubscriptionDescription:
         reading = self._read(topic)
-        found = provider(self._client, [topic]).acks.read((segment.name, name) for segment in reading.segments)
+        found = Providers(self._client).of([topic]).acks.read((segment.name, name) for segment in reading.segments)
         lags, described = {}, []
         for segment in reading.segments:
             cursor = found[segment.name, name]

@@ -14,10 +14,10 @@ from ledgers.arrow import arrow_schema
 from ledgers.avro.modes import DEFAULT, Compatibility
 from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
-from metadata.instream import deleting
 from metadata.instream.records import PersistentLayout
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent
 from metadata.options import one_of
+from metadata.providers import Providers
 from metadata.records import SegmentState
 from metadata.routing import check_key
 from metadata.schemas import SchemaVersion
@@ -102,6 +102,8 @@ class ClusterTopics:
         """
         parsed = _whole_topic(name)
         struct = None if schema is None else _struct(schema)
+        if isinstance(parsed, PersistentName) and self._client.instream.topics.find(parsed) is None:
+            parsed = Providers(self._client).resolve(name)  # its namespace may have new ones made as topic://
         if isinstance(parsed, PersistentName):
             if segments != 1:
                 raise _no_segments(parsed, f"It cannot have {segments}")
@@ -137,7 +139,7 @@ class ClusterTopics:
         """
         parsed = _whole_topic(name)
         if isinstance(parsed, PersistentName):
-            deleting.delete(self._client.cluster, self._client.instream.topics, parsed)
+            self._client.instream.sealing.delete(parsed)
         else:
             self._client.topics.delete(parsed)
 

@@ -23,8 +23,8 @@ from metadata.acks import Ack, merged
 from metadata.client import Client
 from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
 from metadata.instream.records import folder_of
-from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, segment_name
-from metadata.providers import one_domain, provider
+from metadata.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name
+from metadata.providers import Providers, one_model
 from metadata.routing import Router, targets
 from metadata.store.contract import time_ms
 from metadata.topics import Topic
@@ -96,7 +96,7 @@ class Transaction:
         self._check_open("append to")
         found = batches_of(batches)
         first = next(found, None)
-        name = any_topic_name(topic)
+        name = Providers(self._client).resolve(topic)
         self._check_kind([str(name)])
         now = self._client.topics.get(name)
         self._touched[str(name)] = None
@@ -153,7 +153,7 @@ class Transaction:
 
     def _check_kind(self, names: Iterable[str]) -> None:
         """Raises OptionError if they are not of the kind that it has to do with already: one transaction never spans both."""
-        one_domain([*self._touched, *names])
+        one_model([*self._touched, *names])
 
     def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
         """Which rows of a batch go to which segment; all of them to a persistent topic, which is its own segment."""
@@ -206,7 +206,7 @@ class Transaction:
             acks=tuple(self._acks),
         )
         try:
-            committed = provider(self._client, self._names()).coordinator.commit(work)
+            committed = Providers(self._client).of(self._names()).coordinator.commit(work)
         except BaseException as error:
             # Any other error of ours says that nothing was committed; one that is not ours (Ctrl-C) may come at any moment.
             if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnSegmentError):
@@ -259,7 +259,7 @@ class Transaction:
         if self._committed is not None:
             raise TxnConflict(f"Transaction {self._id} has committed.", advice="A commit is final; write what corrects it.")
         if self._tried and not self._aborted:
-            provider(self._client, self._names()).coordinator.abort_attempt(self._application, "", self.claim)
+            Providers(self._client).of(self._names()).coordinator.abort_attempt(self._application, "", self.claim)
         if not self._aborted:
             self._aborted = True
             for dropped in self._dropped:

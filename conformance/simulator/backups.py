@@ -15,12 +15,13 @@ from conformance.history.format import Application as Changed
 from conformance.history.format import Commit, Header, Told, Written
 from conformance.history.format import Registration as Registered
 from conformance.simulator.acking import SUBSCRIPTIONS, subscribed
+from conformance.simulator.casts import Cast
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.origins import joined, origin
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet
 from conformance.simulator.scheduler import SETTINGS, Process, World
-from conformance.simulator.schedules import Cast, Outcome, play
+from conformance.simulator.schedules import Outcome, play
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.sweepers import start_deleter, start_sweeper

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 
-from conformance.simulator import acking, moving, schedules, splitting
+from conformance.simulator import acking, casts, moving, splitting
+from conformance.simulator.casts import Cast
 from conformance.simulator.origins import joined
 from conformance.simulator.scheduler import Actor, Process, World
-from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import T, U
 from ledgers.compaction import Policy
 from ledgers.errors import CorruptSnapshot, MissingFile
@@ -27,7 +27,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     """Half of the worlds begin in the middle of things; in the others there is nothing to compact before somebody has swept."""
     kind = rng.random()
     if kind < 0.5:
-        cast, within = schedules.middle(rng, trace), 60
+        cast, within = casts.middle(rng, trace), 60
     else:
         cast, within = (splitting if kind < 0.8 else acking if kind < 0.9 else moving).drawn(rng, trace), 200
     for i in range(rng.choice((1, 1, 2))):
@@ -35,6 +35,19 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     if rng.random() < 0.5:
         for i in range(rng.choice((1, 1, 2))):
             start_trimmer(cast.world, f"r{i}", rng.choice((2, 4)), within=within)
+    return cast
+
+
+def short(rng: random.Random, trace: bool) -> Cast:
+    """A short schedule of another kind, and somebody who compacts; in half of them somebody trims."""
+    kind = rng.random()
+    draw = casts.middle if kind < 0.5 else splitting.short if kind < 0.75 else acking.short if kind < 0.9 else moving.short
+    cast = draw(rng, trace)
+    start_compactor(cast.world, "z0", rng.choice((1, 1, 2)), within=40)
+    if rng.random() < 0.2:
+        start_compactor(cast.world, "z1", 1, within=40)
+    if rng.random() < 0.5:
+        start_trimmer(cast.world, "r0", rng.choice((1, 2)), within=40)
     return cast
 
 

@@ -45,7 +45,9 @@ decoded = lru_cache(maxsize=1024)(decode)
 _DECODER = json.JSONDecoder()
 
 
-def _json(body: bytes) -> Any:
+@lru_cache(20_000)
+def read_json(body: bytes) -> Any:
+    """Remembered by the bytes: look at it, never change it."""
     return _DECODER.decode(body.decode())
 
 
@@ -78,7 +80,8 @@ class History(Observer):
     reads: int = 0
 
     def __post_init__(self) -> None:
-        for key, record in self.state.records.items():
+        """Without events from before: the topics that are there."""
+        for key, record in () if self.events else self.state.records.items():
             if key.path.startswith("/topics/"):
                 self.wrote(key, None, record.value)
 
@@ -135,7 +138,7 @@ class History(Observer):
         elif path.startswith("/txn/app/"):
             self.events.append(self._application(path[9:], after))
         elif path.startswith("/txn/segment-state/watermark/"):
-            mark = None if after is None else _json(after)
+            mark = None if after is None else read_json(after)
             position = None if mark is None else (mark["ledgerId"], mark["entryId"])
             segment = decoded(path[29:])
             self.events.append(Watermark(len(self.events), segment, position))
@@ -155,7 +158,7 @@ class History(Observer):
                     self.bad(f"the cursor {path} was to be at one of {to}, and has {ranges}", 11)
                 self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
-            self.events.append(self._layout(path, _json(after)))
+            self.events.append(self._layout(path, read_json(after)))
             self.showing(self.events[-1])
 
     def _trimmed(self, segment: str, to: Any) -> None:
@@ -176,13 +179,13 @@ class History(Observer):
 
     def _committed(self, txn: str) -> bool:
         header = self.state.records.get(Key(f"/txn/id/{txn}", txn))
-        return header is not None and _json(header.value)["state"] == "COMMITTED"
+        return header is not None and read_json(header.value)["state"] == "COMMITTED"
 
     def _header(self, txn: str, after: bytes | None) -> Header:
         at = len(self.events)
         if after is None:
             return Header(at, txn, "gone")
-        new = _json(after)
+        new = read_json(after)
         app, _, topic = new.get("app", ":").partition(":")
         self.commits += new["state"] == "COMMITTED"
         return Header(
@@ -203,7 +206,7 @@ class History(Observer):
         if after is None:
             self.events.append(Registration(at, number, state="gone"))
             return
-        new = _json(after)
+        new = read_json(after)
         if "seal" in new:
             if before is None:
                 self.events.append(Seal(at, number, new["topic"], tuple(new["seal"]), new["why"], new["epoch"]))
@@ -215,7 +218,7 @@ class History(Observer):
         segments = registration["segments"]
         if "manifest" in registration:
             manifest, _ = self.disk.files.get(registration["manifest"], (b"{}", 0))  # gone: a request of long ago arrives, void
-            segments = _json(manifest)
+            segments = read_json(manifest)
         files = self.disk.files
         return tuple(
             Written(name, key, segment)
@@ -226,7 +229,7 @@ class History(Observer):
 
     def _application(self, name: str, after: bytes | None) -> Application:
         app, _, topic = name.partition(":")
-        new = {} if after is None else _json(after)
+        new = {} if after is None else read_json(after)
         return Application(len(self.events), decoded(app), decoded(topic), new.get("lastCommitted"), new.get("by"))
 
     def _layout(self, path: str, new: Any) -> Layout:

@@ -46,6 +46,12 @@ from metadata.write_set import Committed, WriteSet, segment_write, weight
 log = logging.getLogger("txnsegment.instream")
 
 
+SNAPSHOT_ENTRIES, SNAPSHOT_MS = 1_000, 5_000
+"""A committer takes a snapshot of a topic after so many entries, or after so long if there is anything new (Pulsar's defaults)."""
+COMPACT_ENTRIES = 1_000
+"""A committer compacts the transaction log once so many entries have gathered since it was compacted last."""
+
+
 @dataclass(frozen=True)
 class InStreamCommitted(Committed):
     """As `Committed`; `positions`: for each topic by full name the ledger ids that it wrote there, ascending."""
@@ -109,17 +115,18 @@ class InStreamCoordinator:
         try:
             numbers = self.append(txn, parts)
             self.acks.claim(txn, acks)
-            self._check_seals(least)
+            self._check_seals(least, list(parts))
         except BaseException as error:
             self._abort_after(error, least)
             raise
-        self._decide(least, TxnState.COMMITTING)
+        decided = self._decide(least, TxnState.COMMITTING)
         rows, size = weight(work)
         metrics.ROWS_WRITTEN.inc(rows)
         metrics.BYTES_WRITTEN.inc(size)
-        self.ending.finish(least)
+        self.ending.finish(least, decided)
         metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
         log.info("commit txn=%s app=%s version=%s topics=%s rows=%s", txn, work.app, work.claim.version, len(parts), rows)
+        self.aftermath(lambda: self.share(list(parts)))
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
@@ -127,12 +134,21 @@ class InStreamCoordinator:
         (A36).
         """
         name = paths.application(app, app_topic).partition
-        for txn in self.log.txns():
+        for txn in self.log.live():
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
                 try:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
                 except TxnConflict as error:  # it has just committed: not ours to end
                     log.info("abort app=%s version=%s: %s", app, claim.version, error)
+
+    def share(self, names: Sequence[PersistentName]) -> None:
+        """A committer's bounded share of the sweep: snapshots of the topics that it has written to, by count and by time, and a
+        compaction once enough has gathered in the transaction log.
+        """
+        for name in names:
+            self.buffer.snapshot(name, entries=SNAPSHOT_ENTRIES, after_ms=SNAPSHOT_MS)
+        if self.log.gathered >= COMPACT_ENTRIES:
+            self.log.compact()
 
     def _opening(self, work: WriteSet, app: str) -> Opening:
         """Who am I allowed to be? Ends OPEN attempts of this application that we take over from, and finishes what it has decided.
@@ -140,7 +156,7 @@ class InStreamCoordinator:
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """
         while True:
-            mine = [t for t in self.log.txns() if t.app == app]
+            mine = [t for t in self.log.live() if t.app == app]
             for txn in mine:
                 if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                     self.ending.finish(txn.least)
@@ -247,6 +263,8 @@ class InStreamCoordinator:
         Plain entries are readable at once, each topic's by itself. Raises TopicNotFound, TopicSealed (known before anything was
         appended), OutcomeUnknown for a plain append whose reply was lost and which is not there: it may still turn up.
         """
+        if txn is not None:
+            self._check_given(txn)
         topics = self.topics.expect_transactions(parts) if txn is not None else [self.topics.get(n) for n in parts]
         for topic in topics:
             if topic.layout.sealing:
@@ -258,11 +276,21 @@ class InStreamCoordinator:
             return {str(name): number for name, number in zip(entries, numbers, strict=True)}
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
 
+    def _check_given(self, txn: str) -> None:
+        """An id that was never given out may yet be given to somebody: data under it could never be told from his. Asks the log
+        only about an id that this process has not heard of. Raises TransactionNotFound.
+        """
+        least = self._least(txn)
+        if least > self.log.replay.at:
+            self.log.replay.now()
+        if least > self.log.replay.at:
+            raise self._refused(txn, None, "write")
+
     def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
         """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: the
         transaction must abort then.
         """
-        self._least(txn)
+        self._check_given(txn)
         self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
@@ -309,16 +337,14 @@ class InStreamCoordinator:
         """
         least = self._least(txn)
         if commit:
-            self._check_seals(least)
-        self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING)
-        self.ending.finish(least)
+            found = self.log.txn(least)
+            if found is not None and found.state is TxnState.OPEN:
+                self._check_seals(least, [persistent_name(t) for t in found.topics])
+        self.ending.finish(least, self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING))
 
-    def _check_seals(self, least: int) -> None:
+    def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
         """No seal may stand below data of a transaction that commits: its rows would be lost without a word (8.12)."""
-        txn = self.log.txn(least)
-        if txn is None or txn.state is not TxnState.OPEN:
-            return
-        for name in self.ending.sealing(txn):
+        for name in self.ending.sealing(names):
             state = self.buffer.state(name)
             if state.sealed_at is not None and self._wrote_above(name, state.sealed_at, f"{self.log.most}_{least}"):
                 self._abort_quietly(least)
@@ -331,7 +357,8 @@ class InStreamCoordinator:
         reading = self.buffer.read(name, uncommitted=True)
         return any(ledger.txn == txn for ledger in reading.ledgers(seal))
 
-    def _decide(self, least: int, state: TxnState) -> None:
+    def _decide(self, least: int, state: TxnState) -> Txn | None:
+        """Log the decision; the transaction right after it (None: forgotten by now)."""
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=state, at_ms=self._now())
         try:
             done = self.log.append(entry)
@@ -342,10 +369,10 @@ class InStreamCoordinator:
                 advice="Nothing was touched. End it the same way again: that is safe.",
             ) from error
         if done.effect is not Effect.VOID:
-            return
+            return done.txn
         after = COMMITS if state is TxnState.COMMITTING else {TxnState.ABORTING, TxnState.ABORTED}
         if done.txn is not None and done.txn.state in after:
-            return
+            return done.txn
         if done.txn is not None and done.txn.state is TxnState.OPEN:
             self._abort_quietly(least)
             raise Fenced(

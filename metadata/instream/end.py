@@ -36,20 +36,22 @@ class Ending:
     log: TransactionLog
     acks: InStreamAcks
 
-    def finish(self, least: int) -> None:
-        """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent.
+    def finish(self, least: int, seen: Txn | None = None) -> None:
+        """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent. `seen`:
+        the transaction, if it was looked at since it was decided.
 
         Raises TransactionUnfinished naming the topics that take no marker (the older model stalls there), and what the store
         raises.
         """
-        txn = self.log.txn(least)
+        txn = self.log.txn(least) if seen is None else seen
         if txn is None or txn.state not in (TxnState.COMMITTING, TxnState.ABORTING):
             return
         self._mark_subscriptions(txn)  # first: they never stall
         self._mark_topics(txn)
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
-        self.log.append(TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=final, at_ms=now_ms))
+        entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=final, at_ms=now_ms)
+        self.log.replay.log.append_again(entry)  # what it does there need not be looked at: it is so by now, or somebody was faster
 
     def _mark_topics(self, txn: Txn) -> None:
         """END_TXN_ON_PARTITION: one marker for each topic, many in one round trip; then a look whether a seal was in the way."""
@@ -68,7 +70,7 @@ class Ending:
                 for name in names
             ],
         )
-        stalled = [name for name in self.sealing(txn) if ident in self.buffer.state(name).ongoing]
+        stalled = [name for name in self.sealing(names) if ident in self.buffer.state(name).ongoing]
         if stalled:
             raise TransactionUnfinished(
                 f"Transaction {ident} is {txn.state}, but {', '.join(map(str, stalled))} took no marker: sealed while it was open.",
@@ -105,17 +107,24 @@ class Ending:
     # --- what others left behind ------------------------------------------------------------------------------------
 
     def resolve(self, txns: Iterable[str]) -> bool:
-        """End those of these transactions that are past their deadline, finish those that are decided; whether there were any."""
-        done = False
-        for least in self._mine(txns):
-            txn = self.log.txn(least)
+        """End those of these transactions that are past their deadline, finish those that are decided; whether any was. One that
+        stalls is left: it fails nobody but its owner (and a sweep says so).
+        """
+        return sum(self._resolve(least) for least in self._mine(txns)) > 0
+
+    def _resolve(self, least: int) -> bool:
+        txn = self.log.txn(least)
+        try:
             if txn is not None and expired(txn, time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms):
                 self._time_out(txn)
-                done = True
             elif txn is not None and txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                 self.finish(least)
-                done = True
-        return done
+            else:
+                return False
+        except TransactionUnfinished as error:
+            log.info("%s", error)
+            return False
+        return True
 
     def resolve_topic(self, name: PersistentName) -> bool:
         """The same for those that are ongoing in a topic; whether its maxReadPosition may have moved. What is ongoing there though
@@ -124,10 +133,11 @@ class Ending:
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)
         mine = {least: self.log.txn(least) for least in self._mine(ongoing)}
-        strays = [least for least, txn in mine.items() if txn is None or txn.state in FINAL]
+        given = self.log.replay.at  # an id above it may yet be given to somebody (nobody of ours writes under such a one)
+        strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
-        # Looked at again after the log: its markers stood before a transaction became final, perhaps after our first look.
+        # Looked at again after the log: markers stand before a transaction is final, perhaps since we looked first (ours is void).
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"
@@ -142,15 +152,15 @@ class Ending:
     def timeouts(self) -> int:
         """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
         now_ms, allowance = time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms
-        late = [txn for txn in self.log.txns() if expired(txn, now_ms, allowance)]
-        for txn in late:
-            self._time_out(txn)
+        late = [txn.least for txn in self.log.live() if expired(txn, now_ms, allowance)]
+        for least in late:
+            self._resolve(least)
         return len(late)
 
     def finish_all(self) -> tuple[int, list[TransactionUnfinished]]:
         """Finish every transaction that is COMMITTING or ABORTING; how many, and what could not be."""
         finished, stalled = 0, []
-        for txn in self.log.txns():
+        for txn in self.log.live():
             if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                 try:
                     self.finish(txn.least)
@@ -169,11 +179,10 @@ class Ending:
     def _mine(self, txns: Iterable[str]) -> list[int]:
         return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
 
-    def sealing(self, txn: Txn) -> Sequence[PersistentName]:
-        """Those of its topics in whose log a seal may stand. Whoever appends a seal sets the flag first: read after our own
+    def sealing(self, names: Sequence[PersistentName]) -> Sequence[PersistentName]:
+        """Those of these topics in whose log a seal may stand. Whoever appends a seal sets the flag first: read after our own
         appends, a record without it means that no seal stands below them.
         """
-        names = [persistent_name(t) for t in txn.topics]
         if not names:
             return []
         records = decide(self.cluster.store, lambda view: view.get_many([paths.topic(n) for n in names]))

@@ -199,7 +199,7 @@ class InStreamAcks:
                 return None
             return SubscriptionRecord.of(record).model_copy(update={"snapshot": ack_rules.compacted(state)}).to_bytes()
 
-        return self._in_life(where, lambda log: log.compact(write))
+        return self._in_life(where, lambda log: log.compact(lambda record: SubscriptionRecord.of(record).snapshot.at, write))
 
     def clear(self, where: Where, found: SubscriptionRecord, record: Record) -> int:
         """Empty the logs of lives that are over; how many entries went. Idempotent."""

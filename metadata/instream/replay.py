@@ -56,7 +56,7 @@ class Replay(Generic[E, S, O]):
         restored: Callable[[Record | None], S | None],
     ) -> None:
         self._store, self.log, self._key = store, log, key
-        self._state, self._fold, self._restored = initial, fold, restored
+        self.state, self._fold, self._restored = initial, fold, restored
         self._initial = True  # a record may say where the first entry finds the state
         self._awaited: dict[str, Done[O] | None] = {}  # what became of the first append of each id that a thread of ours waits for
         self.lock = threading.RLock()
@@ -73,30 +73,30 @@ class Replay(Generic[E, S, O]):
     @property
     def at(self) -> int:
         """The last entry that was read."""
-        return self._state.at
+        return self.state.at
 
     def now(self) -> S:
         return decide(self._store, self.read)
 
     def _read(self, view: View) -> S:
         with self.lock:
-            numbers = self.log.numbers(view, self._state.at)
+            numbers = self.log.numbers(view, self.state.at)
             found, (record,) = self.log.entries(view, numbers, then=[self._key])
             kept = self._restored(record)
-            if kept is not None and (kept.at > self._state.at or self._initial):
-                self._state = kept
+            if kept is not None and (kept.at > self.state.at or self._initial):
+                self.state = kept
             self._initial = self._initial and kept is None
             for number in numbers:
-                if number <= self._state.at:
+                if number <= self.state.at:
                     continue
                 self._initial = False
                 if number not in found:
                     raise _Moved
                 entry = found[number]
-                outcome = self._fold(self._state, number, entry)
+                outcome = self._fold(self.state, number, entry)
                 if entry.id in self._awaited and self._awaited[entry.id] is None:
                     self._awaited[entry.id] = Done(number, outcome)
-            return self._state
+            return self.state
 
     def append(self, entry: E) -> Done[O]:
         """Append an entry and read the log up to it: what it did there. A lost reply is resolved by looking for its id; if it is
@@ -106,9 +106,8 @@ class Replay(Generic[E, S, O]):
         """
         with self.lock:
             self._awaited[entry.id] = None
-            after = self._state.at
         try:
-            number = self.log.append_again(entry, after=after)
+            number = self.log.append_again(entry)
             self.now()
             with self.lock:
                 return self._awaited[entry.id] or Done(number, None)
@@ -116,9 +115,9 @@ class Replay(Generic[E, S, O]):
             with self.lock:
                 del self._awaited[entry.id]
 
-    def compact(self, write: Callable[[Record | None, S, View], bytes | None]) -> int:
-        """Keep the state in the record, then delete the entries that it covers; how many. `write` makes the record's new bytes
-        from the old one and the state (None: it need not be kept; what an earlier compaction covers is deleted all the same).
+    def compact(self, kept_at: Callable[[Record], int], write: Callable[[Record | None, S, View], bytes | None]) -> int:
+        """Keep the state in the record, then delete the entries that it covers; how many. `kept_at`: how far a record's state goes;
+        `write` makes the record's new bytes from the old one and the state (None: there is nothing to keep it in).
 
         Losing the CAS or its reply deletes nothing; the next compaction does it.
         """
@@ -126,16 +125,17 @@ class Replay(Generic[E, S, O]):
         def body(view: View) -> int:
             with self.lock:
                 state = self.read(view)
-                record = view.get(self._key)  # after the state: whose record is newer than it covers more, and is kept
-                kept = self._restored(record)
-                at = 0 if kept is None else kept.at
-                value = write(record, state, view) if state.at > at else None
-                covered = at if value is None else state.at
+                record = view.get(self._key)
+                covered = 0 if record is None else kept_at(record)
+                # To put ours in the place of one that goes further would lose what was deleted since.
+                value = write(record, state, view) if covered < state.at else None
+                at = state.at
             if value is not None:
                 try:
                     self._store.put(self._key, value, expect=ABSENT if record is None else record)
                 except (BadVersion, UnknownOutcome):
                     return 0
+                covered = at
             return self._delete(view, covered)
 
         return decide(self._store, body)

@@ -11,7 +11,7 @@ from metadata.instream import paths
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay
 from metadata.instream.txn_records import Txn, TxnEntry, TxnLogRecord, TxnLogSnapshot, Written
-from metadata.instream.txn_rules import Effect, TxnLogState, compacted, fold, restored
+from metadata.instream.txn_rules import Effect, TxnLogState, compacted, fold, forget, restored
 from metadata.names import PersistentName
 from metadata.store.contract import Record, View
 
@@ -43,6 +43,7 @@ class TransactionLog:
     cluster: Cluster
     coordinator: int = 0
     replay: Replay[TxnEntry, TxnLogState, tuple[Effect, Txn | None]] = field(init=False)
+    _kept: int = 0
 
     def __post_init__(self) -> None:
         self.name = log_name(self.coordinator)
@@ -55,25 +56,31 @@ class TransactionLog:
         """The high part of the ids that it gives."""
         return FIRST_COORDINATOR + self.coordinator
 
-    def txns(self) -> list[Txn]:
-        """All transactions as they stand, by sequence number, final ones until a compaction forgets them."""
-        state = self.replay.now()
+    @property
+    def gathered(self) -> int:
+        """About how many entries the log has since its last compaction, as far as this process has read it."""
+        return self.replay.at - self._kept
+
+    def live(self) -> list[Txn]:
+        """The transactions that are not final, by sequence number."""
+        self.replay.now()
         with self.replay.lock:
-            return list(state.txns.values())
+            state = self.replay.state
+            return [state.txns[least] for least in sorted(state.live)]
 
     def txn(self, least: int) -> Txn | None:
         """The transaction of this sequence number as it stands; None: it never began, or is forgotten."""
-        return self.replay.now().txns.get(least)
+        self.replay.now()
+        return self.replay.state.txns.get(least)
 
     def written(self, app: str) -> Written | None:
         """What an application has committed last, as of the last look at the log."""
-        return self.replay.now().apps.get(app)
+        return self.replay.state.apps.get(app)
 
     def low_water(self) -> int:
-        """As `TxnLogState.low_water`, of now."""
-        state = self.replay.now()
+        """As `TxnLogState.low_water`, as of the last look at the log: an older one is lower, and as true."""
         with self.replay.lock:
-            return state.low_water
+            return self.replay.state.low_water
 
     def append(self, entry: TxnEntry) -> Appended:
         """Append an entry and read the log up to it: what it did there. (A NEW that was appended twice is a second transaction,
@@ -99,24 +106,38 @@ class TransactionLog:
             self.cluster.storage.publish(path, kept.to_bytes())
             return old.model_copy(update={"txn_log": TxnLogSnapshot(at=kept.at), "txn_log_path": path}).to_bytes()
 
-        return self.replay.compact(write)
+        return self.replay.compact(_kept_at, write)
+
+    def kept_in(self, view: View) -> str | None:
+        """The file that what the last compaction left lies in, if it was too big for the record."""
+        record = view.get(paths.topic(self.name))
+        return None if record is None else TxnLogRecord.of(record).txn_log_path
 
     def _restored(self, record: Record | None) -> TxnLogState | None:
-        """What the last compaction left. Raises CorruptRecord, StorageError."""
+        """What the last compaction left, once for each; what we know besides forgets what it forgot. Raises CorruptRecord,
+        StorageError.
+        """
         found = None if record is None else TxnLogRecord.of(record)
-        if found is None or found.txn_log is None:
+        if found is None or found.txn_log is None or found.txn_log.at <= self._kept:
             return None
-        if found.txn_log_path is None:
-            return restored(found.txn_log)
-        if found.txn_log.at <= self.replay.at:
-            return TxnLogState(at=found.txn_log.at)  # older than what we know: its file is of no use
-        kept = TxnLogSnapshot.from_bytes(self.cluster.storage.read(found.txn_log_path))
+        kept = found.txn_log
+        if found.txn_log_path is not None:
+            kept = TxnLogSnapshot.from_bytes(self.cluster.storage.read(found.txn_log_path))
         if kept.at != found.txn_log.at:
             raise CorruptRecord(
                 f"{found.txn_log_path} is the transaction log up to {kept.at}, not {found.txn_log.at}.",
                 advice="Restore it from a copy: it alone says which transactions are under way.",
             )
-        return restored(kept)
+        self._kept = kept.at
+        if kept.at > self.replay.at:
+            return restored(kept)
+        forget(self.replay.state, kept)
+        return None
+
+
+def _kept_at(record: Record) -> int:
+    found = TxnLogRecord.of(record).txn_log
+    return 0 if found is None else found.at
 
 
 def _fold(state: TxnLogState, number: int, entry: TxnEntry) -> tuple[Effect, Txn | None]:
