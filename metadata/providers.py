@@ -173,6 +173,11 @@ class Providers:
         """What keeps the cursors of a segment, or of a persistent topic."""
         return self.client.instream.acks if is_persistent(segment) else self.client.coordinator.acks
 
+    def namespace(self, tenant: str, namespace: str) -> Model:
+        """Which model serves persistent names of a namespace that do not exist yet."""
+        record = look(self.client.cluster.store, namespace_key(tenant, namespace))
+        return (NamespaceModel() if record is None else NamespaceModel.of(record)).new_persistent
+
     def set_namespace(self, tenant: str, namespace: str, new_persistent: Model) -> None:
         """Say which model serves persistent names of a namespace that do not exist yet. Idempotent."""
         key, said = namespace_key(tenant, namespace), NamespaceModel(new_persistent=new_persistent)

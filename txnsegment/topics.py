@@ -17,7 +17,8 @@ from metadata.errors import OptionError, SchemaError
 from metadata.instream.records import PersistentLayout
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent
 from metadata.options import one_of
-from metadata.providers import Providers
+from metadata.policies import NAMESPACE
+from metadata.providers import Model, Providers
 from metadata.records import SegmentState
 from metadata.routing import check_key
 from metadata.schemas import SchemaVersion
@@ -174,6 +175,23 @@ class ClusterTopics:
         self._client.instream.topics.remove_property(_older(name), key)
         return self.properties(name)
 
+    def model(self, namespace: str) -> str:
+        """What serves `persistent://` names that a `namespace://tenant/namespace` does not have yet: `in-stream` (the older model),
+        or `metadata`: they become `topic://` of the same name. Raises OptionError.
+        """
+        tenant, name = _namespace(namespace)
+        return Providers(self._client).namespace(tenant, name).value
+
+    def set_model(self, namespace: str, new_persistent: str) -> str:
+        """Say it: for a migration, so that programs which name `persistent://` topics make no more of them. What exists stays as it
+        is until it is migrated. Idempotent. Raises OptionError.
+        """
+        tenant, name = _namespace(namespace)
+        Providers(self._client).set_namespace(
+            tenant, name, Model(one_of(*(m.value for m in Model))("new_persistent", new_persistent))
+        )
+        return self.model(namespace)
+
     # --- schemas ------------------------------------------------------------------------------------------------
 
     def schema(self, name: str, version: int | None = None) -> SchemaDescription | None:
@@ -269,6 +287,14 @@ def _whole_topic(name: str) -> TopicName:
     if name.startswith("segment:"):
         raise OptionError(f"{name} names a segment.", advice="Name the topic: topic://tenant/namespace/name.")
     return any_topic_name(name)
+
+
+def _namespace(text: str) -> tuple[str, str]:
+    """Of `namespace://tenant/namespace`. Raises OptionError."""
+    tenant, _, name = text.removeprefix(NAMESPACE).partition("/")
+    if not text.startswith(NAMESPACE) or not tenant or not name or "/" in name:
+        raise OptionError(f"{text!r} is not a namespace.", advice="Write namespace://tenant/namespace.")
+    return tenant, name
 
 
 def _no_segments(name: TopicName, what: str) -> OptionError:
