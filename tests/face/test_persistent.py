@@ -10,6 +10,7 @@ import pytest
 
 from metadata.errors import (
     AckConflict,
+    DataLoss,
     NotAllowed,
     OffsetOutOfRange,
     OptionError,
@@ -21,11 +22,14 @@ from metadata.errors import (
     VersionConflict,
 )
 from metadata.instream.records import CONTAINS_TXN
+from metadata.names import persistent_name
+from metadata.paths import EVERYTHING
 from txnsegment import Cluster, Consumer
 from txnsegment.topics import PersistentDescription
 from txnsegment.verify import verify
 
 P, Q, T = "persistent://public/default/p", "persistent://public/default/q", "topic://public/default/t"
+NAME = persistent_name(P)
 NOW = 0.0
 """A timeout: what is there, and no waiting."""
 
@@ -155,8 +159,8 @@ def test_plain_rows_are_seen_at_once_up_to_the_first_ongoing_transaction(topics:
         with topics.begin() as txn:
             txn.append(P, rows(10, 1))
             parts = txn._parts()
-            ongoing = coordinator.begin(topics=[topics.client.instream.topics.list()[0].name])
-            coordinator.append(ongoing, {topics.client.instream.topics.list()[0].name: parts[P]})
+            ongoing = coordinator.begin(topics=[NAME])
+            coordinator.append(ongoing, {NAME: parts[P]})
         producer.send({"k": "b", "n": 2})
         producer.flush()
         assert numbers(consumer) == [], "maxReadPosition is before the first entry of the ongoing transaction"
@@ -226,7 +230,7 @@ def test_a_transactions_version_commits_once(topics: Cluster) -> None:
 
 def test_one_transaction_never_spans_both_kinds(topics: Cluster) -> None:
     def kept() -> int:
-        return len(topics.client.cluster.store.view().keys(_everything()))
+        return len(topics.client.cluster.store.view().keys(EVERYTHING))
 
     write(topics, P, 0)
     write(topics, T, 0)
@@ -247,12 +251,6 @@ def test_one_transaction_never_spans_both_kinds(topics: Cluster) -> None:
             txn.append(Q, rows(0))
         assert "segment://public/default/t/0000-ffff-0" in told.value.message
         txn.commit()
-
-
-def _everything():  # type: ignore[no-untyped-def]
-    from metadata.paths import EVERYTHING
-
-    return EVERYTHING
 
 
 def test_a_consumer_reads_both_kinds_at_once(topics: Cluster) -> None:
@@ -303,7 +301,7 @@ def test_subscriptions(topics: Cluster) -> None:
     found = [(s.topic, s.name, s.lag.rows) for s in topics.subscriptions.list()]
     assert found == [(T, "other", 0), (P, "early", 8), (P, "late", 4)]
     assert [s.name for s in topics.subscriptions.list(P)] == ["early", "late"]
-    first, second = (ledger.id for ledger in topics.client.instream.buffer.read(_name(topics)).ledgers())
+    first, second = (ledger.id for ledger in topics.client.instream.buffer.read(NAME).ledgers())
     assert topics.subscriptions.seek(P, "early", first).lag.rows == 4
     assert topics.subscriptions.seek(P, "late", "earliest").lag.rows == 8
     assert topics.subscriptions.seek(P, "late", second).lag.rows == 0
@@ -331,14 +329,10 @@ def test_verify_reads_every_part(topics: Cluster) -> None:
     write(topics, P, 4)
     found = verify(topics.client, P)
     assert (found.parts, found.rows, found.damaged) == (2, 8, [])
-    path = next(part.path for ledger in topics.client.instream.buffer.read(_name(topics)).ledgers() for part in ledger.parts)
+    path = next(part.path for ledger in topics.client.instream.buffer.read(NAME).ledgers() for part in ledger.parts)
     topics.client.cluster.storage.delete(path)
     damaged = verify(topics.client, P).damaged
     assert [(d.segment, d.path, d.rows) for d in damaged] == [(P, path, 4)]
-
-
-def _name(cluster: Cluster):  # type: ignore[no-untyped-def]
-    return cluster.client.instream.topics.list()[0].name
 
 
 def test_transactions_are_shown_and_aborted(topics: Cluster) -> None:
@@ -347,7 +341,7 @@ def test_transactions_are_shown_and_aborted(topics: Cluster) -> None:
         txn.append(P, rows(0))
         txn.append(Q, rows(0))
         txn.commit()
-    ongoing = topics.client.instream.coordinator.begin(topics=[_name(topics)])
+    ongoing = topics.client.instream.coordinator.begin(topics=[NAME])
     assert {t.id for t in topics.transactions.list()} >= {txn.id, ongoing}
     assert [t.id for t in topics.transactions.list("OPEN")] == [ongoing]
     shown = topics.transactions.get(txn.id)
@@ -357,3 +351,49 @@ def test_transactions_are_shown_and_aborted(topics: Cluster) -> None:
     assert topics.transactions.get(ongoing).state == "ABORTED"
     with pytest.raises(TxnConflict):
         topics.transactions.abort(txn.id)
+
+
+def test_a_namespace_makes_new_persistent_names_topics_of_segments(topics: Cluster) -> None:
+    space, new = "namespace://public/default", "persistent://public/default/new"
+    assert topics.topics.model(space) == "in-stream"
+    assert topics.topics.set_model(space, "metadata") == "metadata"
+    assert topics.topics.create(new, segments=2, schema="n bigint").name == "topic://public/default/new"
+    with topics.begin() as txn:
+        txn.append(new, pa.table({"n": [1, 2]}))
+        txn.append(T, rows(0))
+        with pytest.raises(OptionError, match="never spans both"):
+            txn.append(P, rows(0))  # which exists stays as it is
+        txn.commit()
+    assert topics.subscriptions.create(new, "s").topic == "topic://public/default/new"
+    with topics.consumer(new, "s") as consumer:
+        assert sorted(numbers(consumer)) == [1, 2]
+    with pytest.raises(OptionError, match="new_persistent"):
+        topics.topics.set_model(space, "older")
+    with pytest.raises(OptionError, match="is not a namespace"):
+        topics.topics.model("public/default")
+
+
+def test_a_sweep_ends_what_is_past_its_deadline(topics: Cluster, consumer: Consumer) -> None:
+    mine = topics.client.instream.coordinator
+    ongoing = mine.begin(topics=[NAME], timeout_ms=1)
+    topics.sweep()
+    with topics.producer(P, plain=True) as producer:
+        producer.send({"n": 1})
+    assert topics.transactions.get(ongoing).state in ("OPEN", "ABORTED")  # by the store's clock, with the allowance
+    assert numbers(consumer) == [1]
+
+
+def test_retention_takes_old_rows_but_none_that_a_subscription_needs(topics: Cluster, consumer: Consumer) -> None:
+    for first in range(0, 12, 4):
+        write(topics, P, first)
+    consumer.ack_cumulative(list(consumer.messages(timeout=NOW))[7])
+    topics.retention.set(P, keep_bytes=1)
+    topics.sweep()
+    with topics.consumer(P, "new", start="earliest") as other:
+        assert numbers(other) == [8, 9, 10, 11]
+    consumer.rewind()
+    assert numbers(consumer) == [8, 9, 10, 11]
+    topics.retention.set(P, despite_subscriptions=True)
+    topics.sweep()
+    with pytest.raises(DataLoss):
+        consumer.rewind()
