@@ -119,7 +119,11 @@ class InStreamCoordinator:
         except BaseException as error:
             self._abort_after(error, least)
             raise
-        decided = self._decide(least, TxnState.COMMITTING)
+        try:
+            decided = self._decide(least, TxnState.COMMITTING)
+        except TransactionNotFound as error:
+            self._forgotten(work, app, least, error)
+            decided = None  # committed, and finished by others
         rows, size = weight(work)
         metrics.ROWS_WRITTEN.inc(rows)
         metrics.BYTES_WRITTEN.inc(size)
@@ -128,6 +132,22 @@ class InStreamCoordinator:
         log.info("commit txn=%s app=%s version=%s topics=%s rows=%s", txn, work.app, work.claim.version, len(parts), rows)
         self.aftermath(lambda: self.share(list(parts)))
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
+
+    def _forgotten(self, work: WriteSet, app: str, least: int, error: TransactionNotFound) -> None:
+        """Our transaction was decided, finished and forgotten while we slept. What its application has committed last can still say
+        how. Raises TxnConflict (it was aborted) or OutcomeUnknown (it can no longer be told); returns if it has committed.
+        """
+        written = self.log.written(app)
+        if written is not None and written.txn == least:
+            return
+        if work.random or (written is not None and written.version > work.claim.version):
+            raise OutcomeUnknown(
+                f"Transaction {self.log.most}_{least} was decided, but how can no longer be told: it is forgotten.",
+                advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
+            ) from error
+        raise TxnConflict(
+            f"Transaction {self.log.most}_{least} was aborted and forgotten.", advice="Run the write again."
+        ) from error
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
         """Spark's abort, perhaps in another process and long after: end only an OPEN transaction of this version and attempt
@@ -161,7 +181,7 @@ class InStreamCoordinator:
                 if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                     self.ending.finish(txn.least)
             written = self.log.written(app)  # after them: it knows at least what they have committed
-            if written is None and work.random and work.retried:
+            if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
                     advice="Nothing was done now. Look whether its rows are there before you write them again.",
@@ -344,7 +364,13 @@ class InStreamCoordinator:
 
     def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
         """No seal may stand below data of a transaction that commits: its rows would be lost without a word (8.12)."""
-        for name in self.ending.sealing(names):
+        for name, deleted in self.ending.sealing(names).items():
+            if deleted:
+                self._abort_quietly(least)
+                raise TopicSealed(
+                    f"The topic {name} was deleted while transaction {self.log.most}_{least} wrote to it.",
+                    advice="Nothing was committed; the transaction is aborted.",
+                )
             state = self.buffer.state(name)
             if state.sealed_at is not None and self._wrote_above(name, state.sealed_at, f"{self.log.most}_{least}"):
                 self._abort_quietly(least)

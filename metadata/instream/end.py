@@ -70,7 +70,8 @@ class Ending:
                 for name in names
             ],
         )
-        stalled = [name for name in self.sealing(names) if ident in self.buffer.state(name).ongoing]
+        sealing = self.sealing(names)
+        stalled = [name for name, deleted in sealing.items() if not deleted and ident in self.buffer.state(name).ongoing]
         if stalled:
             raise TransactionUnfinished(
                 f"Transaction {ident} is {txn.state}, but {', '.join(map(str, stalled))} took no marker: sealed while it was open.",
@@ -179,12 +180,12 @@ class Ending:
     def _mine(self, txns: Iterable[str]) -> list[int]:
         return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
 
-    def sealing(self, names: Sequence[PersistentName]) -> Sequence[PersistentName]:
-        """Those of these topics in whose log a seal may stand. Whoever appends a seal sets the flag first: read after our own
-        appends, a record without it means that no seal stands below them.
+    def sealing(self, names: Sequence[PersistentName]) -> dict[PersistentName, bool]:
+        """Those of these topics in whose log a seal may stand, and whether they are deleted by now. Whoever appends a seal sets the
+        flag first: read after our own appends, a record without it means that no seal stands below them.
         """
         if not names:
-            return []
+            return {}
         records = decide(self.cluster.store, lambda view: view.get_many([paths.topic(n) for n in names]))
-        pairs = zip(names, records, strict=True)
-        return [name for name, record in pairs if record is not None and PersistentLayout.of(record).sealing]
+        found = {name: PersistentLayout.of(r) for name, r in zip(names, records, strict=True) if r is not None}
+        return {name: bool(layout.deleted) for name, layout in found.items() if layout.sealing}

@@ -128,7 +128,9 @@ class Replay(Generic[E, S, O]):
                 record = view.get(self._key)
                 covered = 0 if record is None else kept_at(record)
                 # To put ours in the place of one that goes further would lose what was deleted since.
-                value = write(record, state, view) if covered < state.at else None
+                value = write(record, state, view) if covered <= state.at else None
+                if record is not None and value == record.value:
+                    value = None
                 at = state.at
             if value is not None:
                 try:

@@ -83,6 +83,11 @@ class TransactionLog:
         """What an application has committed last, as of the last look at the log."""
         return self.replay.state.apps.get(app)
 
+    def knows(self, app: str) -> bool:
+        """Whether a transaction of an application is not forgotten, as of the last look at the log. Looks at all there are."""
+        with self.replay.lock:
+            return any(txn.app == app for txn in self.replay.state.txns.values())
+
     def low_water(self) -> int:
         """As `TxnLogState.low_water`, as of the last look at the log: an older one is lower, and as true."""
         with self.replay.lock:
