@@ -6,6 +6,7 @@ from conformance.mutants import (
     of_acks,
     of_backups,
     of_files,
+    of_providers,
     of_reading,
     of_schemas,
     of_splits,
@@ -30,6 +31,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_storage.MUTANTS,
     *of_stores.MUTANTS,
     *of_files.MUTANTS,
+    *of_providers.MUTANTS,
 )
 
 LATER = {
