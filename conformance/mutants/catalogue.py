@@ -7,6 +7,7 @@ from conformance.mutants import (
     of_backups,
     of_files,
     of_in_stream,
+    of_providers,
     of_reading,
     of_schemas,
     of_splits,
@@ -32,6 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_stores.MUTANTS,
     *of_files.MUTANTS,
     *of_in_stream.MUTANTS,
+    *of_providers.MUTANTS,
 )
 
 LATER = {
