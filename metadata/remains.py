@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from metadata import paths
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.instream.records import PersistentLayout
-from metadata.names import TopicName, any_topic_name, is_persistent, persistent_name, segment_name, topic_name
+from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import Cursor, Layout, TopicSchema
 from metadata.store.contract import Delete, MetadataStore, View, decide, in_groups
@@ -27,7 +27,9 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
         schemas: dict[TopicName, list[Key]] = defaultdict(list)
         for path in view.keys(paths.SCHEMAS):
             topic = path.split("/")[2]
-            schemas[any_topic_name(paths.decode(topic))].append(Key(path, topic))
+            if is_persistent(paths.decode(topic)):
+                continue  # it has one life alone
+            schemas[topic_name(paths.decode(topic))].append(Key(path, topic))
         cursors = {path: paths.cursor_of(path)[0] for path in view.keys(paths.CURSORS)}
         tombstones = [Key(path, path.removeprefix("/cursors/")) for path in cursors]
         migrated = {path: cursors.pop(path) for path in list(cursors) if is_persistent(cursors[path])}

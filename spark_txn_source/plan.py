@@ -15,6 +15,7 @@ from metadata import metrics, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, SchemaChanged, SchemaError
+from metadata.providers import Providers
 from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
 from metadata.transaction_buffer import Reading, SegmentView
 from spark_txn_source.options import ReadOptions
@@ -70,7 +71,8 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
     """What a subscription has done of each segment of a reading. Raises SubscriptionNotFound."""
-    cursors = client.coordinator.acks.read((segment.name, subscription) for segment in reading.segments)
+    names = [segment.name for segment in reading.segments]
+    cursors = Providers(client).of(names).acks.read((name, subscription) for name in names)
     return acked({segment: cursor for (segment, _), cursor in cursors.items()})
 
 

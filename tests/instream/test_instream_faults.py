@@ -13,7 +13,15 @@ from instream_bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
 from metadata.acks import Ack
-from metadata.errors import OptionError, OutcomeUnknown, TopicNotFound, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError
+from metadata.errors import (
+    OptionError,
+    OutcomeUnknown,
+    TopicNotFound,
+    TopicSealed,
+    TransactionUnfinished,
+    TxnConflict,
+    TxnSegmentError,
+)
 from metadata.row_ranges import parse_all, texts
 
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
