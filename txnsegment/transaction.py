@@ -24,7 +24,7 @@ from metadata.client import Client
 from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
 from metadata.instream.records import folder_of
 from metadata.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name
-from metadata.providers import Providers, one_model
+from metadata.providers import CoordinatorProvider, Model, Providers
 from metadata.routing import Router, targets
 from metadata.store.contract import time_ms
 from metadata.topics import Topic
@@ -153,7 +153,7 @@ class Transaction:
 
     def _check_kind(self, names: Iterable[str]) -> None:
         """Raises OptionError if they are not of the kind that it has to do with already: one transaction never spans both."""
-        one_model([*self._touched, *names])
+        Providers(self._client).of([*self._touched, *names])
 
     def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
         """Which rows of a batch go to which segment; all of them to a persistent topic, which is its own segment."""
@@ -206,7 +206,7 @@ class Transaction:
             acks=tuple(self._acks),
         )
         try:
-            committed = Providers(self._client).of(self._names()).coordinator.commit(work)
+            committed = self._coordinator().commit(work)
         except BaseException as error:
             # Any other error of ours says that nothing was committed; one that is not ours (Ctrl-C) may come at any moment.
             if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnSegmentError):
@@ -215,6 +215,12 @@ class Transaction:
         self._committed = committed
         self._id = committed.txn_id or self._id
         return committed
+
+    def _coordinator(self) -> CoordinatorProvider:
+        """Raises OptionError. What was staged for a persistent topic goes by way of its own, also if that was migrated since."""
+        providers = Providers(self._client)
+        older = any(isinstance(staged.topic, PersistentName) for staged in self._staged)
+        return providers.by_model(Model.IN_STREAM if older else providers.model(self._names())).coordinator
 
     def _names(self) -> list[str]:
         """Of all topics and segments that it has to do with."""
@@ -259,7 +265,7 @@ class Transaction:
         if self._committed is not None:
             raise TxnConflict(f"Transaction {self._id} has committed.", advice="A commit is final; write what corrects it.")
         if self._tried and not self._aborted:
-            Providers(self._client).of(self._names()).coordinator.abort_attempt(self._application, "", self.claim)
+            self._coordinator().abort_attempt(self._application, "", self.claim)
         if not self._aborted:
             self._aborted = True
             for dropped in self._dropped:

@@ -12,7 +12,7 @@ MUTANTS = (
         "transaction-spans-both-kinds",
         "8.5",
         "One transaction never spans both kinds of topics: it could not be atomic.",
-        ("txnsegment.transaction:Transaction._check_kind", "one_model([*self._touched, *names])", "one_model(names)"),
+        ("txnsegment.transaction:Transaction._check_kind", "of([*self._touched, *names])", "of(names)"),
         tests=(f"{_TESTS}::test_one_transaction_never_spans_both_kinds",),
     ),
     mutant(
