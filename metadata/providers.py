@@ -163,7 +163,7 @@ class Providers:
         return _the_one(self.models(names))
 
     def models(self, names: Iterable[str | TopicName]) -> dict[str, Model]:
-        """The model of each topic or segment by its full name. A persistent topic that was migrated is a segment of the topic:// that
+        """The model of each topic or segment by its full name. A persistent topic that was migrated is a segment of the topic that
         goes on. A round trip if there are persistent ones.
         """
         texts = list(dict.fromkeys(map(str, names)))
