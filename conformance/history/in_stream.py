@@ -116,10 +116,17 @@ class InStream:
         return txn != new.txn and version >= new.version
 
     def _final(self, event: Entry, known: Logged) -> None:
-        missing = [t for t in sorted(known.topics) if t not in self.topics or event.txn not in self.topics[t].marked]
+        missing = [t for t in sorted(known.topics) if self._lacks(t, event.txn or "")]
         if missing:
             text = f"{event.txn} was logged {event.state} before {', '.join(missing)} had its marker"
             self._found.note("ended before its markers", text, known.new, event)
+
+    def _lacks(self, name: str, txn: str) -> bool:
+        """Whether a topic has still to get the marker. A seal takes none, and none is missed where nothing of it stands below."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return True
+        return txn not in topic.marked and not (topic.sealed and txn not in topic.ongoing)
 
     # --- a topic's log ------------------------------------------------------------------------------------------------
 
