@@ -124,7 +124,7 @@ MUTANTS = (
         "commits-over-a-seal",
         "in-stream seals, 8.12",
         "A transaction that has written above a seal is not committed: its rows would be lost without a word.",
-        (f"{_OWNER}._check_seals", "if txn is None or txn.state is not TxnState.OPEN:", "if self is not None:"),
+        (f"{_OWNER}._check_seals", "self.ending.sealing(names).items()", "dict[PersistentName, bool]().items()"),
     ),
     mutant(
         "snapshot-newer-than-its-data",
