@@ -19,6 +19,7 @@ from metadata.transaction_buffer import TransactionBuffer
 
 if TYPE_CHECKING:
     from metadata.autoscaling import Autoscaler
+    from metadata.instream.client import InStream
 
 
 @dataclass
@@ -43,6 +44,13 @@ class Client:
         from metadata.autoscaling import Autoscaler  # here: each of Spark's processes that plans a read would import it, too
 
         return Autoscaler(self.cluster, self.buffer)
+
+    @cached_property
+    def instream(self) -> InStream:
+        """The same for `persistent://` topics."""
+        from metadata.instream.client import InStream  # here: most processes never meet one
+
+        return InStream(self.cluster, self.coordinator.aftermath)
 
     def close(self) -> None:
         self.finish()
