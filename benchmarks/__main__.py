@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import at_rest, commits, compaction, consumer, history, memory, microbatch, segments, throughput
+from benchmarks import at_rest, commits, compaction, consumer, history, memory, microbatch, models, segments, throughput
 from benchmarks.measure import machine
 
 ALL = {
@@ -14,6 +14,7 @@ ALL = {
     "consumer": consumer,
     "history": history,
     "segments": segments,
+    "models": models,
     "memory": memory,
     "compaction": compaction,
     "at_rest": at_rest,

@@ -41,6 +41,7 @@ class Report:
     title: str
     claims: list[Claim] = field(default_factory=list)
     figures: list[tuple[str, str]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
 
     def claim(self, what: str, got: float, wanted: float, *, at_least: bool, unit: str = "x", note: str = "") -> None:
         self.claims.append(Claim(what, got, wanted, at_least, unit, note))
@@ -56,6 +57,8 @@ class Report:
             table.add_row(c.what, f"{c.got:.2f} {c.unit}", f"{sign} {c.wanted:g} {c.unit}", holds, c.note)
         if self.claims:
             console.print(table)
+        for more in self.tables:
+            console.print(more)
         for name, value in self.figures:
             console.print(f"  {name}: {value}", highlight=False)
 

@@ -36,7 +36,7 @@ SETTINGS = Settings(
 EVERY_MS = 50
 """So much of the store's time passes from commit to commit."""
 CATCH_UP = 20
-"""After so many commits the background may finish its work: the time that it is judged by passes by hand, not by the processor's."""
+"""After so many commits the background may finish its work: its time passes by hand, and not by the processor's clock."""
 PART_BYTES = 8_192
 """As long as each part file is: its content is nobody's business here."""
 SEGMENTS = 4

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from heapq import nlargest
 from typing import Any
 
@@ -128,6 +128,11 @@ def _record(kind: type[SnapshotFile | Run]) -> dict[str, Any]:
     return {"type": "record", "name": kind.__name__, "namespace": "org.txnsegment", "fields": fields}
 
 
+def _fields(value: SnapshotFile | Run) -> dict[str, Any]:
+    """By name. (`dataclasses.asdict` also copies what is in them, and takes many times as long.)"""
+    return {name: getattr(value, name) for name in value.__dataclass_fields__}
+
+
 _HEAD = OneRecord(
     fastavro.parse_schema(
         {
@@ -188,9 +193,9 @@ def write_head(
         "segment": segment,
         "ledgerId": watermark[0],
         "entryId": watermark[1],
-        "files": [asdict(file) for file in files],
+        "files": [_fields(file) for file in files],
         "tail": block_record(tail),
-        "runs": [asdict(run) for run in sorted(kept, key=lambda run: run.ledger)],
+        "runs": [_fields(run) for run in sorted(kept, key=lambda run: run.ledger)],
     }
     data = _HEAD.write(record, zlib.crc32(name.encode()).to_bytes(16, "big"))
     path = f"{_folder(segment)}/{name}-{zlib.crc32(data):08x}{SUFFIX}"

@@ -25,7 +25,8 @@ from metadata import consistent_cut, paths, transitions
 from metadata.backup_file import Backup, Heading, Kept, made
 from metadata.cluster import Cluster
 from metadata.consistent_cut import Moving, Told, Written
-from metadata.errors import BackupUnsettled
+from metadata.errors import BackupUnsettled, NotAllowed
+from metadata.instream import topics as persistent
 from metadata.log import Entry
 from metadata.paths import Key, KeyRange
 from metadata.records import (
@@ -77,7 +78,7 @@ class BackupReader:
         """The backup. Everything that was acknowledged before the call is in it.
 
         `patience_seconds`: by default the longest that a transaction of a dead owner can stay undecided, and a minute. Raises
-        BackupUnsettled after it.
+        BackupUnsettled after it, and NotAllowed if there are persistent:// topics, which no backup can hold.
         """
         settings, clock = self.cluster.settings, self.cluster.clock
         if patience_seconds is None:
@@ -94,7 +95,17 @@ class BackupReader:
                     ) from moved
                 clock.sleep(PAUSE_SECONDS)
 
+    def _refuse_persistent(self, view: View) -> None:
+        """A backup without them would be one that loses rows without a word."""
+        found = [topic for topic in persistent.every(view) if not topic.layout.deleted]
+        if found:
+            raise NotAllowed(
+                f"{self.cluster.url} has {len(found)} persistent:// topics, such as {found[0].name}: no backup can hold them.",
+                advice="Copy the whole store and its ledgers while nobody writes (a migrated topic's earlier rows are there).",
+            )
+
     def _read(self, view: View) -> Backup:
+        self._refuse_persistent(view)
         earlier = view.keys(paths.LOG.range())
         begun = paths.sequence_number(earlier[-1]) if earlier else 0
         apps = _records(view, paths.APPLICATIONS)
@@ -285,6 +296,7 @@ _PARTITIONS: Mapping[KeyRange, Callable[[str], str]] = {
 """What a backup is made of besides the log: the ranges, and the partition key of a path in each."""
 
 LEFT_OUT = (
+    "/persistent/",
     "/cluster",
     "/founding",
     "/sweep/",

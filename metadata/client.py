@@ -13,7 +13,7 @@ from metadata.aftermath import Aftermath
 from metadata.cluster import Cluster, open_cluster, resolve
 from metadata.coordinator import Coordinator
 from metadata.subscriptions import Subscriptions
-from metadata.sweeper import Sweeper
+from metadata.sweeper import Sweeper, SweepReport
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
 
@@ -47,10 +47,22 @@ class Client:
 
     @cached_property
     def instream(self) -> InStream:
-        """The same for `persistent://` topics."""
-        from metadata.instream.client import InStream  # here: most processes never meet one
+        """The persistent:// topics of the cluster."""
+        from metadata.instream.client import instream  # here: who reads and writes topic:// alone does without
 
-        return InStream(self.cluster, self.coordinator.aftermath)
+        return instream(self.cluster, self.coordinator.aftermath)
+
+    def sweep(self) -> SweepReport:
+        """Everything but the orphan sweep, once, of both kinds of topics. Transactions of persistent:// that were timed out or
+        finished are counted as timed out or settled. Raises SweepIncomplete (all else was done) if segments or topics could not be
+        swept.
+        """
+        more = self.instream.sweeper.sweep()
+        report = self.sweeper.sweep()
+        report.timed_out += more.timed_out
+        report.settled += more.finished
+        more.complain()
+        return report
 
     def close(self) -> None:
         self.finish()

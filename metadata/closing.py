@@ -84,14 +84,17 @@ class Closing:
         event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
         writes: list[Write] = [Append(paths.segment_events(s), event, durable=False) for s in segments]
         if entry is not None:
-            settled = entry.registration.model_copy(update={"state": Settled.COMMITTED})
-            writes.append(Put(entry.record.key, settled.to_bytes(), expect=entry.record, durable=False))
+            after = entry.registration.model_copy(update={"state": Settled.COMMITTED})
+            writes.append(Put(entry.record.key, after.to_bytes(), expect=entry.record, durable=False))
             writes += [Delete(ops.key(i), durable=False) for i in range(len(segments))]
         try:
-            for group in in_groups(writes):
-                self.cluster.store.write(*group)
+            made = [record for group in in_groups(writes) for record in self.cluster.store.write(*group)]
         except BadVersion:  # a sweeper has settled it, and deletes the ops
             self.tell(txn_id, State.COMMITTED, segments)
+        else:
+            settled = None if entry is None else made[len(segments)]
+            if settled is not None:
+                self.log.update(Entry(settled.number, settled))  # our share of the sweeping need not read it again
         if work.acks:
             self.acks.settle(txn_id, [(a.segment, a.subscription) for a in work.acks], committed=True)
             rest: list[Write] = [Delete(ops.key(len(segments) + i), durable=False) for i in range(len(work.acks))]

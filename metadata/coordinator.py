@@ -309,13 +309,14 @@ class Coordinator(Closing):
             listing = self.log.list(view, then=[paths.topic(t) for t in topics])
             layouts = {t: None if r is None else Layout.of(r) for t, r in zip(topics, listing.also, strict=True)}
             refuse_rerouted(work, layouts)
+            seals = listing.seals()
             found = []
             for segment in work.parts:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
                 if layout is None or str(name.segment_id) not in layout.segments:
                     raise topic_deleted([segment])  # and perhaps made again
-                sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
+                sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
                 if sealed is not None and sealed < entry.number:
                     found.append(segment)
             return found

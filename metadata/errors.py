@@ -177,7 +177,7 @@ class TopicSealed(SegmentSealed):
 
 
 class NotAllowed(TxnSegmentError):
-    """A system property can be read, but neither set nor removed by users."""
+    """What users may not do: set or remove a system property, or back up what a backup cannot hold."""
 
 
 class SchemaChanged(SchemaError):

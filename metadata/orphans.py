@@ -20,7 +20,7 @@ from metadata import paths, staging_manifests
 from metadata.cluster import Cluster
 from metadata.compaction import folder_of
 from metadata.errors import BadVersion, UnknownOutcome
-from metadata.instream.buffer import InStreamBuffer
+from metadata.instream.client import instream
 from metadata.log import LiveLog, ledger
 from metadata.records import Watermark
 from metadata.retired import spared
@@ -61,6 +61,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     files = {f.path: f for f in storage.list("")}
     now_ms = time_ms(cluster.store)
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
+    instream(cluster).sweeper.timeouts()
     Topics(cluster).forget_deleted()
     over = staging_manifests.ended(files)
     protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over))
@@ -167,4 +168,4 @@ def named_files(cluster: Cluster, view: View) -> Iterator[str]:
         yield watermark.snapshot
         yield from snapshots.files(head)
         yield from snapshot_changes.listed(cluster.storage, head)
-    yield from InStreamBuffer(cluster).named_files(view)
+    yield from instream(cluster).sweeper.named_files(view)

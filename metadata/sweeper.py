@@ -65,7 +65,7 @@ class Sweeper:
         """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if segments could not be folded."""
         report = SweepReport()
         report.timed_out = self.timeouts()
-        report.seals_finished = Topics(self.cluster).finish_seals()
+        report.seals_finished = Topics(self.cluster, self.buffer.log).finish_seals()
         self.settle(report)
         unfolded = self.fold(report)
         self.collect_ops()
@@ -88,7 +88,7 @@ class Sweeper:
         if record is not None:
             turn = Turn.of(record)
             report.timed_out = self.timeouts()
-            report.seals_finished = Topics(self.cluster).finish_seals()
+            report.seals_finished = Topics(self.cluster, self.buffer.log).finish_seals()
             self.settle(report)
             unfolded = self.fold(report)
             self.collect_ops()
@@ -201,9 +201,13 @@ class Sweeper:
                 writes.append(Put(key, gone.to_bytes(), indexes=gone.indexes(segment)))
         after = registration.model_copy(update={"state": state})
         writes.append(Put(entry.record.key, after.to_bytes(), expect=entry.record))
-        if not self._done(*writes):
+        try:
+            *_, made = self.cluster.store.write(*writes)
+        except (BadVersion, UnknownOutcome):
             now = look(self.cluster.store, entry.record.key)
             return now is None or Registration.of(now).state is not None  # gone: folded, so it was settled
+        assert made is not None
+        self.buffer.log.update(Entry(entry.number, made, after))  # so that folding need not read it again
         report.settled += state is Settled.COMMITTED
         report.voided += state is Settled.VOID
         return True
@@ -233,8 +237,8 @@ class Sweeper:
             outstanding = Counter(op.key.partition for op in ops)  # an op's partition is its transaction
             txns = sorted(outstanding)
             headers = dict(zip(txns, view.get_many([paths.header(t) for t in txns]), strict=True)) if txns else {}
-            listing = self.buffer.log.list(view, again=_unsettled)
-            unsettled = {e.registration.txn for e in listing.entries if _unsettled(e)}
+            listed = self.buffer.log.list(view, again=_unsettled).entries if txns else ()
+            unsettled = {e.registration.txn for e in listed if _unsettled(e)}
             left = 0
             for txn in txns:
                 header = headers[txn]
@@ -259,6 +263,8 @@ class Sweeper:
         def body(view: View) -> None:
             with metrics.INDEX_QUERY_SECONDS.time():
                 found = view.scan_index(paths.TXN_ABORTED_BY_POSITION, "", "~")
+            if not found:
+                return
             segments = sorted({paths.decode(r.key.partition) for r in found})  # it lives with its segment's watermark
             layouts = _layouts(view, segments)
             marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
@@ -292,6 +298,7 @@ class Sweeper:
             layouts = _layouts(view, segments)
             marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
             folded_to: dict[str, int | None] = {}
+            seals = listing.seals()
             for segment in segments:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
@@ -300,7 +307,7 @@ class Sweeper:
                     self._forget_events(view, segment)
                     self._clean_behind(view, segment, 10**20 - 1)  # its watermark stays: a reader may hold the older layout
                     continue
-                sealed = transitions.sealed_at(name.segment_id, segment, layout, listing.seals())
+                sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
                 mark = marks[segment]
                 folded_to[segment] = 0 if mark is None else Watermark.of(mark).ledger_id
                 try:

@@ -34,9 +34,10 @@ MAX_LAYOUT_SEGMENTS = 3_000
 class Topics:
     """The topics of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, log: LiveLog | None = None) -> None:
+        """`log`: what the process knows of it already, so that it is not read again; None: nothing yet."""
         self._cluster = cluster
-        self._log = LiveLog()
+        self._log = LiveLog() if log is None else log
         self.schemas = TopicSchemas(cluster)
 
     def get(self, name: TopicName) -> Topic:

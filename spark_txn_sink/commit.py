@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ledgers.model import Part
 from metadata.client import Client
-from metadata.coordinator import Coordinator
 from metadata.errors import OptionError, TxnConflict
 from metadata.names import PersistentName
 from metadata.transitions import Claim
@@ -21,7 +20,7 @@ from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
 
 if TYPE_CHECKING:
-    from metadata.instream.coordinator import InStreamCoordinator
+    from metadata.providers import CoordinatorProvider
 
 log = logging.getLogger("txnsegment.sink")
 
@@ -53,18 +52,17 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
         for segment, part in message.parts:
             assert schema_id is not None
             parts[segment].append(part if part.schema == schema_id else dataclasses.replace(part, schema=schema_id))
-    _coordinator(client, plan).commit(
-        WriteSet(
-            app=_app(identity, staged),
-            app_topic=str(plan.topic),
-            claim=claim(identity, staged),
-            parts=parts,
-            staged_ms=min((m.staged_ms for m in staged), default=plan.staged_ms),
-            timeout_ms=timeout_ms,
-            random=identity.random,
-            keys={str(plan.topic): key},
-        )
+    work = WriteSet(
+        app=_app(identity, staged),
+        app_topic=str(plan.topic),
+        claim=claim(identity, staged),
+        parts=parts,
+        staged_ms=min((m.staged_ms for m in staged), default=plan.staged_ms),
+        timeout_ms=timeout_ms,
+        random=identity.random,
+        keys={str(plan.topic): key},
     )
+    _coordinator(client, plan).commit(work)
 
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
@@ -79,7 +77,7 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
     _coordinator(client, plan).abort_attempt(_app(identity, staged), str(plan.topic), claim(identity, staged))
 
 
-def _coordinator(client: Client, plan: WritePlan) -> Coordinator | InStreamCoordinator:
+def _coordinator(client: Client, plan: WritePlan) -> CoordinatorProvider:
     """Who decides a write to this topic."""
     return client.instream.coordinator if isinstance(plan.topic, PersistentName) else client.coordinator
 

@@ -134,7 +134,7 @@ class Cluster:
         protects; and split and merge by policy, unless a sweeper that stays leads. Anyone may, any time. (Topics whose upkeep fails
         are logged, the others are swept.)
         """
-        report = self.client.sweeper.sweep()
+        report = self.client.sweep()
         try:
             scaled = self.client.autoscaler.scale()
         finally:

@@ -51,7 +51,7 @@ def sweep_until(
         if folder is not None:
             drop_gauges_of_the_dead(Path(folder))
         try:
-            report = cluster.client.sweeper.sweep()
+            report = cluster.client.sweep()
             scaled = cluster.client.autoscaler.scale()
             report = dataclasses.replace(report, splits=scaled.splits, merges=scaled.merges)
             if clock.monotonic() >= next_orphans:

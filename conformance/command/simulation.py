@@ -25,7 +25,7 @@ RECORD = Word(
     "--record", "write the history to FILE, for --check; of many schedules: of one that failed", Path, "FILE", output=True
 )
 TRACE = Word("--trace", "print the schedule of --seed step by step", None, default=False, output=True)
-KIND = Word("--kind", "schedules of one kind alone: splitting (segments split and merge) or acking", str, "NAME", default="")
+KIND = Word("--kind", "schedules of one kind alone: splitting, acking, moving, compacting or backing", str, "NAME", default="")
 SUITE = "simulator"
 CHUNK = 100
 ENOUGH = 10
@@ -35,7 +35,7 @@ SECTION = "protocol.md section 8"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    from conformance.simulator.schedules import KINDS
+    from conformance.simulator.kinds import KINDS
 
     wanted: int = given["simulate"]
     if given["trace"] and wanted != 1:
@@ -84,11 +84,12 @@ def _parts(cores: int, wanted: int, seed: int, only: str) -> Iterator[Summary]:
     """The schedules in chunks, in the order of their seeds."""
     starts = range(seed, seed + wanted, CHUNK)
     counts = [min(CHUNK, seed + wanted - start) for start in starts]
-    if cores == 1:
-        yield from map(partial(_chunk, only), counts, starts)
-        return
-    from conformance.simulator.quiet import quiet_forever
+    from conformance.simulator.quiet import quiet, quiet_forever
 
+    if cores == 1:
+        with quiet():  # what one chunk remembers serves the next
+            yield from map(partial(_chunk, only), counts, starts)
+        return
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(cores, mp_context=spawn, initializer=quiet_forever) as pool:
         try:

@@ -34,6 +34,7 @@ from conformance.history.format import (
     Seal,
     Sweep,
     Told,
+    Trim,
     Watermark,
 )
 from conformance.history.horizons import Horizons
@@ -85,6 +86,9 @@ def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
         Registration: deciding.registration,
         Application: deciding.application,
         Seal: deciding.seal,
+        Trim: truth.trims.trim,
+        Plan: truth.trims.began,
+        Poll: truth.trims.began,
         Sweep: deciding.sweep,
         Commit: deciding.commit,
         Abort: deciding.abort,

@@ -73,6 +73,8 @@ class Deliveries:
             batch = self._truth.committed[position[0]]
             if (position[0], name) in given or batch.committed_at >= poll.began:
                 continue
+            if self._truth.trims.is_gone(segment, position[0], poll.at):
+                continue
             if self._acks.covering(segment, poll.subscription, position, poll.at, poll.began) is None:
                 text = f"{poll.stream} was given {top} of {segment} and never {position} ({name}), which nobody had acknowledged"
                 self._found.note("poll skip", text, poll, invariant=11)

@@ -28,6 +28,7 @@ WORDS = {
     "other rows committed": (4, "a transaction committed other rows than those that its attempt was to write"),
     "committed out of order": (13, "a transaction committed rows of a key in another order than its attempt wrote them"),
     "wrongly settled": (4, "a registration was settled against its header, or differently twice"),
+    "trimmed rows came back": (5, "a read returned rows that retention had taken before it began"),
     "moved row": (5, "a row was seen at two positions, or two at one: positions never change"),
     "outside its range": (5, "a read returned a committed row from outside the range that it was asked for"),
     "read failed": (5, "what a read needed is gone"),

@@ -2,8 +2,8 @@
 
 A recorder notes what clients asked for and were told (`Commit`, `Abort`, `Told`), what readers got (`Read`, `Plan`, `Poll`,
 `Horizon`, `ReadFailed`), and, where it can watch the store, what records were seen to change (`Header`, `Registration`,
-`Application`, `Watermark`, `Seal`, `Layout`, `Ack`), besides sweeps, counts of what is at rest, and faults. Every recorder gives
-what it has: the checker decides as much as that allows. In memory an event is a named tuple; in a file it is one line,
+`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`), besides sweeps, counts of what is at rest, and faults. Every recorder
+gives what it has: the checker decides as much as that allows. In memory an event is a named tuple; in a file it is one line,
 
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
 
@@ -205,6 +205,17 @@ class Watermark(NamedTuple):
     position: Position | None = None
 
 
+class Trim(NamedTuple):
+    """Retention has taken the rows of `segment` up to ledger `through`, all of them. Reads that begin after `at` do not show them
+    any more, nor do those miss them that return after `began`. Where the store is watched the two are the same moment.
+    """
+
+    at: Time
+    began: Time
+    segment: str
+    through: int
+
+
 class Seal(NamedTuple):
     """A seal appeared in the log, made from layout `epoch`. `why`: split, merge or delete."""
 
@@ -392,6 +403,7 @@ Event = (
     | Registration
     | Application
     | Watermark
+    | Trim
     | Seal
     | Layout
     | Ack

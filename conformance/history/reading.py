@@ -64,14 +64,20 @@ class Reading:
             got: list[Cell] = [(position[0], segment, name) for name, segment, position, _, _ in rows]
         else:
             got = [(position[0], None, name) for name, _, position, _, _ in rows]
-        if (
-            len(got) != len(expected.cells)
-            or expected.latest > event.at
-            or not expected.cells.issuperset(got)
-            or len(set(got)) != len(got)
-        ):
-            self._differ(event, start, end, Counter(got), expected.cells)
+        cells = expected.cells
+        if self._truth.trims:
+            cells = self._less_trimmed(event, cells, got)
+        if len(got) != len(cells) or expected.latest > event.at or not cells.issuperset(got) or len(set(got)) != len(got):
+            self._differ(event, start, end, Counter(got), cells)
         self._at_their_places(event)
+
+    def _less_trimmed(self, event: Read | Poll, cells: frozenset[Cell], got: list[Cell]) -> frozenset[Cell]:
+        """Without what retention has taken in time, as far as the read did not get it."""
+        back = self._truth.trims.gone(event.began, event.rows)
+        if back:
+            text = f"{_who(event)}: {len(back)} rows, e.g. {back[0].position} of {back[0].segment}"
+            self._found.note("trimmed rows came back", text, event)
+        return cells - self._truth.trims.may_miss(event, cells.difference(got))
 
     def delivered(self, event: Poll) -> None:
         """Rows given to a subscription: no range says which they must be, but each is committed, and at its place."""

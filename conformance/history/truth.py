@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from conformance.history.format import Application, Commit, Header, Registration, Time, Told, Written
+from conformance.history.trims import Trims
 
 NEVER = float("inf")
 Version = tuple[str, str, int]
@@ -94,6 +95,7 @@ class Truth:
     """Segment -> number of its seal: of those that were made from one layout, the first."""
     deleted: dict[str, Time] = field(default_factory=dict)
     """Topic -> when its deletion began."""
+    trims: Trims = field(default_factory=Trims)
 
     def decided_at(self, number: int) -> Time:
         """When the registration's fate was sealed; NEVER while its transaction is OPEN, 0 if nobody ever opened it."""

@@ -16,7 +16,7 @@ from conformance.results import Outcome, Result
 LIMIT = 20_000
 """Schedules of the simulator after which a mutant has slipped through."""
 
-CHUNK = 25
+CHUNK = 100
 """Schedules that a core runs before it asks whether another one has caught the mutant."""
 
 

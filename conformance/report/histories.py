@@ -29,6 +29,7 @@ from conformance.history.format import (
     Start,
     Sweep,
     Told,
+    Trim,
     Watermark,
 )
 from conformance.results import Series, Span
@@ -208,6 +209,8 @@ def _described(event: Event, *, wrong: bool) -> Iterator[tuple[str, str, float]]
         case Watermark(segment=segment, position=position, at=at):
             mark = "deleted" if position is None else f"{position[0]}:{position[1]}"
             yield "watermarks", f"{_short(segment)} {mark}", at
+        case Trim(segment=segment, through=through, began=began):
+            yield "retention", f"{_short(segment)} trimmed up to {through}", began
         case Seal(number=number, segments=segments, why=why, at=at):
             yield "log", f"{number} seal of {', '.join(map(_short, segments))} ({why})", at
         case Layout(topic=topic, epoch=epoch, at=at):

@@ -25,6 +25,7 @@ from conformance.scripts import answers
 from conformance.scripts.names import segment, short
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
+from conformance.simulator.origins import rows_of
 from ledgers.model import CompactedPart
 from metadata.client import Client
 from metadata.transaction_buffer import Reading
@@ -147,11 +148,13 @@ def _mistaken(world: World, piece: Piece) -> Iterator[tuple[str, str]]:
             world.written_in.setdefault((piece.segment, piece.ledger, piece.base + entry), piece.part.path)
         return
     assert isinstance(piece.part, CompactedPart)
-    lines = world.disk.files[piece.part.path][0].decode().split("\n") if piece.part.path in world.disk.files else []
-    for row, (ledger, entry, _) in zip(piece.marks.starts.tolist() if lines else [], _entries(piece), strict=False):
-        known = world.written_in.get((piece.segment, ledger, entry))
-        if known not in (None, lines[row]):
-            yield answers.span(short(world.state, piece.segment), ledger, entry, entry), answers.file_name(lines[row])
+    if piece.part.path not in world.disk.files:
+        return
+    rows = rows_of(world.disk.files[piece.part.path][0], piece.part)
+    for row, (ledger, entry, _) in zip(piece.marks.starts.tolist(), _entries(piece), strict=True):
+        known, found = world.written_in.get((piece.segment, ledger, entry)), rows[row - piece.part.first_row].path
+        if known not in (None, found):
+            yield answers.span(short(world.state, piece.segment), ledger, entry, entry), answers.file_name(found)
 
 
 # --- streams ---------------------------------------------------------------------------------------------------------

@@ -7,8 +7,10 @@ plan       how one schedule behaves
 scheduler  the world: actors as greenlets, who goes next, who crashes, how time moves
 stage      its topics
 keyed      parts whose rows have keys
-splitting  schedules in which topics are split and merged (a tenth of all)
 pasts      what was written before a schedule begins
+casts      who is in a schedule: everybody at once, a few from the beginning, a few in the middle of things
+acking, moving, splitting, compacting, backups: casts of other kinds
+kinds      how many schedules of each cast there are, long and short
 writers, readers, sweepers: they run the code of `metadata`, the source and the sink as it is
 observer   what an outsider sees of the store's writes
 checks     what must be true of a history; shares no code with what it checks

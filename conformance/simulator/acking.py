@@ -7,12 +7,13 @@ from __future__ import annotations
 import random
 
 from conformance.history.format import Commit, Poll, Row
+from conformance.simulator.casts import PAST_NAMES, Cast, go_on, may_nap
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.keyed import COLUMN
+from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
 from conformance.simulator.readers import rows_of
-from conformance.simulator.scheduler import SETTINGS, Process, SimulatedClock, World
-from conformance.simulator.schedules import Cast
+from conformance.simulator.scheduler import SETTINGS, Actor, Process, SimulatedClock, World
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
@@ -60,6 +61,28 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, jobs, [], frozenset({T, U}), forgets=True, orphans=False, topics=2)
 
 
+def short(rng: random.Random, trace: bool) -> Cast:
+    """What is committed is there: two or three consumers meet over it, now and then somebody who moves the subscription, a sweeper,
+    and the writer of more.
+    """
+    before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), keyed=rng.random() < 0.7)
+    settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 0, 5, 500)), "fold_after_registrations": 3})
+    plan, rested = Plan.draw(rng, small=True), rng.random() < 0.8
+    world = before.world(rng, plan, settings, trace=trace, files_go=False, rested=rested)
+    subscribed(world.state)
+    plain = {"c1"} if rng.random() < 0.6 else set()
+    world.history.acking = lambda: world.current is not None and world.current.name in plain
+    for name in ("c0", "c1", "c2")[: rng.choice((2, 2, 2, 3))]:
+        consumer = start_consumer(world, name, rounds=rng.choice((1, 1, 2)), plain=name in plain, within=24)
+        may_nap(consumer, 0.25, 12)
+    if rng.random() < 0.25:
+        start_subscriber(world, T, SUBSCRIPTIONS[0], rng.choice((1, 2)), within=40)
+    if rng.random() < 0.5:
+        may_nap(start_sweeper(world, "w0", 1, share=False, within=60), 0.25, 26)
+    jobs = go_on(world, before, 0.3)
+    return Cast(world, jobs, [], frozenset({T, U}), forgets=rng.random() < 0.5, orphans=False, topics=2)
+
+
 def subscribed(state: MemoryState) -> MemoryState:
     """The state with both subscriptions of T, at its first row."""
     store = GatedStore(state, SimulatedClock())
@@ -69,7 +92,7 @@ def subscribed(state: MemoryState) -> MemoryState:
     return state
 
 
-def start_consumer(world: World, name: str, *, rounds: int, plain: bool) -> None:
+def start_consumer(world: World, name: str, *, rounds: int, plain: bool, within: int = 120) -> Actor:
     """It takes what is not acknowledged, some of it or all, and acknowledges it."""
     process = Process(world, name)
 
@@ -85,7 +108,7 @@ def start_consumer(world: World, name: str, *, rounds: int, plain: bool) -> None
             except TxnSegmentError:
                 continue  # an AckConflict: somebody else was faster; any other: it comes again
 
-    world.spawn(process, name, run, delay=world.rng.randrange(120))
+    return world.spawn(process, name, run, delay=world.rng.randrange(within))
 
 
 def _consume(world: World, client: Client, name: str, batch: int) -> list[Ack]:

@@ -15,12 +15,13 @@ from conformance.history.format import Application as Changed
 from conformance.history.format import Commit, Header, Told, Written
 from conformance.history.format import Registration as Registered
 from conformance.simulator.acking import SUBSCRIPTIONS, subscribed
-from conformance.simulator.compacting import joined, origin
+from conformance.simulator.casts import Cast
 from conformance.simulator.faults import GatedStore
+from conformance.simulator.origins import joined, origin
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet
 from conformance.simulator.scheduler import SETTINGS, Process, World
-from conformance.simulator.schedules import Cast, Outcome, play
+from conformance.simulator.schedules import Outcome, play
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.sweepers import start_deleter, start_sweeper
@@ -71,7 +72,17 @@ class Backups:
 
 def backing_up(seed: int, *, trace: bool = False) -> tuple[Outcome, int]:
     """Run the schedule of a seed; its outcome, and how many backups were taken and compared."""
-    rng = random.Random(f"backups {seed}")
+    cast, backups = _drawn(random.Random(f"backups {seed}"), trace)
+    with quiet():
+        return play(seed, cast, digest=False, trace=trace), len(backups.taken)
+
+
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """Writers, consumers, sweepers, compactors, in some worlds a deleter; and three who take backups."""
+    return _drawn(rng, trace)[0]
+
+
+def _drawn(rng: random.Random, trace: bool) -> tuple[Cast, Backups]:
     deleted = rng.random() < 0.2
     settings = SETTINGS.model_copy(
         update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": rng.choice((1, 3))}
@@ -101,11 +112,12 @@ def backing_up(seed: int, *, trace: bool = False) -> tuple[Outcome, int]:
         _start_compactor(world, f"z{i}")
     for i in range(3):
         _start_backup(backups, f"k{i}", within=220)
-    with quiet():
-        cast = Cast(world, jobs, [], frozenset({T, U}), forgets=False, orphans=False, topics=3)
-        outcome = play(seed, cast, digest=False, trace=trace)
-        outcome.violations += [f"backup {i}: {what}" for i, one in enumerate(backups.taken) for what in _wrong(backups, one)]
-    return outcome, len(backups.taken)
+
+    def wrong() -> Iterator[str]:
+        return (f"backup {i}: {what}" for i, one in enumerate(backups.taken) for what in _wrong(backups, one))
+
+    cast = Cast(world, jobs, [], frozenset({T, U}), forgets=False, orphans=False, topics=3, also_wrong=wrong)
+    return cast, backups
 
 
 # --- actors -----------------------------------------------------------------------------------------------------------

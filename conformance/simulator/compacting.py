@@ -1,39 +1,103 @@
-"""Compaction with the simulator's own kind of part: the real choice, snapshots and CAS over files whose content is their path."""
+"""Schedules in which somebody compacts, and in half of them somebody trims, what the others write, read, split and acknowledge:
+the same worlds as without them, and the same rules. Positions, order and rows of every read stay as they are, but for what
+retention has taken: a batch read begins behind it, a stream that needs it hears of it, and it never comes back (protocol.md
+section 7).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
 
-from conformance.simulator.storage import Disk
-from ledgers.compaction import COMPACTED, Moved, Unit
-from ledgers.model import CompactedPart, Part
-from ledgers.snapshot_changes import place
-from ledgers.storage import LedgerStorage
-
-
-def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
-    """A compacted file says on each line which part its row came from. Every file that is put together must be there."""
-    parts = [part for unit in units for part in unit.parts]
-    lines = [lines_of(storage.read(part.path), part) for part in parts]
-    data = "\n".join(line for some in lines for line in some).encode()
-    path = f"{folder}/{COMPACTED}{name}-0.parquet"
-    storage.publish(path, data)
-    rows = sum(part.rows for part in parts)
-    found, row = {}, 0
-    for part in parts:
-        found[place(part)] = CompactedPart(path, part.rows, part.bytes, 0, part.entries, part.schema, row, len(data), (rows,))
-        row += part.rows
-    return Moved(found, units[0].ledger, units[-1].last, len(units), sum(u.bytes for u in units), 1, len(data))
+from conformance.simulator import acking, casts, moving, splitting
+from conformance.simulator.casts import Cast
+from conformance.simulator.origins import joined
+from conformance.simulator.scheduler import Actor, Process, World
+from conformance.simulator.stage import T, U
+from ledgers.compaction import Policy
+from ledgers.errors import CorruptSnapshot, MissingFile
+from metadata.compaction import Compacted, Compactor
+from metadata.errors import StorageError, TxnSegmentError
+from metadata.names import topic_name
+from metadata.policies import set_for_topic
+from metadata.topics import Topics
+from metadata.trimming import Trimmer
 
 
-def lines_of(content: bytes, part: Part) -> list[str]:
-    """Which part each row of a part came from."""
-    if not isinstance(part, CompactedPart):
-        return [part.path] * part.rows
-    return content.decode().split("\n")[part.first_row : part.first_row + part.rows]
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """Half of the worlds begin in the middle of things; in the others there is nothing to compact before somebody has swept."""
+    kind = rng.random()
+    if kind < 0.5:
+        cast, within = casts.middle(rng, trace), 60
+    else:
+        cast, within = (splitting if kind < 0.8 else acking if kind < 0.9 else moving).drawn(rng, trace), 200
+    for i in range(rng.choice((1, 1, 2))):
+        start_compactor(cast.world, f"z{i}", rng.choice((1, 2, 4)), within=within)
+    if rng.random() < 0.5:
+        for i in range(rng.choice((1, 1, 2))):
+            start_trimmer(cast.world, f"r{i}", rng.choice((2, 4)), within=within)
+    return cast
 
 
-def origin(disk: Disk, part: Part) -> str:
-    """The path that a part of one row had when it was registered. KeyError if its file is gone."""
-    content, _ = disk.files[part.path]
-    return lines_of(content, part)[0]
+def short(rng: random.Random, trace: bool) -> Cast:
+    """A short schedule of another kind, and somebody who compacts; in half of them somebody trims."""
+    kind = rng.random()
+    draw = casts.middle if kind < 0.5 else splitting.short if kind < 0.75 else acking.short if kind < 0.9 else moving.short
+    cast = draw(rng, trace)
+    start_compactor(cast.world, "z0", rng.choice((1, 1, 2)), within=40)
+    if rng.random() < 0.2:
+        start_compactor(cast.world, "z1", 1, within=40)
+    if rng.random() < 0.5:
+        start_trimmer(cast.world, "r0", rng.choice((1, 2)), within=40)
+    return cast
+
+
+def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
+    """Somebody who limits a topic, and now and then trims it; subscriptions hold him back."""
+    process, rng = Process(world, name), world.rng
+
+    def run() -> None:
+        topic = topic_name(rng.choice((T, T, U)))
+        limit = {"retention_bytes": rng.choice((0, 0, 4, 24))} if rng.random() < 0.7 else {"retention_ms": rng.choice((50, 400))}
+        for _ in range(rounds):
+            try:
+                set_for_topic(process.cluster, topic, limit)
+                process.sweeper.sweep()  # only what is folded is trimmed
+                Trimmer(process.cluster, process.buffer).trim(topic)
+            except (CorruptSnapshot, MissingFile, StorageError) as error:
+                world.history.bad(f"{name}: {error}", 5)
+                return
+            except TxnSegmentError:
+                continue
+            process.cluster.clock.sleep(0.1)
+
+    actor = world.spawn(process, name, run, delay=rng.randrange(within))
+    if rng.random() < 0.4:
+        actor.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))
+
+
+def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Actor:
+    """Somebody who compacts everything that is folded, as often as `rounds` says. A sleeper now and then wakes when others have
+    compacted, folded and forgotten what he has read.
+    """
+    process, rng = Process(world, name), world.rng
+    policy, sweeps = Policy(grows=rng.random() < 0.3), rng.random() < 0.4
+
+    def run() -> None:
+        for _ in range(rounds):
+            try:
+                if sweeps:
+                    process.sweeper.sweep()
+                for topic in Topics(process.cluster).list():
+                    for segment in topic.segments():
+                        Compactor(process.cluster, joined).compact(segment, policy, Compacted())
+            except (CorruptSnapshot, MissingFile, StorageError) as error:
+                world.history.bad(f"{name}: {error}", 5)
+                return
+            except TxnSegmentError:
+                continue  # refused, or overtaken: its files are orphans
+            process.cluster.clock.sleep(0.1)
+
+    actor = world.spawn(process, name, run, delay=rng.randrange(within))
+    if rng.random() < 0.4:
+        actor.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))
+    return actor

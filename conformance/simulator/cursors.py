@@ -66,6 +66,13 @@ def changes(
             yield "pending", _positions(taken), txn
 
 
+def lacks(cursor: bytes, last: tuple[int, int]) -> bool:
+    """Whether a cursor that is there has not acknowledged every row up to this entry."""
+    record = json.loads(cursor)
+    upto = _number(f"{last[0]}:{last[1]}", 1)
+    return "deletedMs" not in record and bool(_minus([(0, upto)], _done(record)))
+
+
 def _done(record: Any) -> Covered:
     mark = record.get("markDelete")
     if mark is None:

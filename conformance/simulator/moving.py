@@ -11,10 +11,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from conformance.history.format import Commit, Poll, Row, Written
 from conformance.simulator.acking import SUBSCRIPTIONS, subscribed
+from conformance.simulator.casts import PAST_NAMES, Cast, go_on, may_nap
+from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
 from conformance.simulator.readers import rows_of
-from conformance.simulator.scheduler import SETTINGS, Process, World
-from conformance.simulator.schedules import Cast
+from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import GatedStorage
 from conformance.simulator.sweepers import start_sweeper
@@ -52,7 +53,26 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, [*jobs, *movers], [], frozenset({T, U, D}), forgets=True, orphans=sweeps_files, topics=4)
 
 
-def start_mover(world: World, name: str, app: str, *, rounds: int) -> None:
+def short(rng: random.Random, trace: bool) -> Cast:
+    """What is committed is there: two movers take it, twins or not; a sweeper, now and then the writer of more."""
+    sweeps_files = rng.random() < 0.4
+    before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), (D, 1))
+    settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
+    plan, rested = Plan.draw(rng, small=True), rng.random() < 0.8
+    world = before.world(rng, plan, settings, trace=trace, files_go=sweeps_files, rested=rested)
+    subscribed(world.state)
+    names = ("m0", rng.choice(("m1", "m1", "m2")))
+    for name in names:
+        may_nap(start_mover(world, name, MOVERS[name], rounds=1, within=12), 0.25, 20)
+    if sweeps_files or rng.random() < 0.3:
+        may_nap(start_sweeper(world, "w0", 1, orphans=sweeps_files, share=False, within=60), 0.25, 26)
+    jobs = go_on(world, before, 0.3)
+    movers = [Job(name, MOVERS[name], "", OUTPUTS, ()) for name in names]
+    forgets = sweeps_files or rng.random() < 0.4
+    return Cast(world, [*jobs, *movers], [], frozenset({T, U, D}), forgets=forgets, orphans=sweeps_files, topics=4)
+
+
+def start_mover(world: World, name: str, app: str, *, rounds: int, within: int = 120) -> Actor:
     process = Process(world, name)
 
     def run() -> None:
@@ -63,7 +83,7 @@ def start_mover(world: World, name: str, app: str, *, rounds: int) -> None:
             except TxnSegmentError:
                 continue  # a conflict, or a fault: what it had taken comes again
 
-    world.spawn(process, name, run, delay=world.rng.randrange(120))
+    return world.spawn(process, name, run, delay=world.rng.randrange(within))
 
 
 def _move(world: World, client: Client, name: str, app: str, version: int) -> None:

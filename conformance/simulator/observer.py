@@ -28,14 +28,15 @@ from conformance.history.format import (
     Start,
     Sweep,
     Told,
+    Trim,
     Watermark,
     Written,
 )
-from conformance.simulator.cursors import LAST_ENTRY, changes
+from conformance.simulator.cursors import LAST_ENTRY, changes, lacks
 from conformance.simulator.faults import Observer
 from conformance.simulator.keyed import rows_of
 from conformance.simulator.storage import Disk
-from metadata.paths import Key, decode
+from metadata.paths import Key, decode, encode
 from metadata.store.memory import MemoryState
 
 REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicNotFound"})
@@ -44,7 +45,9 @@ decoded = lru_cache(maxsize=1024)(decode)
 _DECODER = json.JSONDecoder()
 
 
-def _json(body: bytes) -> Any:
+@lru_cache(20_000)
+def read_json(body: bytes) -> Any:
+    """Remembered by the bytes: look at it, never change it."""
     return _DECODER.decode(body.decode())
 
 
@@ -66,6 +69,10 @@ class History(Observer):
     """
     showing: Callable[[Event], None] = lambda layout: None
     """Told of each layout as it is shown."""
+    trimmed: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Up to which position of each segment retention has taken the rows."""
+    movable: set[str] = field(default_factory=set)
+    """Cursors that somebody has made or moved."""
     writes: int = 0
     commits: int = 0
     before: int = 0
@@ -73,7 +80,8 @@ class History(Observer):
     reads: int = 0
 
     def __post_init__(self) -> None:
-        for key, record in self.state.records.items():
+        """Without events from before: the topics that are there."""
+        for key, record in () if self.events else self.state.records.items():
             if key.path.startswith("/topics/"):
                 self.wrote(key, None, record.value)
 
@@ -130,12 +138,17 @@ class History(Observer):
         elif path.startswith("/txn/app/"):
             self.events.append(self._application(path[9:], after))
         elif path.startswith("/txn/segment-state/watermark/"):
-            mark = None if after is None else _json(after)
+            mark = None if after is None else read_json(after)
             position = None if mark is None else (mark["ledgerId"], mark["entryId"])
-            self.events.append(Watermark(len(self.events), decoded(path[29:]), position))
+            segment = decoded(path[29:])
+            self.events.append(Watermark(len(self.events), segment, position))
+            if mark is not None and "trimmedTo" in mark:
+                self._trimmed(segment, mark["trimmedTo"])
         elif path.startswith("/cursors/"):
             segment, _, subscription = path[9:].partition(":")
             to = self.moving()
+            if to:
+                self.movable.add(path)
             found = changes(before, after, plain=self._plain, committed=self._committed, moving=bool(to))
             for state, ranges, txn in found:
                 if state == "moved back":
@@ -145,21 +158,34 @@ class History(Observer):
                     self.bad(f"the cursor {path} was to be at one of {to}, and has {ranges}", 11)
                 self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
-            self.events.append(self._layout(path, _json(after)))
+            self.events.append(self._layout(path, read_json(after)))
             self.showing(self.events[-1])
+
+    def _trimmed(self, segment: str, to: Any) -> None:
+        """Retention has taken rows: none that a subscription still needs, unless somebody moves it, who may come too late."""
+        place = to["ledgerId"], to["entryId"]
+        if place == self.trimmed.get(segment):
+            return
+        self.trimmed[segment] = place
+        at = len(self.events)
+        self.events.append(Trim(at, at, segment, place[0]))
+        prefix = f"/cursors/{encode(segment)}:"
+        for key, record in self.state.records.items():
+            if key.path.startswith(prefix) and key.path not in self.movable and lacks(record.value, place):
+                self.bad(f"{segment} was trimmed to {place}, and {key.path} has not acknowledged all of that", 11)
 
     def _plain(self, txn: str) -> bool:
         return self.acking() and not self._committed(txn)
 
     def _committed(self, txn: str) -> bool:
         header = self.state.records.get(Key(f"/txn/id/{txn}", txn))
-        return header is not None and _json(header.value)["state"] == "COMMITTED"
+        return header is not None and read_json(header.value)["state"] == "COMMITTED"
 
     def _header(self, txn: str, after: bytes | None) -> Header:
         at = len(self.events)
         if after is None:
             return Header(at, txn, "gone")
-        new = _json(after)
+        new = read_json(after)
         app, _, topic = new.get("app", ":").partition(":")
         self.commits += new["state"] == "COMMITTED"
         return Header(
@@ -180,7 +206,7 @@ class History(Observer):
         if after is None:
             self.events.append(Registration(at, number, state="gone"))
             return
-        new = _json(after)
+        new = read_json(after)
         if "seal" in new:
             if before is None:
                 self.events.append(Seal(at, number, new["topic"], tuple(new["seal"]), new["why"], new["epoch"]))
@@ -192,7 +218,7 @@ class History(Observer):
         segments = registration["segments"]
         if "manifest" in registration:
             manifest, _ = self.disk.files.get(registration["manifest"], (b"{}", 0))  # gone: a request of long ago arrives, void
-            segments = _json(manifest)
+            segments = read_json(manifest)
         files = self.disk.files
         return tuple(
             Written(name, key, segment)
@@ -203,7 +229,7 @@ class History(Observer):
 
     def _application(self, name: str, after: bytes | None) -> Application:
         app, _, topic = name.partition(":")
-        new = {} if after is None else _json(after)
+        new = {} if after is None else read_json(after)
         return Application(len(self.events), decoded(app), decoded(topic), new.get("lastCommitted"), new.get("by"))
 
     def _layout(self, path: str, new: Any) -> Layout:

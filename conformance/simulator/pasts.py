@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from conformance.history.format import Event
 from conformance.simulator.faults import Fate
+from conformance.simulator.keyed import COLUMN
 from conformance.simulator.plan import Plan
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.stage import T, U, staged
@@ -44,27 +45,29 @@ class Past:
     def world(self, rng: random.Random, plan: Plan, settings: Settings, *, trace: bool, files_go: bool, rested: bool) -> World:
         """One that goes on from here."""
         lines: list[str] | None = [] if trace else None
-        world = World(rng, plan, settings, self.state.copy(), lines, files_go, rested)
+        world = World(rng, plan, settings, self.state.copy(), lines, files_go, rested, self.events)
         world.disk.files.update(self.files)
-        world.history.events[:] = self.events
         world.history.before = self.commits
         world.clock.now = self.now_ms
         world.names = self.names
         return world
 
 
-def past(name: str) -> Past:
-    """One of PASTS, written with the sizes of snapshots and registrations that are set now: they are the schedule's, too."""
-    return made(name, snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE)
+def past(name: str, *topics: tuple[str, int], keyed: bool = False) -> Past:
+    """One of PASTS, written with the sizes of snapshots and registrations that are set now: they are the schedule's, too.
+
+    `topics`: those there are, each with so many segments (T and U with one each, if none are named). `keyed`: rows have keys.
+    """
+    return made(name, topics or ((T, 1), (U, 1)), keyed, snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE)
 
 
 @lru_cache
-def made(name: str, tail_parts: int, fanout: int, max_inline: int) -> Past:
+def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts: int, fanout: int, max_inline: int) -> Past:
     """The sizes are read where they are set; as arguments they keep what is remembered apart."""
-    world = World(random.Random(0), UNEVENTFUL, state=staged((T, 1), (U, 1)))
-    writing = _Writing(world)
+    world = World(random.Random(0), UNEVENTFUL, state=staged(*topics, key=COLUMN if keyed else None))
+    writing = _Writing(world, keyed)
     PASTS[name](writing)
-    done = tuple(replace(job, at=writing.at[job.name]) for job in (Q, M) if job.name in writing.at)
+    done = tuple(replace(job, at=writing.at[job.name], keyed=keyed) for job in (Q, M) if job.name in writing.at)
     return Past(
         world.state, dict(world.disk.files), tuple(world.history.events), world.history.commits, world.clock.now, world.names, done
     )
@@ -73,8 +76,8 @@ def made(name: str, tail_parts: int, fanout: int, max_inline: int) -> Past:
 class _Writing:
     """A writer that waits for nothing: what its commits leave to the background is done only where it says so."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self.process = world, Process(world, "past")
+    def __init__(self, world: World, keyed: bool) -> None:
+        self.world, self.process, self._keyed = world, Process(world, "past"), keyed
         self.at: dict[str, int] = {}
         self._later: list[Callable[[], None]] = []
         cluster, buffer = self.process.cluster, self.process.buffer
@@ -112,7 +115,7 @@ class _Writing:
     def _attempt(self, job: Job, at: int) -> tuple[str, Write]:
         world, history = self.world, self.world.history
         world.clock.now += 1
-        write = Write(self.client, job, job.versions[at], world.unique(), 1_000)
+        write = Write(self.client, replace(job, keyed=self._keyed), job.versions[at], world.unique(), 1_000)
         write.stage()
         history.asked(write.asked("past", history.now()))
         txn = None

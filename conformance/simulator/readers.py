@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from conformance.history.format import Horizon, Plan, Poll, Read, Row
-from conformance.simulator import keyed
-from conformance.simulator.compacting import lines_of
+from conformance.simulator import keyed, origins
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.writers import hands_on
 from ledgers.errors import CorruptSnapshot, MissingFile
 from ledgers.model import CompactedPart, Ledger
 from metadata import transitions
-from metadata.errors import OffsetOutOfRange, TxnSegmentError
+from metadata.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
 from spark_txn_source.following import Following
+from spark_txn_source.plan import check_trims
 
 
 def start_batch_reader(
@@ -54,6 +54,14 @@ class Stream:
     left: int = 4
     batch: int = 0
     restarts: int = 0
+    known: Mapping[str, int] | None = None
+    """What retention had taken when it was planned for the first time; None: it was not."""
+    lives: int = 0
+
+    def anew(self) -> None:
+        """With a new checkpoint, from the first rows that are kept: it is another stream from now on."""
+        self.name = f"{self.name.partition('#')[0]}#{self.lives + 1}"
+        self.offset, self.planned, self.batch, self.known, self.lives = 0, None, 0, None, self.lives + 1
 
 
 def start_stream(world: World, stream: Stream, *, within: int = 40) -> Actor:
@@ -74,6 +82,11 @@ def _stream(world: World, process: Process, stream: Stream) -> None:
         stream.left -= 1
         try:
             _micro_batch(world, process.buffer, following, stream)
+        except DataLoss as error:
+            if not world.history.trimmed:
+                world.history.missed(stream.name, error)
+                return
+            stream.anew()
         except (CorruptSnapshot, MissingFile, OffsetOutOfRange) as error:
             world.history.missed(stream.name, error)
             return
@@ -88,6 +101,8 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, 
     if stream.planned is None:
         began = history.now()
         reading = following.read()
+        if stream.known is None:
+            stream.known = reading.trims()
         last = max(begin, reading.last_change(begin))
         end = transitions.limited(reading.weights(begin, last), last, max_rows=stream.max_rows, seals=reading.seals(begin, last))
         history.saw(Plan(history.now(), began, stream.name, topics, begin, end, reading.cut))
@@ -97,6 +112,7 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, 
         for _ in range(1 if world.rng.random() < 0.7 else 2):  # the second time a replay
             began = history.now()
             reading = buffer.read_to(stream.selection, end)
+            check_trims(reading, begin, end, stream.known or {})
             rows = collect(world, reading, begin, end)
             known = tuple(s.name for s in reading.segments)
             history.saw(Poll(history.now(), began, stream.name, stream.batch, topics, rows, begin, end, segments=known))
@@ -117,10 +133,11 @@ def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
     """The rows of a ledger; each of its parts has one entry. One that lies in a compacted file is still the row it was."""
     for i, part in enumerate(ledger.parts):
         data, _ = world.disk.files.get(part.path, (b"", 0))
-        if isinstance(part, CompactedPart) and data:
-            yield from (Row(name, segment, (ledger.id, i, j)) for j, name in enumerate(lines_of(data, part)))
-            continue
-        for j, (name, key) in enumerate(keyed.rows_of(part.path, data)):
+        if isinstance(part, CompactedPart):
+            named = [(row.name, row.key) for row in origins.rows_of(data, part)] if data else []
+        else:
+            named = list(keyed.rows_of(part.path, data))
+        for j, (name, key) in enumerate(named):
             yield Row(name, segment, (ledger.id, i, j), key, ledger.txn)
         if not data:
             world.history.bad(f"the part {part.path} of {ledger.id} is gone although it is visible", 5)

@@ -5,11 +5,12 @@ who goes next and what becomes of the step. Everything random comes from one see
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import greenlet
 
+from conformance.history.format import Event
 from conformance.simulator.faults import Crashed, Fate, GatedStore
 from conformance.simulator.observer import History
 from conformance.simulator.plan import CHANCES, Plan
@@ -138,6 +139,8 @@ class World:
     """Whether anybody deletes files. If not, reading one (they never change) is no step of its own."""
     rested: bool = False
     """Whether a new process counts as one that has just swept: it does its share later."""
+    before: Sequence[Event] = ()
+    """What has happened before."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0
@@ -147,7 +150,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.disk = Disk(self.clock)
-        self.history = History(self.state, self.disk, self.settings.deadline_allowance_ms)
+        self.history = History(self.state, self.disk, self.settings.deadline_allowance_ms, list(self.before))
         self.clock.pause = self.gate
         self.current: Actor | None = None
         self.hub = greenlet.getcurrent()

@@ -7,21 +7,18 @@ import json
 import multiprocessing
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from conformance.history.format import Event, Row
 from conformance.simulator import checks
-from conformance.simulator.pasts import PASTS, past
-from conformance.simulator.plan import Plan
+from conformance.simulator.casts import Cast
 from conformance.simulator.quiet import quiet, quiet_forever, tidy
-from conformance.simulator.readers import Stream, collect, saw, start_batch_reader, start_stream
-from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
-from conformance.simulator.stage import D, T, U, staged
-from conformance.simulator.sweepers import start_deleter, start_sweeper
-from conformance.simulator.writers import Job, start_driver
+from conformance.simulator.readers import collect, saw
+from conformance.simulator.scheduler import Process, World
+from conformance.simulator.writers import start_driver
 from ledgers import snapshots
 from metadata import coordinator, paths
 from metadata.orphans import sweep_orphans
@@ -29,19 +26,6 @@ from metadata.topics import Topics
 from metadata.transaction_buffer import Selection
 
 STEPS = 20_000
-BIG = 0.02
-"""The share of schedules with everything in them."""
-MIDDLE = 0.5
-"""The share of those that begin in the middle of things; the others have two writers, a reader or two, a sweeper or two."""
-
-SPLITTING = 0.1
-"""The share in which topics with keys are split and merged."""
-ACKING = 0.1
-"""The share in which consumers acknowledge, row by row, in transactions and without."""
-MOVING = 0.05
-"""The share in which movers take, write two topics and acknowledge in one transaction, staged through manifests."""
-KINDS = ("splitting", "acking", "moving")
-"""What schedules can be asked to be of alone."""
 
 
 @dataclass
@@ -80,22 +64,9 @@ def cast_of(seed: int) -> Cast:
 
 
 def _drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
-    chance = rng.random()
-    if only:
-        return _of_kind(only)(rng, trace)
-    if chance >= 1 - SPLITTING:
-        return _of_kind("splitting")(rng, trace)
-    if chance >= 1 - SPLITTING - ACKING:
-        return _of_kind("acking")(rng, trace)
-    if chance >= 1 - SPLITTING - ACKING - MOVING:
-        return _of_kind("moving")(rng, trace)
-    return _big(rng, trace) if chance < BIG else _middle(rng, trace) if chance < BIG + MIDDLE else _small(rng, trace)
+    from conformance.simulator.kinds import drawn  # it knows backups, which play casts as we do
 
-
-def _of_kind(kind: str) -> Callable[[random.Random, bool], Cast]:
-    from conformance.simulator import acking, moving, splitting  # they make casts of ours
-
-    return {"splitting": splitting.drawn, "acking": acking.drawn, "moving": moving.drawn}[kind]
+    return drawn(rng, trace, only)
 
 
 @contextmanager
@@ -109,157 +80,6 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
         snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE = before
 
 
-@dataclass
-class Cast:
-    """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
-    are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too.
-    """
-
-    world: World
-    jobs: list[Job]
-    streams: list[Stream]
-    kept: frozenset[str]
-    forgets: bool
-    orphans: bool
-    topics: int
-
-
-def _big(rng: random.Random, trace: bool) -> Cast:
-    """Up to five writers of several versions, readers in their processes, two streams, two sweepers, a topic that is deleted."""
-    deleted, sweeps_files = rng.random() < 0.25, rng.random() < 0.3
-    settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500, 4_000))})
-    world = World(
-        rng,
-        Plan.draw(rng),
-        settings,
-        state=staged((T, 2), (U, 1), (D, 1)),
-        trace=[] if trace else None,
-        files_go=deleted or sweeps_files,
-    )
-    jobs = _jobs(rng)
-    streams = [Stream("s0", Selection((T, U)), rng.choice((None, 1, 3))), Stream("s1", Selection((T,)), None)]
-    streams = streams[: rng.choice((1, 2))]
-    for job in jobs:
-        process = start_driver(world, job)
-        if rng.random() < 0.3:  # a reader in the same process: threads that share one memory of the log
-            for i in range(rng.choice((1, 3))):
-                start_batch_reader(world, f"{job.name}.reader{i}", Selection((T, U)), 3, process)
-    for stream in streams:
-        start_stream(world, stream)
-    start_batch_reader(world, "b0", Selection((T, U)), 3)
-    start_sweeper(world, "w0", 2, orphans=sweeps_files)
-    if rng.random() < 0.5:
-        start_sweeper(world, "w1", 2)
-    if deleted:
-        jobs.append(Job("drop", "drop", D, (D,), (0, 1)))
-        start_driver(world, jobs[-1])
-        start_deleter(world, "x0", D, recreate=rng.random() < 0.5)
-        start_batch_reader(world, "b1", Selection((D,)), 2)
-    return Cast(world, jobs, streams, frozenset({T, U} if deleted else {T, U, D}), forgets=True, orphans=True, topics=3)
-
-
-def _small(rng: random.Random, trace: bool) -> Cast:
-    """Two writers of one or two versions, a stream or a batch reader or both, a sweeper or two; now and then a deletion."""
-    deleted, sweeps_files = rng.random() < 0.16, rng.random() < 0.03
-    update = {"header_retention_ms": rng.choice((0, 0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
-    world = World(
-        rng,
-        Plan.draw(rng, small=True),
-        SETTINGS.model_copy(update=update),
-        state=staged((T, 2), (D, 1)) if deleted else staged((T, 2), (U, 1)),
-        trace=[] if trace else None,
-        files_go=deleted or sweeps_files,
-        rested=rng.random() < 0.6,
-    )
-    empty = frozenset(v for v in (0, 1) if rng.random() < 0.15)
-    versions = rng.choice(((0,), (0,), (0,), (0, 1)))
-    jobs = [Job("q", "q", T, (T,), versions, replays=True, by="query-q", empty=empty)]
-    names = (T,) if deleted else (T, U)
-    if deleted:
-        jobs.append(Job("drop", "drop", D, (D,), (0,)))
-        start_deleter(world, "x0", D, recreate=rng.random() < 0.5, within=60)
-    else:
-        jobs.append(
-            rng.choice(
-                (
-                    Job("q2", "q", T, (T,), versions, replays=True, by="query-q", empty=empty),
-                    Job("q2", "q", T, (T,), versions, replays=True, by="query-q", empty=empty),
-                    Job("o", "q", T, (T,), (0,), replays=True, by="query-o"),
-                    Job("m", "m", "", (T, U), (1,)),
-                    Job("m", "m", "", (T, U), (1,)),
-                    Job("r", "r-random", U, (U,), (1,), random=True, empty=frozenset({1} if rng.random() < 0.2 else ())),
-                )
-            )
-        )
-    for job in jobs:
-        process = start_driver(world, job, tries=4, within=8)
-        if rng.random() < 0.1:
-            for i in range(2):
-                start_batch_reader(world, f"{job.name}.reader{i}", Selection(names), 2, process, within=30)
-    crowded = rng.random() < 0.2  # many who read while others settle and fold
-    reads = rng.random()
-    if crowded or reads < 0.6:
-        streams = [Stream("s0", Selection(names), rng.choice((None, 1)), left=4 if crowded else 2)]
-        start_stream(world, streams[0], within=60)
-    else:
-        streams = []
-    if crowded or reads > 0.5:
-        batch = Selection((D,) if deleted and reads > 0.8 else names)
-        start_batch_reader(world, "b0", batch, 4 if crowded else 2, within=60)
-    if crowded or deleted or sweeps_files or rng.random() < 0.75:
-        start_sweeper(world, "w0", 1 + crowded, orphans=sweeps_files, share=False, after=12, within=40)
-    if crowded or rng.random() < 0.1:
-        start_sweeper(world, "w1", 1 + crowded, share=rng.random() < 0.3, after=12, within=40)
-    orphans = sweeps_files or rng.random() < 0.04
-    return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
-
-
-def _middle(rng: random.Random, trace: bool) -> Cast:
-    """What is committed is there: who sweeps, reads and goes on writing meet over it, and one of them sleeps at a bad moment."""
-    before = past(rng.choice(_PASTS))
-    sweeps_files = rng.random() < 0.05
-    world = before.world(
-        rng,
-        Plan.draw(rng, small=True),
-        SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 0, 0, 5, 4_000))}),
-        trace=trace,
-        files_go=sweeps_files,
-        rested=rng.random() < 0.8,
-    )
-    selection = Selection((T, U))
-    sweepers = [start_sweeper(world, "w0", 1, orphans=sweeps_files, share=False, within=16)]
-    if rng.random() < 0.4:
-        sweepers.append(start_sweeper(world, "w1", 1, share=False, within=50))
-    readers, streams = list[Actor](), list[Stream]()
-    kind = rng.random()
-    if kind < 0.5:
-        readers.append(start_batch_reader(world, "b0", selection, rng.choice((1, 2)), within=16))
-    elif kind < 0.75:
-        streams.append(Stream("s0", selection, rng.choice((None, 1)), left=2))
-        readers.append(start_stream(world, streams[0], within=16))
-    else:
-        process = Process(world, "b")
-        readers += [start_batch_reader(world, f"b{i}", selection, 2, process, within=16) for i in (0, 1)]
-    jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
-    if rng.random() < 0.5:  # the next version, or the last one once more: Spark's commit log was lost
-        at = before.jobs[0].at
-        jobs[0] = replace(before.jobs[0], at=at - 1, versions=(0, 1, 2)[: at + rng.choice((0, 1))])
-        if rng.random() < 0.5 and len(jobs[0].versions) > at:
-            jobs[0].at = at
-        start_driver(world, jobs[0], tries=4, within=40)
-    for sleeper in readers:
-        if rng.random() < 0.45:
-            sleeper.nap = rng.choice((0, 1, 1, 2, 2, 3, 4, 6, 9, 14)), rng.choice((10, 30, 1_000))
-    for sleeper in sweepers:
-        if rng.random() < 0.45:
-            sleeper.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))
-    orphans = sweeps_files or rng.random() < 0.02
-    return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
-
-
-_PASTS = tuple(PASTS)
-
-
 def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
     world = cast.world
     history = world.history
@@ -269,7 +89,7 @@ def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
         history.bad(f"no end after {STEPS} steps: {[a.name for a in world.actors]}")
     return Outcome(
         seed,
-        checks.violations(history),
+        [*checks.violations(history), *cast.also_wrong()],
         world.steps,
         history.commits,
         history.reads,
@@ -288,21 +108,6 @@ def _digest(world: World) -> str:
     for path, (data, changed) in sorted(world.disk.files.items()):
         found.update(repr((path, data, changed)).encode())
     return found.hexdigest()[:16]
-
-
-def _jobs(rng: random.Random) -> list[Job]:
-    """One stream that always runs, and some others; twins are two jobs of one application."""
-    empty = frozenset(v for v in (0, 1, 2) if rng.random() < 0.15)
-    jobs = [Job("q", "q", T, (T,), (0, 1, 2)[: rng.choice((2, 3))], replays=True, by="query-q", empty=empty)]
-    if rng.random() < 0.6:
-        jobs.append(Job("q2", "q", T, (T,), jobs[0].versions, replays=True, by="query-q", empty=empty))
-    if rng.random() < 0.15:  # a new checkpoint under the old name
-        jobs.append(Job("o", "q", T, (T,), (0,), replays=True, by="query-o"))
-    if rng.random() < 0.6:
-        jobs.append(Job("m", "m", "", (T, U), (1, 2)))
-    if rng.random() < 0.4:
-        jobs.append(Job("r", "r-random", U, (U,), (1,), random=True, empty=frozenset({1} if rng.random() < 0.2 else ())))
-    return jobs
 
 
 def _finish(cast: Cast) -> None:
@@ -405,7 +210,7 @@ def simulate(count: int, seed: int = 0, *, only: str = "", stop_after: int = 10)
                 summary.violations.append((each, outcome.violations[0]))
                 if len(summary.violations) >= stop_after:
                     break
-            if each % 200 == 0:
+            if each % 500 == 0:
                 tidy()
     summary.seconds = time.perf_counter() - started
     return summary

@@ -5,15 +5,16 @@ histories judges the tiling of each layout, the order of each key's rows, and th
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from conformance.history.format import Event, Layout
 from conformance.simulator.acking import SUBSCRIPTIONS, start_consumer, subscribed
+from conformance.simulator.casts import PAST_NAMES, Cast, may_nap
 from conformance.simulator.faults import GatedStore
+from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
 from conformance.simulator.readers import Stream, start_batch_reader, start_stream
 from conformance.simulator.scheduler import SETTINGS, Process, SimulatedClock, World
-from conformance.simulator.schedules import Cast
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.subscribing import start_subscriber
@@ -85,7 +86,45 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.4, orphans=False, topics=2)
 
 
-def _with_consumers(world: World, *, sought: bool) -> None:
+def short(rng: random.Random, trace: bool) -> Cast:
+    """What is committed is there: somebody splits or merges just where writers go on; in some worlds others read, acknowledge and
+    sweep meanwhile.
+    """
+    acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
+    before = past(rng.choice(PAST_NAMES), (T, rng.choice((1, 2))), (U, 1), keyed=True)
+    update = {"header_retention_ms": rng.choice((0, 0, 5, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64, 64))}
+    plan, rested = Plan.draw(rng, small=True), rng.random() < 0.9
+    world = before.world(rng, plan, SETTINGS.model_copy(update=update), trace=trace, files_go=sweeps_files, rested=rested)
+    _under_policy(world.state)
+    if acks:
+        subscribed(world.state)
+    jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
+    jobs[0] = replace(before.jobs[0], versions=(0, 1, 2, 3)[: before.jobs[0].at + rng.choice((1, 2))])
+    start_driver(world, jobs[0], tries=4, within=8)
+    if len(jobs) > 1 and rng.random() < 0.6:
+        jobs[1] = replace(before.jobs[1], versions=(1, 2))
+        start_driver(world, jobs[1], tries=4, within=8)
+    if rng.random() < 0.1:
+        for name in ("l0", "l1"):
+            _start_scaler(world, name, 2, within=30)
+    else:
+        _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 2, 3))), within=8)
+        if rng.random() < 0.15:
+            _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
+    streams, reads = [], rng.random()
+    if reads < 0.55:
+        streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=3))
+        start_stream(world, streams[0], within=40)
+    elif reads < 0.65:
+        may_nap(start_batch_reader(world, "b0", Selection((T,)), 1, within=40), 0.35, 15)
+    if acks:
+        _with_consumers(world, rounds=1, sought=rng.random() < 0.35)
+    if rng.random() < 0.25:
+        may_nap(start_sweeper(world, "w0", 1, orphans=sweeps_files, share=rng.random() < 0.2, within=50), 0.25, 26)
+    return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.25, orphans=False, topics=2)
+
+
+def _with_consumers(world: World, *, sought: bool, rounds: int = 2) -> None:
     """Two that acknowledge, one of them without transactions; and each layout must find the cursors of its segments made. `sought`:
     somebody moves, deletes and makes their subscription; then those of the other one must be.
     """
@@ -96,7 +135,7 @@ def _with_consumers(world: World, *, sought: bool) -> None:
     if sought:
         start_subscriber(world, T, SUBSCRIPTIONS[0], 2, within=120)
     for name in ("c0", "c1"):
-        start_consumer(world, name, rounds=2, plain=name in plain)
+        start_consumer(world, name, rounds=rounds, plain=name in plain, within=60 * rounds)
 
 
 def _have_cursors(world: World, shown: Event, lasting: tuple[str, ...]) -> None:
@@ -107,7 +146,7 @@ def _have_cursors(world: World, shown: Event, lasting: tuple[str, ...]) -> None:
                 world.history.bad(f"{segment.name} is shown before its cursor of {subscription} is made", 11)
 
 
-def _start_splitter(world: World, splitter: Splitter) -> None:
+def _start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> None:
     process = Process(world, f"{splitter.name}.{splitter.tries}")
 
     def run() -> None:
@@ -122,9 +161,9 @@ def _start_splitter(world: World, splitter: Splitter) -> None:
     def again() -> None:
         splitter.tries += 1
         if splitter.tries < 4:
-            _start_splitter(world, splitter)
+            _start_splitter(world, splitter, within=within)
 
-    world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(60))
+    world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
 
 
 def _under_policy(state: MemoryState) -> MemoryState:
@@ -136,7 +175,7 @@ def _under_policy(state: MemoryState) -> MemoryState:
     return state
 
 
-def _start_scaler(world: World, name: str, rounds: int) -> None:
+def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) -> None:
     """A candidate that splits and merges by policy when it leads; one that crashes is followed by the other."""
     process = Process(world, name)
     autoscaler = Autoscaler(process.cluster, process.buffer)
@@ -149,7 +188,7 @@ def _start_scaler(world: World, name: str, rounds: int) -> None:
                 continue
             process.cluster.clock.sleep(0.1)
 
-    world.spawn(process, name, run, delay=world.rng.randrange(120))
+    world.spawn(process, name, run, delay=world.rng.randrange(within))
 
 
 def _change(world: World, topics: Topics, topic: Topic) -> None:

@@ -10,19 +10,21 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgers.model import Ledger
 from metadata import log as manifests
+from metadata import metrics
 from metadata.cluster import Cluster
-from metadata.errors import DataLoss, OffsetOutOfRange
+from metadata.errors import BadVersion, DataLoss, OffsetOutOfRange, UnknownOutcome
 from metadata.instream import paths, snapshots
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.records import EntryKind, LogEntry
-from metadata.instream.rules import TopicState, fold, max_read, trimmed, visible
-from metadata.instream.topics import PersistentTopic, every, not_found, of_record
+from metadata.instream.rules import TopicState, first_ongoing, fold, max_read, trimmed, visible
+from metadata.instream.topics import PersistentTopic, every, not_found, of_record, with_system_property
 from metadata.names import PersistentName
 from metadata.store.contract import View, decide
 from metadata.transitions import Weight
@@ -32,7 +34,7 @@ GROUP = 1_000
 
 
 class _Moved(Exception):
-    """Entries were trimmed between two reads: start over."""
+    """Entries were trimmed, or transactions ended, between two reads: start over."""
 
 
 class Opened(NamedTuple):
@@ -167,9 +169,14 @@ class _Known:
 
 @dataclass
 class InStreamBuffer:
-    """The reader's memory of a cluster's persistent topics. Safe for several threads and any number of processes."""
+    """The reader's memory of a cluster's persistent topics. Safe for several threads and any number of processes.
+
+    `resolve` is asked to end what is ongoing in a topic past its deadline, and to finish what is decided; whether there was
+    something.
+    """
 
     cluster: Cluster
+    resolve: Callable[[PersistentName], bool] = lambda name: False
     _known: dict[PersistentName, _Known] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -181,6 +188,8 @@ class InStreamBuffer:
 
         def body(view: View) -> TopicReading:
             opened = self.open(view, name)
+            if not uncommitted and self._has_waited(view, opened) and self.resolve(name):
+                raise _Moved
             return TopicReading(
                 opened.topic,
                 opened.end if uncommitted else opened.cut,
@@ -192,7 +201,21 @@ class InStreamBuffer:
                 opened.numbers,
             )
 
-        return decide(self.cluster.store, body)
+        while True:
+            try:
+                return decide(self.cluster.store, body)
+            except _Moved:
+                continue
+
+    def _has_waited(self, view: View, opened: Opened) -> bool:
+        """Whether the first entry that is not decided is older than the deadlines' allowance: time to ask what has become of it. A
+        transaction past its deadline is ended by the first reader that meets it (8.10).
+        """
+        first = first_ongoing(opened.state)
+        if first is None:
+            return False
+        entries, _ = self.log(opened.topic.name).entries(view, [first])
+        return first not in entries or view.now_ms() - entries[first].publish_ms > self.cluster.settings.deadline_allowance_ms
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
         """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange if
@@ -294,14 +317,76 @@ class InStreamBuffer:
             )
         return list(found.items())
 
+    # --- snapshots --------------------------------------------------------------------------------------------------
+
+    def snapshot(self, name: PersistentName, *, entries: int = 1, after_ms: int = 0) -> bool:
+        """Take a snapshot of the topic's transaction buffer if maxReadPosition has moved on by so many entries since the last one,
+        and that is so long ago; whether it was taken. Losing the CAS means that another one was.
+
+        Raises TopicNotFound, StorageError.
+        """
+
+        def body(view: View) -> bool:
+            opened = self.open(view, name)
+            layout, known = opened.topic.layout, self._of(name)
+            if layout.contains_txn is False:
+                return False  # there is nothing to remember
+            last = layout.snapshot
+            with known.lock:
+                base, aborted = known.base.copy(), dict(known.tip.aborted)
+            moved = sum(1 for n in opened.numbers if (0 if last is None else last.at) < n <= base.at)
+            waited = view.now_ms() - (layout.created_ms if last is None else last.made_ms)
+            if not moved or (moved < entries and waited < after_ms):
+                return False
+            found, _ = known.log.entries(view, [base.at])
+            write = found[base.at].write if base.at in found else None
+            pointer = snapshots.pointer(
+                self.cluster.storage,
+                name,
+                base,
+                aborted,
+                last_entry=0 if write is None else write.entries - 1,
+                now_ms=view.now_ms(),
+                unique=self.cluster.unique(),
+            )
+            after = layout.model_copy(update={"snapshot": pointer})
+            try:
+                self.cluster.store.put(opened.topic.record.key, after.to_bytes(), expect=opened.topic.record)
+            except (BadVersion, UnknownOutcome):
+                return False
+            return True
+
+        return decide(self.cluster.store, body)
+
+    def confirm(self, name: PersistentName) -> None:
+        """A topic of an older version has no system property: find out whether its log has transactional messages, and set it.
+
+        One that is no boolean stays as it is, and the topic is always replayed; a boolean that a user had set counts as the
+        system's.
+        """
+
+        def body(view: View) -> None:
+            opened = self.open(view, name)
+            if opened.topic.layout.contains_txn is not None:
+                return
+            log = self.log(name)
+            found, _ = log.entries(view, opened.numbers)
+            used = any(entry.kind is EntryKind.DATA and entry.txn is not None for entry in found.values())
+            after = with_system_property(opened.topic.layout, "true" if used else "false")
+            with suppress(BadVersion, UnknownOutcome):  # whoever appends the first one sets it before: then ours must not win
+                self.cluster.store.put(opened.topic.record.key, after.to_bytes(), expect=opened.topic.record)
+                if used:
+                    metrics.USING_TXN_TOPICS.inc()
+
+        decide(self.cluster.store, body)
+
     def named_files(self, view: View) -> Iterator[str]:
         """Paths that something of a persistent topic names: what its log holds, seen or not, and its snapshot. Read after the
         files were listed; an entry that leaves the log meanwhile was trimmed for the grace period.
         """
         for topic in every(view):
-            pointer = topic.layout.snapshot
-            if pointer is not None and pointer.path is not None:
-                yield pointer.path
+            if topic.layout.snapshot is not None:
+                yield from topic.layout.snapshot.files()
             log = self.log(topic.name)
             numbers = log.numbers(view)
             for i in range(0, len(numbers), GROUP):

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from metadata.aftermath import inline
 from metadata.cluster import Cluster
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
+from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.sealing import Sealing
+from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.topics import PersistentTopics
 
 
 @dataclass
 class InStream:
-    """What `Client` has of topic://, of the older model: the parts that share one memory of its logs."""
+    """The parts that share one memory of its logs: `metadata.client.Client.instream`."""
 
     cluster: Cluster
-    aftermath: Callable[[Callable[[], None]], None]
-    topics: PersistentTopics = field(init=False)
-    buffer: InStreamBuffer = field(init=False)
-    coordinator: InStreamCoordinator = field(init=False)
+    buffer: InStreamBuffer
+    coordinator: InStreamCoordinator
+    sweeper: InStreamSweeper
+    sealing: Sealing
 
-    def __post_init__(self) -> None:
-        self.topics = PersistentTopics(self.cluster)
-        self.buffer = InStreamBuffer(self.cluster)
-        self.coordinator = InStreamCoordinator(self.cluster, self.buffer, self.aftermath)
+    @property
+    def topics(self) -> PersistentTopics:
+        return self.coordinator.topics
+
+    @property
+    def acks(self) -> InStreamAcks:
+        return self.coordinator.acks
+
+
+def instream(cluster: Cluster, aftermath: Callable[[Callable[[], None]], None] = inline) -> InStream:
+    """`aftermath` is handed what a commit does not wait for."""
+    buffer = InStreamBuffer(cluster)
+    coordinator = InStreamCoordinator(cluster, buffer, aftermath)
+    sweeper = InStreamSweeper(cluster, buffer, coordinator)
+    return InStream(cluster, buffer, coordinator, sweeper, Sealing(cluster, buffer, coordinator.topics))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ledgers.model import Part
 from metadata import metrics, paths, transitions
-from metadata.acks import merged
+from metadata.acks import Ack, merged
 from metadata.aftermath import inline
 from metadata.cluster import Cluster
 from metadata.coordinator import MAX_INLINE
@@ -29,6 +29,7 @@ from metadata.errors import (
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.end import Ending
 from metadata.instream.managed_log import append_to_all
+from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.instream.rules import txn_id
 from metadata.instream.topics import PersistentTopics
@@ -43,6 +44,12 @@ from metadata.transitions import Claim, Gone, Opening
 from metadata.write_set import Committed, WriteSet, segment_write, weight
 
 log = logging.getLogger("txnsegment.instream")
+
+
+SNAPSHOT_ENTRIES, SNAPSHOT_MS = 1_000, 5_000
+"""A committer takes a snapshot of a topic after so many entries, or after so long if there is anything new (Pulsar's defaults)."""
+COMPACT_ENTRIES = 1_000
+"""A committer compacts the transaction log once so many entries have gathered since it was compacted last."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +72,16 @@ class InStreamCoordinator:
     number: int = 0
     log: TransactionLog = field(init=False)
     topics: PersistentTopics = field(init=False)
+    acks: InStreamAcks = field(init=False)
     ending: Ending = field(init=False)
 
     def __post_init__(self) -> None:
         self.log = TransactionLog(self.cluster, self.number)
         self.topics = PersistentTopics(self.cluster)
-        self.ending = Ending(self.cluster, self.buffer, self.log)
+        self.acks = InStreamAcks(self.cluster)
+        self.ending = Ending(self.cluster, self.buffer, self.log, self.acks)
+        self.acks.blocked = self.ending.resolve
+        self.buffer.resolve = self.ending.resolve_topic
 
     # --- the whole path of one write set ------------------------------------------------------------------------------
 
@@ -103,8 +114,7 @@ class InStreamCoordinator:
         least = self._least(txn)
         try:
             numbers = self.append(txn, parts)
-            if acks:
-                raise OptionError("Acknowledgements on persistent:// topics are not built yet.", advice="Nothing was committed.")
+            self.acks.claim(txn, acks)
             self._check_seals(least)
         except BaseException as error:
             self._abort_after(error, least)
@@ -116,6 +126,7 @@ class InStreamCoordinator:
         self.ending.finish(least)
         metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
         log.info("commit txn=%s app=%s version=%s topics=%s rows=%s", txn, work.app, work.claim.version, len(parts), rows)
+        self.aftermath(lambda: self.share(list(parts)))
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
@@ -123,12 +134,21 @@ class InStreamCoordinator:
         (A36).
         """
         name = paths.application(app, app_topic).partition
-        for txn in list(self.log.now().txns.values()):
+        for txn in self.log.live():
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
                 try:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
                 except TxnConflict as error:  # it has just committed: not ours to end
                     log.info("abort app=%s version=%s: %s", app, claim.version, error)
+
+    def share(self, names: Sequence[PersistentName]) -> None:
+        """A committer's bounded share of the sweep: snapshots of the topics that it has written to, by count and by time, and a
+        compaction once enough has gathered in the transaction log.
+        """
+        for name in names:
+            self.buffer.snapshot(name, entries=SNAPSHOT_ENTRIES, after_ms=SNAPSHOT_MS)
+        if self.log.gathered >= COMPACT_ENTRIES:
+            self.log.compact()
 
     def _opening(self, work: WriteSet, app: str) -> Opening:
         """Who am I allowed to be? Ends OPEN attempts of this application that we take over from, and finishes what it has decided.
@@ -136,12 +156,11 @@ class InStreamCoordinator:
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """
         while True:
-            state = self.log.now()
-            mine = [t for t in list(state.txns.values()) if t.app == app]
+            mine = [t for t in self.log.live() if t.app == app]
             for txn in mine:
                 if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                     self.ending.finish(txn.least)
-            written = state.apps.get(app)
+            written = self.log.written(app)  # after them: it knows at least what they have committed
             if written is None and work.random and work.retried:
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
@@ -244,6 +263,8 @@ class InStreamCoordinator:
         Plain entries are readable at once, each topic's by itself. Raises TopicNotFound, TopicSealed (known before anything was
         appended), OutcomeUnknown for a plain append whose reply was lost and which is not there: it may still turn up.
         """
+        if txn is not None:
+            self._check_given(txn)
         topics = self.topics.expect_transactions(parts) if txn is not None else [self.topics.get(n) for n in parts]
         for topic in topics:
             if topic.layout.sealing:
@@ -254,6 +275,23 @@ class InStreamCoordinator:
             numbers = append_to_all(self.cluster.store, [(self.buffer.log(name), entry) for name, entry in entries.items()])
             return {str(name): number for name, number in zip(entries, numbers, strict=True)}
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
+
+    def _check_given(self, txn: str) -> None:
+        """An id that was never given out may yet be given to somebody: data under it could never be told from his. Asks the log
+        only about an id that this process has not heard of. Raises TransactionNotFound.
+        """
+        least = self._least(txn)
+        if least > self.log.replay.at:
+            self.log.replay.now()
+        if least > self.log.replay.at:
+            raise self._refused(txn, None, "write")
+
+    def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
+        """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: the
+        transaction must abort then.
+        """
+        self._check_given(txn)
+        self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
         try:

@@ -6,18 +6,21 @@ Anyone may do it, any number at once: a second marker is void, and so is a secon
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from metadata.cluster import Cluster
 from metadata.errors import TransactionUnfinished
 from metadata.instream import paths
+from metadata.instream.ack_records import AckEntry, AckKind, SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.managed_log import append_to_all
-from metadata.instream.records import EntryKind, LogEntry
-from metadata.instream.topics import of_record
+from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.records import EntryKind, LogEntry, PersistentLayout
+from metadata.instream.rules import txn_id
 from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
+from metadata.instream.txn_rules import FINAL, expired
 from metadata.names import PersistentName, persistent_name
 from metadata.store.contract import decide, time_ms
 
@@ -31,6 +34,7 @@ class Ending:
     cluster: Cluster
     buffer: InStreamBuffer
     log: TransactionLog
+    acks: InStreamAcks
 
     def finish(self, least: int) -> None:
         """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent.
@@ -41,6 +45,7 @@ class Ending:
         txn = self.log.txn(least)
         if txn is None or txn.state not in (TxnState.COMMITTING, TxnState.ABORTING):
             return
+        self._mark_subscriptions(txn)  # first: they never stall
         self._mark_topics(txn)
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
@@ -50,7 +55,7 @@ class Ending:
         """END_TXN_ON_PARTITION: one marker for each topic, many in one round trip; then a look whether a seal was in the way."""
         names = [persistent_name(t) for t in txn.topics]
         kind = EntryKind.COMMIT if txn.state is TxnState.COMMITTING else EntryKind.ABORT
-        low_water = self.log.now().low_water
+        low_water = self.log.low_water()
         now_ms = time_ms(self.cluster.store)
         ident = f"{self.log.most}_{txn.least}"
         append_to_all(
@@ -70,6 +75,108 @@ class Ending:
                 advice="It is decided, but rows of it there are not seen. Transactions of topic:// do not stall on a seal.",
             )
 
+    def _mark_subscriptions(self, txn: Txn) -> None:
+        """END_TXN_ON_SUBSCRIPTION: one marker for each pending-ack log. A subscription that is deleted needs none."""
+        if not txn.subscriptions:
+            return
+        keys = [paths.subscription(*where) for where in txn.subscriptions]
+        records = decide(self.cluster.store, lambda view: view.get_many(keys))
+        found = {w: SubscriptionRecord.of(r) for w, r in zip(txn.subscriptions, records, strict=True) if r is not None}
+        kind = AckKind.COMMIT if txn.state is TxnState.COMMITTING else AckKind.ABORT
+        now_ms, low_water = time_ms(self.cluster.store), self.log.low_water()
+        append_to_all(
+            self.cluster.store,
+            [
+                (
+                    self.acks.log(where, record.life),
+                    AckEntry(
+                        kind=kind,
+                        id=self.cluster.unique(),
+                        publish_ms=now_ms,
+                        txn=f"{self.log.most}_{txn.least}",
+                        low_water=low_water,
+                    ),
+                )
+                for where, record in found.items()
+                if record.deleted_ms is None
+            ],
+        )
+
+    # --- what others left behind ------------------------------------------------------------------------------------
+
+    def resolve(self, txns: Iterable[str]) -> bool:
+        """End those of these transactions that are past their deadline, finish those that are decided; whether any was. One that
+        stalls is left: it fails nobody but its owner (and a sweep says so).
+        """
+        return sum(self._resolve(least) for least in self._mine(txns)) > 0
+
+    def _resolve(self, least: int) -> bool:
+        txn = self.log.txn(least)
+        try:
+            if txn is not None and expired(txn, time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms):
+                self._time_out(txn)
+            elif txn is not None and txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
+                self.finish(least)
+            else:
+                return False
+        except TransactionUnfinished as error:
+            log.info("%s", error)
+            return False
+        return True
+
+    def resolve_topic(self, name: PersistentName) -> bool:
+        """The same for those that are ongoing in a topic; whether its maxReadPosition may have moved. What is ongoing there though
+        it is final, or unknown, had not registered (or came when all markers stood): it gets an abort marker.
+        """
+        ongoing = self.buffer.state(name).ongoing
+        done = self.resolve(ongoing)
+        mine = {least: self.log.txn(least) for least in self._mine(ongoing)}
+        given = self.log.replay.at  # an id above it may yet be given to somebody (nobody of ours writes under such a one)
+        strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
+        if not strays:
+            return done
+        # Looked at again after the log: markers stand before a transaction is final, perhaps since we looked first (ours is void).
+        still = self.buffer.state(name).ongoing
+        for least in strays:
+            txn_id = f"{self.log.most}_{least}"
+            if txn_id in still:
+                now_ms = time_ms(self.cluster.store)
+                entry = LogEntry(kind=EntryKind.ABORT, id=self.cluster.unique(), publish_ms=now_ms, txn=txn_id)
+                self.buffer.log(name).append_again(entry)
+                log.warning("aborted what transaction %s wrote to %s after its end", txn_id, name)
+                done = True
+        return done
+
+    def timeouts(self) -> int:
+        """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
+        now_ms, allowance = time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms
+        late = [txn.least for txn in self.log.live() if expired(txn, now_ms, allowance)]
+        for least in late:
+            self._resolve(least)
+        return len(late)
+
+    def finish_all(self) -> tuple[int, list[TransactionUnfinished]]:
+        """Finish every transaction that is COMMITTING or ABORTING; how many, and what could not be."""
+        finished, stalled = 0, []
+        for txn in self.log.live():
+            if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
+                try:
+                    self.finish(txn.least)
+                    finished += 1
+                except TransactionUnfinished as error:
+                    stalled.append(error)
+        return finished, stalled
+
+    def _time_out(self, txn: Txn) -> None:
+        now_ms = time_ms(self.cluster.store)
+        entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=TxnState.ABORTING, at_ms=now_ms)
+        self.log.append(entry)  # void: its owner was faster
+        log.warning("timed out txn=%s_%s app=%s version=%s", self.log.most, txn.least, txn.app, txn.version)
+        self.finish(txn.least)
+
+    def _mine(self, txns: Iterable[str]) -> list[int]:
+        return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
+
     def sealing(self, txn: Txn) -> Sequence[PersistentName]:
         """Those of its topics in whose log a seal may stand. Whoever appends a seal sets the flag first: read after our own
         appends, a record without it means that no seal stands below them.
@@ -78,5 +185,5 @@ class Ending:
         if not names:
             return []
         records = decide(self.cluster.store, lambda view: view.get_many([paths.topic(n) for n in names]))
-        found = [of_record(name, record) for name, record in zip(names, records, strict=True)]
-        return [topic.name for topic in found if topic is not None and topic.layout.sealing]
+        pairs = zip(names, records, strict=True)
+        return [name for name, record in pairs if record is not None and PersistentLayout.of(record).sealing]

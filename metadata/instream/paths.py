@@ -45,7 +45,7 @@ def subscription_of(path: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=4096)
-def ack_log(topic: str, subscription: str) -> Prefix:
-    """The pending-ack log of a (topic, subscription)."""
+def ack_log(topic: str, subscription: str, life: int) -> Prefix:
+    """The pending-ack log of a (topic, subscription); one that is made again under its name has another."""
     key = ack_key(topic, subscription)
-    return Prefix(f"/persistent/acks/{key}/log", key)
+    return Prefix(f"/persistent/acks/{key}/{life}/log", key)

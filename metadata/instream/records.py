@@ -68,21 +68,32 @@ class Started(JsonRecord):
     ids: tuple[str, ...] = ()
 
 
+class SnapshotRest(JsonRecord):
+    """What the rules need of a topic besides Pulsar's snapshot, as of the same maxReadPosition: see `rules.TopicState`."""
+
+    ongoing: dict[str, Started] = Field(default_factory=dict)
+    ended: dict[str, int] = Field(default_factory=dict)
+    low_water: dict[str, int] = Field(default_factory=dict)
+    void: tuple[int, ...] = ()
+    sealed_at: int | None = None
+
+
 class SnapshotPointer(JsonRecord):
-    """The newest snapshot of a topic's transaction buffer. The Avro record (Pulsar's TransactionBufferSnapshot: topic,
-    maxReadPosition, aborted transactions with positions) is `avro` (base64) or lies in the file `path`; the rest is what the rules
-    need besides, as of that same maxReadPosition `at`: see `rules.TopicState`.
+    """The newest snapshot of a topic's transaction buffer, of maxReadPosition `at`. The Avro record (Pulsar's
+    TransactionBufferSnapshot: topic, maxReadPosition, aborted transactions with positions) is `avro` (base64), or lies in the file
+    `path` if it is large; the rest is `rest`, or lies in the file `rest_path`.
     """
 
     at: int
     made_ms: int
     avro: str | None = None
     path: str | None = None
-    ongoing: dict[str, Started] = Field(default_factory=dict)
-    ended: dict[str, int] = Field(default_factory=dict)
-    low_water: dict[str, int] = Field(default_factory=dict)
-    void: tuple[int, ...] = ()
-    sealed_at: int | None = None
+    rest: SnapshotRest | None = None
+    rest_path: str | None = None
+
+    def files(self) -> list[str]:
+        """The files that it lies in."""
+        return [path for path in (self.path, self.rest_path) if path is not None]
 
 
 class Trimmed(JsonRecord):
@@ -104,6 +115,7 @@ class PersistentLayout(Layout):
     next_segment_id: int = 0
     segments: dict[str, SegmentInfo] = Field(default_factory=dict)
     created_ms: int = 0
+    deleted_ms: int | None = None
     sealing: bool | None = None
     snapshot: SnapshotPointer | None = None
     trimmed_log: int = 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from metadata.errors import CorruptRecord
 from metadata.instream.records import EntryKind, LogEntry
@@ -97,7 +97,14 @@ def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
     return Counts.YES if counts else Counts.VOID
 
 
-def has_ended(state: TopicState, txn: str) -> bool:
+class Ends(Protocol):
+    """What any log of a participant keeps of transactions that have ended."""
+
+    ended: dict[str, int]
+    low_water: dict[int, int]
+
+
+def has_ended(state: Ends, txn: str) -> bool:
     """Whether nothing of this transaction counts here any more."""
     ident = txn_id(txn)
     return txn in state.ended or ident.least <= state.low_water.get(ident.most, -1)

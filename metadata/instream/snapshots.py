@@ -17,7 +17,7 @@ import fastavro
 
 from ledgers.storage import LedgerStorage, segment_folder
 from metadata.errors import CorruptSnapshot
-from metadata.instream.records import SnapshotPointer, Started, folder_of
+from metadata.instream.records import SnapshotPointer, SnapshotRest, Started, folder_of
 from metadata.instream.rules import TopicState, TxnId, txn_id
 from metadata.names import PersistentName
 
@@ -94,33 +94,44 @@ def decode(data: bytes) -> tuple[str, tuple[int, int], dict[str, int]]:
 
 
 def pointer(
-    storage: LedgerStorage, name: PersistentName, base: TopicState, aborted: dict[str, int], entry: int, now_ms: int, unique: str
+    storage: LedgerStorage,
+    name: PersistentName,
+    base: TopicState,
+    aborted: dict[str, int],
+    *,
+    last_entry: int,
+    now_ms: int,
+    unique: str,
 ) -> SnapshotPointer:
-    """Make a snapshot of the state at maxReadPosition (`base`; `entry` is the last entry of that ledger) with the aborted list of
-    the newest state. A large one is published as a file first. Raises StorageError.
+    """Make a snapshot of the state at maxReadPosition (`base`; `last_entry` of that ledger) with the aborted list of the newest
+    state. What is large is published as a file first. Raises StorageError.
     """
-    data = encode(name, (base.at, entry), aborted)
-    path = None
-    if len(data) > INLINE_BYTES:
-        path = f"{segment_folder(*folder_of(name))}/index/{unique}.avro"
-        storage.publish(path, data)
-    return SnapshotPointer(
-        at=base.at,
-        made_ms=now_ms,
-        avro=None if path is not None else base64.b64encode(data).decode(),
-        path=path,
+    rest = SnapshotRest(
         ongoing={txn: Started(first=first, ids=tuple(sorted(ids))) for txn, (first, ids) in base.ongoing.items()},
-        ended=base.ended,
+        ended=dict(base.ended),
         low_water={str(coordinator): least for coordinator, least in base.low_water.items()},
         void=tuple(sorted(base.void)),
         sealed_at=base.sealed_at,
     )
+    data, more = encode(name, (base.at, last_entry), aborted), rest.to_bytes()
+    made = SnapshotPointer(at=base.at, made_ms=now_ms)
+    if len(data) > INLINE_BYTES:
+        path = f"{segment_folder(*folder_of(name))}/index/{unique}.avro"
+        storage.publish(path, data)
+        made = made.model_copy(update={"path": path})
+    else:
+        made = made.model_copy(update={"avro": base64.b64encode(data).decode()})
+    if len(more) > INLINE_BYTES:
+        path = f"manifests/snapshot-{unique}.json"
+        storage.publish(path, more)
+        return made.model_copy(update={"rest_path": path})
+    return made.model_copy(update={"rest": rest})
 
 
 def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -> tuple[TopicState, TopicState]:
     """The state at the snapshot's maxReadPosition as (base, tip): the tip knows all its aborted transactions.
 
-    Raises CorruptSnapshot, StorageError.
+    Raises CorruptSnapshot, CorruptRecord, StorageError.
     """
     data = base64.b64decode(found.avro) if found.avro is not None else storage.read(found.path or "")
     topic, position, aborted = decode(data)
@@ -129,14 +140,15 @@ def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -
             f"The transaction buffer snapshot of {name} at {found.at} is one of {topic} at {position[0]}.",
             advice="Restore the right one from a copy.",
         )
+    rest = found.rest if found.rest is not None else SnapshotRest.from_bytes(storage.read(found.rest_path or ""))
     base = TopicState(
         at=found.at,
-        ongoing={txn: (started.first, frozenset(started.ids)) for txn, started in found.ongoing.items()},
+        ongoing={txn: (started.first, frozenset(started.ids)) for txn, started in rest.ongoing.items()},
         aborted={txn: number for txn, number in aborted.items() if number <= found.at},
-        ended=dict(found.ended),
-        low_water={int(coordinator): least for coordinator, least in found.low_water.items()},
-        void=set(found.void),
-        sealed_at=found.sealed_at,
+        ended=dict(rest.ended),
+        low_water={int(coordinator): least for coordinator, least in rest.low_water.items()},
+        void=set(rest.void),
+        sealed_at=rest.sealed_at,
     )
     tip = base.copy()
     tip.aborted = aborted

@@ -142,22 +142,23 @@ class PersistentTopics:
     def _flip(self, name: PersistentName) -> PersistentTopic:
         flipped = self.change(
             name,
-            lambda layout: (
-                layout
-                if layout.contains_txn
-                else layout.model_copy(update={"properties": {**layout.properties, CONTAINS_TXN: "true"}})
-            ),
+            lambda layout: layout if layout.contains_txn else with_system_property(layout, "true"),
         )
         metrics.USING_TXN_TOPICS.inc()
         return flipped
 
     # --- changing -------------------------------------------------------------------------------------------------
 
-    def change(self, name: PersistentName, how: Callable[[PersistentLayout], PersistentLayout]) -> PersistentTopic:
-        """CAS the record until it is as `how` makes it of what is there; `how` may be asked again. Raises TopicNotFound."""
+    def change(
+        self, name: PersistentName, how: Callable[[PersistentLayout], PersistentLayout], *, deleted: bool = False
+    ) -> PersistentTopic:
+        """CAS the record until it is as `how` makes it of what is there; `how` may be asked again. `deleted`: of a tombstone, too.
+
+        Raises TopicNotFound.
+        """
 
         def step() -> PersistentTopic | None:
-            topic = self.get(name)
+            topic = self._seen(name) if deleted else self.get(name)
             after = how(topic.layout)
             if after is topic.layout or after == topic.layout:
                 return topic
@@ -168,6 +169,17 @@ class PersistentTopics:
             return PersistentTopic(name, after, record)
 
         return until(step)
+
+    def _seen(self, name: PersistentName) -> PersistentTopic:
+        record = look(self._cluster.store, paths.topic(name))
+        if record is None:
+            raise not_found(name)
+        return PersistentTopic(name, PersistentLayout.of(record), record)
+
+
+def with_system_property(layout: PersistentLayout, value: str) -> PersistentLayout:
+    """With the system property as the system sets it."""
+    return layout.model_copy(update={"properties": {**layout.properties, CONTAINS_TXN: value}})
 
 
 def every(view: View, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:

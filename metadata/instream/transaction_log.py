@@ -1,22 +1,19 @@
-"""A coordinator's log, read and appended to: its state by replay, and what became of one's own entry.
-
-Read in this order: the log's list, then the record with its snapshot, then the entries. What has left the log by the time it was
-listed is in the snapshot that is read after it.
-"""
+"""A coordinator's log, read and appended to: its state by replay, and what became of one's own entry."""
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from metadata.cluster import Cluster
+from metadata.errors import CorruptRecord
 from metadata.instream import paths
 from metadata.instream.managed_log import ManagedLog
-from metadata.instream.txn_records import Txn, TxnEntry, TxnLogRecord, TxnLogSnapshot
-from metadata.instream.txn_rules import Effect, TxnLogState, fold, restored
+from metadata.instream.replay import Replay
+from metadata.instream.txn_records import Txn, TxnEntry, TxnLogRecord, TxnLogSnapshot, Written
+from metadata.instream.txn_rules import Effect, TxnLogState, compacted, fold, forget, restored
 from metadata.names import PersistentName
-from metadata.store.contract import Record, View, decide
+from metadata.store.contract import Record, View
 
 FIRST_COORDINATOR = 1_000_000
 """The high part of transaction ids is this + the coordinator's number: no id is ever one of topic://, whose high part is small."""
@@ -27,6 +24,10 @@ def log_name(coordinator: int) -> PersistentName:
     return PersistentName("pulsar", "system", f"__transaction_log_{coordinator}")
 
 
+INLINE_BYTES = 256 * 1024
+"""What a compaction leaves is a file above this many bytes."""
+
+
 class Appended(NamedTuple):
     """An entry that is in the log: its number, what it did there, and its transaction right after it (None: forgotten)."""
 
@@ -35,92 +36,112 @@ class Appended(NamedTuple):
     txn: Txn | None
 
 
-class _Moved(Exception):
-    """Entries left the log between two reads: start over."""
-
-
 @dataclass
 class TransactionLog:
     """The log of one coordinator as this process knows it. Safe for several threads."""
 
     cluster: Cluster
     coordinator: int = 0
-    log: ManagedLog[TxnEntry] = field(init=False)
-    _state: TxnLogState = field(default_factory=TxnLogState)
-    _awaited: dict[str, tuple[int, Effect, Txn | None] | None] = field(default_factory=dict)
-    """Ids of entries that threads of ours have appended, and what became of the first of each once it is read."""
-    _lock: threading.RLock = field(default_factory=threading.RLock)
+    replay: Replay[TxnEntry, TxnLogState, tuple[Effect, Txn | None]] = field(init=False)
+    _kept: int = 0
 
     def __post_init__(self) -> None:
         self.name = log_name(self.coordinator)
-        self.log = ManagedLog(self.cluster.store, paths.log(self.name), TxnEntry)
+        log = ManagedLog(self.cluster.store, paths.log(self.name), TxnEntry)
+        key = paths.topic(self.name)
+        self.replay = Replay(self.cluster.store, log, key, TxnLogState(), _fold, self._restored)
 
     @property
     def most(self) -> int:
         """The high part of the ids that it gives."""
         return FIRST_COORDINATOR + self.coordinator
 
-    def read(self, view: View) -> TxnLogState:
-        """The state by all that was appended before the view. Others must not change it; it goes on with later reads."""
-        while True:
-            try:
-                return self._read(view)
-            except _Moved:
-                continue
+    @property
+    def gathered(self) -> int:
+        """About how many entries the log has since its last compaction, as far as this process has read it."""
+        return self.replay.at - self._kept
 
-    def now(self) -> TxnLogState:
-        return decide(self.cluster.store, self.read)
+    def live(self) -> list[Txn]:
+        """The transactions that are not final, by sequence number."""
+        self.replay.now()
+        with self.replay.lock:
+            state = self.replay.state
+            return [state.txns[least] for least in sorted(state.live)]
 
     def txn(self, least: int) -> Txn | None:
-        """The transaction of this sequence number as it stands."""
-        return self.now().txns.get(least)
+        """The transaction of this sequence number as it stands; None: it never began, or is forgotten."""
+        self.replay.now()
+        return self.replay.state.txns.get(least)
 
-    def _read(self, view: View) -> TxnLogState:
-        with self._lock:
-            state = self._state
-            numbers = self.log.numbers(view, state.at)
-            wanted, (record,) = self.log.entries(view, numbers, then=[paths.topic(self.name)])
-            snapshot = snapshot_of(record)
-            if snapshot is not None and snapshot.at > state.at:
-                state = self._state = restored(snapshot)
-            for number in numbers:
-                if number <= state.at:
-                    continue
-                if number not in wanted:
-                    raise _Moved
-                entry = wanted[number]
-                effect = fold(state, number, entry)
-                if entry.id in self._awaited and self._awaited[entry.id] is None:
-                    self._awaited[entry.id] = number, effect, state.txns.get(entry.txn or number)
-            return state
+    def written(self, app: str) -> Written | None:
+        """What an application has committed last, as of the last look at the log."""
+        self.replay.now()
+        return self.replay.state.apps.get(app)
+
+    def low_water(self) -> int:
+        """As `TxnLogState.low_water`, of now."""
+        self.replay.now()
+        with self.replay.lock:
+            return self.replay.state.low_water
 
     def append(self, entry: TxnEntry) -> Appended:
-        """Append an entry and read the log up to it: what it did there. A lost reply is resolved by looking for its id; if it is
-        not there it is appended again: the first of them counts, and a second NEW is a transaction that nobody uses.
-
-        Raises what the store raises; then it may be in the log, also later.
+        """Append an entry and read the log up to it: what it did there. (A NEW that was appended twice is a second transaction,
+        which nobody uses: its timeout ends it.) Raises what the store raises; then it may be in the log, also later.
         """
-        with self._lock:
-            self._awaited[entry.id] = None
-        try:
-            number = self.log.append_again(entry, after=self._state.at)
-            return decide(self.cluster.store, lambda view: self._outcome(view, entry, number))
-        finally:
-            with self._lock:
-                del self._awaited[entry.id]
+        number, outcome = self.replay.append(entry)
+        if outcome is not None:
+            return Appended(number, *outcome)
+        # A compaction has passed it before we read it: what it left tells as much as anybody can know.
+        txn = self.txn(entry.txn or number)
+        same = txn is not None and (entry.state is None or entry.state is txn.state)
+        return Appended(number, Effect.SAME if same else Effect.VOID, txn)
 
-    def _outcome(self, view: View, entry: TxnEntry, number: int) -> Appended:
-        with self._lock:
-            state = self.read(view)
-            found = self._awaited[entry.id]
-            if found is not None:
-                return Appended(*found)
-            # A compaction has passed it before we read it: what it left tells as much as anybody can know.
-            txn = state.txns.get(entry.txn or number)
-            same = txn is not None and (entry.state is None or entry.state is txn.state)
-            return Appended(number, Effect.SAME if same else Effect.VOID, txn)
+    def compact(self) -> int:
+        """Forget what is final for longer than the retention, and delete what the log says of it; how many entries."""
+
+        def write(record: Record | None, state: TxnLogState, view: View) -> bytes:
+            old = TxnLogRecord(created_ms=view.now_ms()) if record is None else TxnLogRecord.of(record)
+            kept = compacted(state, view.now_ms(), self.cluster.settings.header_retention_ms)
+            if len(kept.to_bytes()) <= INLINE_BYTES:
+                return old.model_copy(update={"txn_log": kept, "txn_log_path": None}).to_bytes()
+            path = f"manifests/txn-log-{self.coordinator}-{self.cluster.unique()}.json"
+            self.cluster.storage.publish(path, kept.to_bytes())
+            return old.model_copy(update={"txn_log": TxnLogSnapshot(at=kept.at), "txn_log_path": path}).to_bytes()
+
+        return self.replay.compact(_kept_at, write)
+
+    def kept_in(self, view: View) -> str | None:
+        """The file that what the last compaction left lies in, if it was too big for the record."""
+        record = view.get(paths.topic(self.name))
+        return None if record is None else TxnLogRecord.of(record).txn_log_path
+
+    def _restored(self, record: Record | None) -> TxnLogState | None:
+        """What the last compaction left, once for each; what we know besides forgets what it forgot. Raises CorruptRecord,
+        StorageError.
+        """
+        found = None if record is None else TxnLogRecord.of(record)
+        if found is None or found.txn_log is None or found.txn_log.at <= self._kept:
+            return None
+        kept = found.txn_log
+        if found.txn_log_path is not None:
+            kept = TxnLogSnapshot.from_bytes(self.cluster.storage.read(found.txn_log_path))
+        if kept.at != found.txn_log.at:
+            raise CorruptRecord(
+                f"{found.txn_log_path} is the transaction log up to {kept.at}, not {found.txn_log.at}.",
+                advice="Restore it from a copy: it alone says which transactions are under way.",
+            )
+        self._kept = kept.at
+        if kept.at > self.replay.at:
+            return restored(kept)
+        forget(self.replay.state, kept)
+        return None
 
 
-def snapshot_of(record: Record | None) -> TxnLogSnapshot | None:
-    """What the last compaction left, from the log's topic record. Raises CorruptRecord."""
-    return None if record is None else TxnLogRecord.of(record).txn_log
+def _kept_at(record: Record) -> int:
+    found = TxnLogRecord.of(record).txn_log
+    return 0 if found is None else found.at
+
+
+def _fold(state: TxnLogState, number: int, entry: TxnEntry) -> tuple[Effect, Txn | None]:
+    effect = fold(state, number, entry)
+    return effect, state.txns.get(entry.txn or number)

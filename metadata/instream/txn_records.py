@@ -96,6 +96,9 @@ class TxnLogSnapshot(JsonRecord):
 
 
 class TxnLogRecord(PersistentLayout):
-    """The topic record of a transaction log. `txn_log`: what its last compaction left."""
+    """The topic record of a transaction log. `txn_log`: what its last compaction left; what is too big for a record lies in the
+    file `txn_log_path`, and the record keeps the number alone.
+    """
 
     txn_log: TxnLogSnapshot | None = None
+    txn_log_path: str | None = None

@@ -37,16 +37,19 @@ class Effect(Enum):
 
 @dataclass
 class TxnLogState:
-    """What a transaction log up to the entry `at` amounts to. Final transactions stay until a compaction forgets them."""
+    """What a transaction log up to the entry `at` amounts to. Final transactions stay until a compaction forgets them; `live` are
+    the sequence numbers of the others.
+    """
 
     at: int = 0
     txns: dict[int, Txn] = field(default_factory=dict)
     apps: dict[str, Written] = field(default_factory=dict)
+    live: set[int] = field(default_factory=set)
 
     @property
     def low_water(self) -> int:
         """All transactions up to this sequence number are final: their markers stand wherever they had registered."""
-        return low_water((t.least for t in self.txns.values() if t.state not in FINAL), self.at)
+        return low_water(self.live, self.at)
 
 
 def fold(state: TxnLogState, number: int, entry: TxnEntry) -> Effect:
@@ -56,6 +59,7 @@ def fold(state: TxnLogState, number: int, entry: TxnEntry) -> Effect:
     match entry.kind:
         case TxnEntryKind.NEW:
             state.txns[number] = _new(number, entry)
+            state.live.add(number)
             return Effect.DONE
         case TxnEntryKind.ADD:
             return _add(state, entry)
@@ -107,6 +111,8 @@ def _status(state: TxnLogState, entry: TxnEntry) -> Effect:
     state.txns[txn.least] = txn.model_copy(
         update={"state": entry.state} | ({} if entry.state is TxnState.OPEN else {"ended_ms": entry.at_ms})
     )
+    if entry.state in FINAL:
+        state.live.discard(txn.least)
     if entry.state is TxnState.COMMITTING and txn.app is not None and txn.version is not None:
         state.apps[txn.app] = Written(version=txn.version, txn=txn.least, at_ms=entry.at_ms, by=txn.by, random=txn.random)
     return Effect.DONE
@@ -136,4 +142,14 @@ def compacted(state: TxnLogState, now_ms: int, retention_ms: int) -> TxnLogSnaps
 
 
 def restored(snapshot: TxnLogSnapshot) -> TxnLogState:
-    return TxnLogState(snapshot.at, {t.least: t for t in snapshot.txns}, dict(snapshot.apps))
+    live = {t.least for t in snapshot.txns if t.state not in FINAL}
+    return TxnLogState(snapshot.at, {t.least: t for t in snapshot.txns}, dict(snapshot.apps), live)
+
+
+def forget(state: TxnLogState, snapshot: TxnLogSnapshot) -> None:
+    """Drop from a state that goes further what a compaction has forgotten: memory must not grow with history (A13)."""
+    kept = {t.least for t in snapshot.txns}
+    for least in [n for n in state.txns if n <= snapshot.at and n not in kept and n not in state.live]:
+        del state.txns[least]
+    for name in [n for n, w in state.apps.items() if w.random and w.txn not in state.txns]:
+        del state.apps[name]

@@ -35,6 +35,7 @@ from conformance.history.format import (
     Start,
     Sweep,
     Told,
+    Trim,
     Watermark,
     Writer,
     Written,
@@ -79,6 +80,10 @@ class H:
 
     def drop(self, txn: str, version: int = 0, *, by: str | None = None) -> H:
         return self.add(Header, txn, "ABORTED", "a", T, version, f"try-{txn}", by=by)
+
+    def trims(self, segment: str, through: int, *, took: int = 0) -> H:
+        """Retention takes rows, in so many steps."""
+        return self.add(Trim, self.now() - took, segment, through)
 
     def settle(self, number: int, state: str) -> H:
         return self.add(Registration, number, state=state)
@@ -328,6 +333,42 @@ CASES: list[tuple[str, int, H, H]] = [
         5,
         H().commits(1, 0).commits(2, 1).polls(0, 0, 1, *both(1)).polls(1, 1, 2, *both(1, 2)),
         H().commits(1, 0).commits(2, 1).polls(0, 0, 1, *both(1)).polls(1, 1, 2, *both(2)),
+    ),
+    (
+        "trimmed rows came back",
+        5,
+        H().commits(1, 0).commits(2, 1).trims(S, 1).reads(*both(1, 2), start=0, end=2),
+        H().commits(1, 0).commits(2, 1).trims(S, 1).reads(at(2), at(1, "v"), at(2, "v"), start=0, end=2),
+    ),
+    (
+        "trimmed rows came back",
+        5,
+        H().writes("c", 0, 1, "x").reads(row("x", 1)).trims(S, 1).reads(row("x", 1)),
+        H().writes("c", 0, 1, "x").reads(row("x", 1)).trims(S, 1).reads(),
+    ),
+    (
+        "trimmed rows came back",
+        5,
+        H().commits(1, 0).trims(S, 1).reads(*both(1), start=0, end=1),
+        H().commits(1, 0).trims(S, 1).reads(*both(1), start=0, end=1, began=2),
+    ),
+    (
+        "torn read",
+        9,
+        H().commits(1, 0).reads(at(1, "v"), start=0, end=1, began=2).trims(S, 1, took=1),
+        H().commits(1, 0).trims(S, 1).reads(at(1, "v"), start=0, end=1, began=2),
+    ),
+    (
+        "lost write",
+        5,
+        H().writes("c", 0, 1, "x").reads(row("x", 1)).trims(SU, 1).reads(),
+        H().writes("c", 0, 1, "x").reads(row("x", 1)).trims(V, 1).reads(),
+    ),
+    (
+        "torn read",
+        9,
+        H().commits(1, 0).commits(2, 1).polls(0, 0, 1, *both(1)).trims(S, 2).polls(1, 1, 2, at(2, "v")),
+        H().commits(1, 0).commits(2, 1).trims(S, 2).polls(0, 0, 1, at(1, "v")).polls(1, 1, 2, at(2, "v")),
     ),
     (
         "internal skip",

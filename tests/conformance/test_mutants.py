@@ -22,7 +22,7 @@ from metadata import transitions
 from metadata.errors import OptionError
 
 SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
-    "late-abort-ends-the-successor": partial(by_simulator, count=150),
+    "late-abort-ends-the-successor": partial(by_simulator, count=600),
     "settle-all-committed": partial(by_simulator, count=150),
     "named-by-header": partial(by_simulator, count=600),
     "keep-tail": partial(by_simulator, count=150),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from conformance.simulator.faults import Fate, Gate, GatedStore, always
@@ -12,6 +12,8 @@ from ledgers.model import Part
 from metadata.cluster import Cluster
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
+from metadata.instream.sealing import Sealing
+from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.topics import PersistentTopics
 from metadata.names import PersistentName
 from metadata.records import Settings
@@ -30,6 +32,8 @@ class Party:
     buffer: InStreamBuffer
     coordinator: InStreamCoordinator
     topics: PersistentTopics
+    sweeper: InStreamSweeper
+    sealing: Sealing
 
 
 class Bench:
@@ -47,11 +51,15 @@ class Bench:
         self._names += 1
         return f"u{self._names:04d}"
 
-    def party(self, gate: Gate = always) -> Party:
-        store = GatedStore(self.state, self.clock, gate)
+    def party(self, gate: Gate = always, late: Callable[[Callable[[], None]], None] | None = None) -> Party:
+        """A process. `late`: who keeps requests that arrive late."""
+        store = GatedStore(self.state, self.clock, gate, late=late)
         cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
         buffer = InStreamBuffer(cluster)
-        return Party(cluster, buffer, InStreamCoordinator(cluster, buffer), PersistentTopics(cluster))
+        coordinator = InStreamCoordinator(cluster, buffer)
+        topics = PersistentTopics(cluster)
+        sweeper = InStreamSweeper(cluster, buffer, coordinator)
+        return Party(cluster, buffer, coordinator, topics, sweeper, Sealing(cluster, buffer, topics))
 
     def part(self, label: str) -> Part:
         """A part of one row, which lies on the disk under its label."""
@@ -70,6 +78,31 @@ class Bench:
         """The labels of the visible parts in order."""
         reading = (party or self.party()).buffer.read(name)
         return [label(part) for ledger in reading.ledgers() for part in ledger.parts]
+
+    def kept(self, folder: str) -> list[str]:
+        return sorted(key.path for key in self.state.records if key.path.startswith(folder))
+
+    def old(self) -> None:
+        """Time passes beyond the retention of what is final, and the grace period of what was trimmed."""
+        self.clock.now += max(self.settings.header_retention_ms, self.settings.grace_period_ms) + 1
+
+    def finish(self) -> None:
+        """Sweep everything; then nothing is undecided, and little is left of what has ended."""
+        self.late()
+        report = self.party().sweeper.sweep()
+        assert not report.stalled
+        assert not report.failed
+        for name in (t.name for t in self.party().topics.list()):
+            reading = self.party().buffer.read(name)
+            assert not reading.ongoing
+            assert reading.cut == reading.end
+        assert not self.party().coordinator.log.live()
+        before = {name: self.read(name) for name in (T, U)}
+        self.old()
+        for _ in range(2):
+            self.party().sweeper.sweep()
+        assert {name: self.read(name) for name in (T, U)} == before
+        assert not self.kept("/persistent/logs/persistent%3A%2F%2Fpulsar")
 
     def late(self) -> None:
         """Time passes beyond every deadline."""

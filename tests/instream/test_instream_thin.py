@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from instream_bench import Bench, T, U
 
+from metadata import metrics
 from metadata.errors import NotAllowed, OptionError, TopicExists, TopicNotFound, TxnConflict, VersionConflict
 from metadata.instream.records import CONTAINS_TXN
 from metadata.names import PersistentName, TopicName
@@ -113,7 +114,10 @@ def test_the_system_property() -> None:
         with pytest.raises(NotAllowed):
             change()
     party.topics.set_property(T, "owner", "me")
-    party.coordinator.commit(bench.work(1, topics=[T]))
+    counted = metrics.USING_TXN_TOPICS._value.get()
+    for version in (1, 2):
+        party.coordinator.commit(bench.work(version, topics=[T]))
+    assert metrics.USING_TXN_TOPICS._value.get() == counted + 1
     assert party.topics.properties(T) == {CONTAINS_TXN: "true", "owner": "me"}
     assert party.topics.properties(U)[CONTAINS_TXN] == "false"
     party.topics.remove_property(T, "owner")

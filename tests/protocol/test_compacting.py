@@ -6,8 +6,8 @@ import pytest
 from bench import At, Bench, Party, T, U
 
 from conformance.history.format import Row
-from conformance.simulator.compacting import joined
 from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.origins import joined
 from ledgers import snapshots
 from ledgers.compaction import Policy
 from ledgers.model import CompactedPart

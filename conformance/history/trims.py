@@ -1,0 +1,54 @@
+"""What retention has taken: rows that a read may be without, and those that it must be without (protocol.md section 7, trim)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TypeVar
+
+from conformance.history.format import Plan, Poll, Read, Row, Time, Trim
+
+Cell = TypeVar("Cell", bound=tuple[int, str | None, str])
+
+
+class Trims:
+    """All trims of a history, and since when each stream has been one: what was gone by then it never misses."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[Trim]] = defaultdict(list)
+        self._streams: dict[str, Time] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def trim(self, event: Trim) -> None:
+        self._of[event.segment].append(event)
+
+    def began(self, event: Plan | Poll) -> None:
+        """In the order of the events: the first one of a stream says when its first plan was known."""
+        self._streams.setdefault(event.stream, event.at if isinstance(event, Plan) else event.began)
+
+    def may_miss(self, event: Read | Poll, cells: Iterable[Cell]) -> set[Cell]:
+        """Of these rows: those that a read may be without. A stream that needs what goes later hears of it instead.
+
+        Where nobody knows the segment of a row (the store was not recorded), any one of the read's topics may have been its own.
+        """
+        until = event.at if isinstance(event, Read) else self._streams.get(event.stream, event.began)
+        return {cell for cell in cells if any(self._had_begun(s, cell[0], until) for s in self._places(cell[1], event.topics))}
+
+    def gone(self, began: Time, rows: Iterable[Row]) -> list[Row]:
+        """Of these rows: those that nobody gets any more who asks at this moment."""
+        return [row for row in rows if any(t.through >= row.position[0] and t.at < began for t in self._of.get(row.segment, ()))]
+
+    def is_gone(self, segment: str, number: int, before: Time) -> bool:
+        """Whether a row may have been taken before this moment."""
+        return segment in self._of and self._had_begun(segment, number, before)
+
+    def _had_begun(self, segment: str, number: int, before: Time) -> bool:
+        return any(trim.through >= number and trim.began < before for trim in self._of[segment])
+
+    def _places(self, segment: str | None, topics: tuple[str, ...]) -> list[str]:
+        if segment is not None:
+            return [segment] if segment in self._of else []
+        stems = tuple(f"{topic.replace('topic://', 'segment://')}/" for topic in topics)
+        return [each for each in self._of if each.startswith(stems)]

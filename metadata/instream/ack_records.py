@@ -1,0 +1,55 @@
+"""What a pending-ack log holds, and the record of a subscription (docs/in_stream.md, Pending acks)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from metadata.instream.records import Identified
+from metadata.records import Cursor, JsonRecord, RowSet
+
+
+class AckKind(StrEnum):
+    ACK = "ACK"
+    COMMIT = "COMMIT"
+    ABORT = "ABORT"
+    SEEK = "SEEK"
+
+
+class AckEntry(Identified):
+    """One append to a pending-ack log; it never changes.
+
+    ACK: `rows` (positions, entries or rows by batch index), of transaction `txn` (absent: plain); `cumulative`: all rows before a
+    boundary. COMMIT, ABORT (markers): as in a topic's log. SEEK: exactly `rows` count as acknowledged from here on.
+    """
+
+    kind: AckKind
+    publish_ms: int
+    txn: str | None = None
+    rows: RowSet = ()
+    cumulative: bool | None = None
+    low_water: int | None = None
+
+
+class AckSnapshot(JsonRecord):
+    """A pending-ack log up to the entry `at`: what its compaction leaves of it."""
+
+    at: int = 0
+    cursor: Cursor = Cursor()
+    ended: dict[str, int] = Field(default_factory=dict)
+    low_water: dict[str, int] = Field(default_factory=dict)
+
+
+class SubscriptionRecord(JsonRecord):
+    """A subscription of a persistent topic. `snapshot`: what its log has come to, as of the last compaction, or where it began.
+
+    `life`: 1, or above each time it was made again after a deletion: each life has a log of its own. `deleted_ms`: a tombstone,
+    never deleted: versions would restart. `cleared`: logs up to this life are empty.
+    """
+
+    created_ms: int
+    life: int = 1
+    snapshot: AckSnapshot = AckSnapshot()
+    deleted_ms: int | None = None
+    cleared: int = 0

@@ -1,0 +1,76 @@
+"""Which entries of a pending-ack log count. PURE: no I/O, no clock, no threads. The rules of conflicts are those of segments
+(`metadata.acks`); here the log's order decides which of two acknowledgements came first (A33).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from metadata import acks
+from metadata.acks import Ack
+from metadata.errors import AckConflict
+from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot
+from metadata.instream.rules import has_ended, txn_id
+from metadata.records import Cursor
+
+
+@dataclass
+class AckState:
+    """A subscription by its log up to the entry `at`: its cursor with the claims of transactions that are ongoing here. `ended`,
+    `low_water`: as in `rules.TopicState`, they keep late acknowledgements from counting.
+    """
+
+    at: int = 0
+    cursor: Cursor = field(default_factory=Cursor)
+    ended: dict[str, int] = field(default_factory=dict)
+    low_water: dict[int, int] = field(default_factory=dict)
+
+
+def fold(state: AckState, number: int, entry: AckEntry, *, topic: str, subscription: str) -> AckConflict | None:
+    """Take the next entry of the log into the state. None: it counts, or changes nothing; else why it is void."""
+    assert number > state.at, f"entry {number} comes after {state.at}"
+    state.at = number
+    match entry.kind:
+        case AckKind.ACK:
+            if entry.txn is not None and has_ended(state, entry.txn):
+                return AckConflict(
+                    f"Transaction {entry.txn} has ended: it cannot acknowledge rows of {topic} for {subscription!r} any more.",
+                    advice="Nothing of this call counts. Begin another transaction.",
+                )
+            try:
+                ack = Ack(topic, subscription, entry.rows, bool(entry.cumulative))
+                state.cursor = acks.acknowledged(state.cursor, ack, entry.txn)
+            except AckConflict as conflict:
+                return conflict
+        case AckKind.SEEK:
+            state.cursor = acks.sought(state.cursor, entry.rows)
+        case AckKind.COMMIT | AckKind.ABORT:
+            assert entry.txn is not None
+            if not has_ended(state, entry.txn):
+                state.cursor = acks.settled(state.cursor, entry.txn, committed=entry.kind is AckKind.COMMIT)
+                state.ended[entry.txn] = number
+            if entry.low_water is not None:
+                _raise_low_water(state, txn_id(entry.txn).most, entry.low_water)
+    return None
+
+
+def _raise_low_water(state: AckState, coordinator: int, least: int) -> None:
+    """All transactions up to `least` have ended wherever they had registered: a claim that is left is of one that had not."""
+    if least <= state.low_water.get(coordinator, -1):
+        return
+    state.low_water[coordinator] = least
+    for txn in [t for t in state.cursor.claims if txn_id(t).most == coordinator and txn_id(t).least <= least]:
+        state.cursor = acks.settled(state.cursor, txn, committed=False)
+    for txn in [t for t in state.ended if txn_id(t).most == coordinator and txn_id(t).least <= least]:
+        del state.ended[txn]
+
+
+def compacted(state: AckState) -> AckSnapshot:
+    """What a compaction keeps: all of the state."""
+    return AckSnapshot(
+        at=state.at, cursor=state.cursor, ended=dict(state.ended), low_water={str(c): n for c, n in state.low_water.items()}
+    )
+
+
+def restored(snapshot: AckSnapshot) -> AckState:
+    return AckState(snapshot.at, snapshot.cursor, dict(snapshot.ended), {int(c): n for c, n in snapshot.low_water.items()})

@@ -1,0 +1,245 @@
+"""Acknowledgements on persistent topics: each (topic, subscription) has a pending-ack log of its own, whose order decides.
+
+The same calls as `metadata.pending_ack` has for segments, so that whoever acknowledges need not know which kind a topic is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from metadata import acks
+from metadata.acks import Ack
+from metadata.cluster import Cluster
+from metadata.cursors import Where, not_found
+from metadata.errors import AckConflict, BadVersion, SubscriptionExists, UnknownOutcome
+from metadata.instream import ack_rules, paths
+from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot, SubscriptionRecord
+from metadata.instream.ack_rules import AckState
+from metadata.instream.managed_log import ManagedLog
+from metadata.instream.replay import Replay
+from metadata.names import persistent_name
+from metadata.records import Cursor
+from metadata.row_ranges import NONE, Rows, minus
+from metadata.store.contract import ABSENT, Delete, Record, View, decide, in_groups, look, time_ms, until
+
+T = TypeVar("T")
+AckReplay = Replay[AckEntry, AckState, "AckConflict | None"]
+
+
+class _LifeOver(Exception):
+    """The subscription was deleted, and perhaps made again, since its record was read."""
+
+
+@dataclass
+class InStreamAcks:
+    """The pending-ack logs of a cluster's persistent topics. Safe for several threads and any number of processes.
+
+    `blocked` is told which transactions' claims are in the way of an acknowledgement; whether it has ended one, so that it pays to
+    try again.
+    """
+
+    cluster: Cluster
+    blocked: Callable[[Iterable[str]], bool] = lambda txns: False
+    _lives: dict[Where, tuple[int, AckReplay]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    # --- subscriptions ----------------------------------------------------------------------------------------------
+
+    def create(self, topic: str, subscription: str, acked: Rows = NONE) -> None:
+        """Make a subscription that has done exactly `acked` (none: from the first row on). Raises SubscriptionExists."""
+        persistent_name(topic)
+        key = paths.subscription(topic, subscription)
+        sent: set[bytes] = set()
+
+        def body(view: View) -> bool | None:
+            record = view.get(key)
+            old = None if record is None else SubscriptionRecord.of(record)
+            if old is not None and old.deleted_ms is None:
+                if record is not None and record.value in sent:
+                    return True
+                raise SubscriptionExists(f"The topic {topic} has a subscription {subscription!r} already.")
+            begins = AckSnapshot(cursor=acks.with_done(Cursor(), acked))
+            made = SubscriptionRecord(created_ms=view.now_ms(), snapshot=begins)
+            if old is not None:
+                made = made.model_copy(update={"life": old.life + 1, "cleared": old.cleared})
+            try:
+                self.cluster.store.put(key, made.to_bytes(), expect=ABSENT if record is None else record)
+            except BadVersion:
+                return None
+            except UnknownOutcome:
+                sent.add(made.to_bytes())
+                return None
+            return True
+
+        until(lambda: decide(self.cluster.store, body))
+
+    def delete(self, topic: str, subscription: str) -> None:
+        """Raises SubscriptionNotFound."""
+        where = topic, subscription
+
+        def step() -> bool | None:
+            record = look(self.cluster.store, paths.subscription(*where))
+            deleted = _present(record, where).model_copy(update={"deleted_ms": self._now()})
+            try:
+                self.cluster.store.put(paths.subscription(*where), deleted.to_bytes(), expect=record)
+            except (BadVersion, UnknownOutcome):
+                return None if self._is_there(where) else True
+            return True
+
+        until(step)
+
+    def list(self, topic: str) -> Sequence[str]:
+        """The subscriptions of a topic, in the order of their names."""
+        return decide(self.cluster.store, lambda view: sorted(w[1] for w, r in every(view, topic) if r.deleted_ms is None))
+
+    def _is_there(self, where: Where) -> bool:
+        record = look(self.cluster.store, paths.subscription(*where))
+        return record is not None and SubscriptionRecord.of(record).deleted_ms is None
+
+    # --- acknowledging ----------------------------------------------------------------------------------------------
+
+    def claim(self, txn_id: str, wanted: Sequence[Ack]) -> None:
+        """Acknowledge within a transaction that has registered these subscriptions. Raises AckConflict and SubscriptionNotFound;
+        what of it was claimed before that goes with the transaction, which must abort.
+        """
+        self._append(wanted, txn_id)
+
+    def acknowledge(self, wanted: Sequence[Ack]) -> None:
+        """Acknowledge without a transaction. After an error some may have been. Raises AckConflict, SubscriptionNotFound."""
+        self._append(acks.merged(wanted), None)
+
+    def advance(self, wanted: Sequence[Ack]) -> None:
+        """Acknowledge cumulatively what is not behind the cursor already. Idempotent. Raises AckConflict, SubscriptionNotFound."""
+        for ack in wanted:
+            if not self._left(ack):
+                continue
+            try:
+                self._append([ack], None)
+            except AckConflict:
+                if self._left(ack):
+                    raise  # not just somebody else, who has advanced it further
+
+    def _left(self, ack: Ack) -> Rows:
+        where = ack.segment, ack.subscription
+        return minus(ack.rows, acks.done(self.read([where])[where]))
+
+    def seek(self, to: Mapping[Where, Rows]) -> None:
+        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound."""
+        self.read(to)
+        for where, rows in to.items():
+            entry = AckEntry(kind=AckKind.SEEK, id=self.cluster.unique(), publish_ms=self._now(), rows=rows)
+            self._append_entry(where, entry)
+
+    def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
+        """The cursors as they stand, with the claims of transactions that are ongoing there. Raises SubscriptionNotFound."""
+        return {place: self._in_life(place, lambda log: log.now().cursor) for place in dict.fromkeys(where)}
+
+    def _append(self, wanted: Sequence[Ack], txn: str | None) -> None:
+        self.read((ack.segment, ack.subscription) for ack in wanted)  # they must be there
+        for ack in wanted:
+            conflict = self._append_one(ack, txn)
+            if conflict is not None and self.blocked(self._claims(ack, txn)):
+                conflict = self._append_one(ack, txn)
+            if conflict is not None:
+                raise conflict
+
+    def _append_one(self, ack: Ack, txn: str | None) -> AckConflict | None:
+        entry = AckEntry(
+            kind=AckKind.ACK,
+            id=self.cluster.unique(),
+            publish_ms=self._now(),
+            txn=txn,
+            rows=ack.rows,
+            cumulative=True if ack.cumulative else None,
+        )
+        return self._append_entry((ack.segment, ack.subscription), entry)
+
+    def _append_entry(self, where: Where, entry: AckEntry) -> AckConflict | None:
+        return self._in_life(where, lambda log: log.append(entry).outcome)
+
+    def _claims(self, ack: Ack, txn: str | None) -> Sequence[str]:
+        where = ack.segment, ack.subscription
+        return [other for other in self.read([where])[where].claims if other != txn]
+
+    # --- logs -------------------------------------------------------------------------------------------------------
+
+    def _in_life(self, where: Where, body: Callable[[AckReplay], T]) -> T:
+        """Do something with the log of the subscription's life of today; again if that turns out to be over."""
+        while True:
+            with self._lock:
+                known = self._lives.get(where)
+            log = self._begin(where) if known is None else known[1]
+            try:
+                return body(log)
+            except _LifeOver:
+                with self._lock:
+                    self._lives.pop(where, None)
+
+    def _begin(self, where: Where) -> AckReplay:
+        life = _present(look(self.cluster.store, paths.subscription(*where)), where).life
+        log = self.log(where, life)
+        fold = partial(ack_rules.fold, topic=where[0], subscription=where[1])
+        replay = Replay(self.cluster.store, log, paths.subscription(*where), AckState(), fold, partial(_restored, life))
+        with self._lock:
+            return self._lives.setdefault(where, (life, replay))[1]
+
+    def log(self, where: Where, life: int) -> ManagedLog[AckEntry]:
+        """The pending-ack log of one life of a subscription."""
+        return ManagedLog(self.cluster.store, paths.ack_log(*where, life), AckEntry)
+
+    def compact(self, where: Where) -> int:
+        """Keep the state of a subscription in its record and delete what its log says of it; how many entries."""
+
+        def write(record: Record | None, state: AckState, _: View) -> bytes | None:
+            if record is None:
+                return None
+            return SubscriptionRecord.of(record).model_copy(update={"snapshot": ack_rules.compacted(state)}).to_bytes()
+
+        return self._in_life(where, lambda log: log.compact(lambda record: SubscriptionRecord.of(record).snapshot.at, write))
+
+    def clear(self, where: Where, found: SubscriptionRecord, record: Record) -> int:
+        """Empty the logs of lives that are over; how many entries went. Idempotent."""
+        over = found.life - 1 if found.deleted_ms is None else found.life
+        gone = 0
+        for life in range(found.cleared + 1, over + 1):
+            log = self.log(where, life)
+            numbers = decide(self.cluster.store, log.numbers)
+            for group in in_groups(numbers):
+                self.cluster.store.write(*(Delete(log.prefix.key(n), durable=False) for n in group))
+            gone += len(numbers)
+        if over > found.cleared and not gone:  # else once more: somebody may be appending still
+            self.cluster.store.put(record.key, found.model_copy(update={"cleared": over}).to_bytes(), expect=record)
+        return gone
+
+    def _now(self) -> int:
+        return time_ms(self.cluster.store)
+
+
+def every(view: View, topic: str | None = None) -> list[tuple[Where, SubscriptionRecord]]:
+    """The subscriptions of a topic, or of all persistent topics, tombstones too."""
+    return [(where, SubscriptionRecord.of(record)) for where, record in records(view, topic)]
+
+
+def records(view: View, topic: str | None = None) -> list[tuple[Where, Record]]:
+    """Their records."""
+    where = [paths.subscription_of(p) for p in view.keys(paths.SUBSCRIPTIONS if topic is None else paths.subscriptions(topic))]
+    found = view.get_many([paths.subscription(*w) for w in where]) if where else []
+    return [(w, r) for w, r in zip(where, found, strict=True) if r is not None]
+
+
+def _restored(life: int, record: Record | None) -> AckState | None:
+    found = None if record is None else SubscriptionRecord.of(record)
+    if found is None or found.deleted_ms is not None or found.life != life:
+        raise _LifeOver
+    return ack_rules.restored(found.snapshot)
+
+
+def _present(record: Record | None, where: Where) -> SubscriptionRecord:
+    found = None if record is None else SubscriptionRecord.of(record)
+    if found is None or found.deleted_ms is not None:
+        raise not_found(*where)
+    return found

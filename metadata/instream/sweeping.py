@@ -1,0 +1,124 @@
+"""The sweep of the older model: end what is late, finish what is decided, take snapshots, compact, trim (docs/in_stream.md,
+Sweeping).
+
+Anyone may sweep, any number at once: what an append or a CAS of ours loses, somebody else has done.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from metadata.cluster import Cluster
+from metadata.errors import (
+    BadVersion,
+    SubscriptionNotFound,
+    SweepIncomplete,
+    TransactionUnfinished,
+    TxnSegmentError,
+    UnknownOutcome,
+)
+from metadata.instream import pending_ack
+from metadata.instream.ack_records import SubscriptionRecord
+from metadata.instream.buffer import InStreamBuffer
+from metadata.instream.coordinator import InStreamCoordinator
+from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.topics import PersistentTopic
+from metadata.instream.trimming import InStreamTrimmer
+from metadata.store.contract import View, decide
+
+log = logging.getLogger("txnsegment.instream")
+
+
+@dataclass
+class InStreamReport:
+    """What one sweep did. `stalled`: transactions that are decided and cannot be finished; `failed`: topics with what kept them."""
+
+    timed_out: int = 0
+    finished: int = 0
+    snapshots: int = 0
+    compacted: int = 0
+    trimmed: int = 0
+    left: int = 0
+    stalled: list[TransactionUnfinished] = field(default_factory=list)
+    failed: dict[str, TxnSegmentError] = field(default_factory=dict)
+
+    def complain(self) -> None:
+        """Raise SweepIncomplete if a topic could not be swept. (A transaction that stalls is in the log, each time: nothing can be
+        done about it but to know.)
+        """
+        if self.failed:
+            name, error = next(iter(self.failed.items()))
+            raise SweepIncomplete(
+                f"{len(self.failed)} persistent topics could not be swept, such as {name}: {error.message}", advice=error.advice
+            )
+
+
+@dataclass
+class InStreamSweeper:
+    """The sweeping of a cluster's persistent topics."""
+
+    cluster: Cluster
+    buffer: InStreamBuffer
+    coordinator: InStreamCoordinator
+    trimmer: InStreamTrimmer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.trimmer = InStreamTrimmer(self.cluster, self.buffer, self.coordinator.topics, self.acks)
+
+    @property
+    def acks(self) -> InStreamAcks:
+        return self.coordinator.acks
+
+    def sweep(self) -> InStreamReport:
+        """Everything, once. A topic that is damaged holds no other one up: see the report. Raises what the store raises."""
+        report = InStreamReport()
+        ending = self.coordinator.ending
+        report.timed_out = self.timeouts()
+        report.finished, report.stalled = ending.finish_all()
+        for topic in self.trimmer.every():
+            try:
+                self._sweep_topic(topic, report)
+            except TxnSegmentError as error:
+                log.error("sweeping %s failed: %s", topic.name, error)
+                report.failed[str(topic.name)] = error
+        report.compacted += self.coordinator.log.compact() + self._compact_acks()
+        for stalled in report.stalled:
+            log.warning("%s", stalled)
+        return report
+
+    def timeouts(self) -> int:
+        """Abort what is OPEN past its deadline; how many."""
+        return self.coordinator.ending.timeouts()
+
+    def named_files(self, view: View) -> Iterator[str]:
+        """Paths that something of the older model names, for the orphan sweep: read after the files were listed."""
+        path = self.coordinator.log.kept_in(view)
+        if path is not None:
+            yield path
+        yield from self.buffer.named_files(view)
+
+    def _sweep_topic(self, topic: PersistentTopic, report: InStreamReport) -> None:
+        report.left += self.trimmer.leave(topic.name)
+        if topic.layout.deleted:
+            return
+        if topic.layout.contains_txn is None:
+            self.buffer.confirm(topic.name)
+        if self.buffer.state(topic.name).ongoing:
+            self.coordinator.ending.resolve_topic(topic.name)
+        before = topic.layout.trimmed_log
+        report.snapshots += self.buffer.snapshot(topic.name)
+        report.trimmed += self.trimmer.trim(topic.name) > before
+
+    def _compact_acks(self) -> int:
+        gone = 0
+        for where, record in decide(self.cluster.store, pending_ack.records):
+            found = SubscriptionRecord.of(record)
+            try:
+                gone += self.acks.clear(where, found, record)
+                if found.deleted_ms is None:
+                    gone += self.acks.compact(where)
+            except (BadVersion, UnknownOutcome, SubscriptionNotFound) as error:
+                log.info("put off to the next sweep: %s of %s: %s", where[1], where[0], error)
+        return gone

@@ -1,0 +1,118 @@
+"""Trimming of persistent topics by retention: the record says first what is gone, the entries leave the log after the grace period.
+
+Nothing above the newest snapshot goes: what lies there is replayed. And nothing that a subscription still needs, unless told so.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from metadata import acks, paths, retention
+from metadata.cluster import Cluster
+from metadata.instream.buffer import InStreamBuffer, TopicReading
+from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.records import PersistentLayout, Trimmed
+from metadata.instream.topics import PersistentTopic, PersistentTopics, every
+from metadata.names import PersistentName
+from metadata.records import Policies
+from metadata.retention import Kept
+from metadata.store.contract import Delete, decide, in_groups, look, time_ms
+
+log = logging.getLogger("txnsegment.instream")
+
+
+@dataclass(frozen=True)
+class InStreamTrimmer:
+    """The trimming of a cluster's persistent topics. Anyone may do it, any number at once."""
+
+    cluster: Cluster
+    buffer: InStreamBuffer
+    topics: PersistentTopics
+    acks: InStreamAcks
+
+    def trim(self, name: PersistentName) -> int:
+        """Trim a topic by its policies, or its namespace's; the number up to which its rows are gone. Raises TopicNotFound."""
+        reading = self.buffer.read(name)
+        policies = self._policies(reading.topic)
+        if policies.retention_ms is None and policies.retention_bytes is None:
+            return reading.trimmed_to
+        total = sum(weight.bytes for weight in reading.weights())
+        kept = (Kept(found.id, found.publish_ms, found.bytes) for found in reading.ledgers())
+        through = retention.trim_to(kept, policies, total_bytes=total, now_ms=reading.now_ms)
+        return self.trim_to(reading, through if policies.despite_subscriptions else self._needed(reading, through))
+
+    def trim_to(self, reading: TopicReading, to: int) -> int:
+        """Take everything up to this number away, as far as it is decided and in a snapshot; up to which number rows are gone."""
+        to = min(to, reading.cut)
+        if to <= reading.trimmed_to:
+            return reading.trimmed_to
+        latest = max((ms for _, ms in reading.published(0, to)), default=0)
+        gone = Trimmed(to=to, at_ms=reading.now_ms)
+
+        def trimmed(layout: PersistentLayout) -> PersistentLayout:
+            if layout.trimmed_log >= to or not _replayable(layout, to):
+                return layout
+            update = {
+                "trimmed_log": to,
+                "trimmed_ms": max(latest, layout.trimmed_ms or 0),
+                "leaving": (*layout.leaving, gone),
+            }
+            return layout.model_copy(update=update)
+
+        if not _replayable(reading.topic.layout, to):
+            self.buffer.snapshot(reading.topic.name)
+        after = self.topics.change(reading.topic.name, trimmed).layout.trimmed_log
+        if after >= to:
+            log.info("trimmed %s up to %s", reading.topic.name, after)
+        return after
+
+    def _policies(self, topic: PersistentTopic) -> Policies:
+        record = look(self.cluster.store, paths.namespace(topic.name.tenant, topic.name.namespace))
+        return retention.effective(topic.layout.policies, None if record is None else Policies.of(record))
+
+    def _needed(self, reading: TopicReading, through: int) -> int:
+        """Not past the first ledger that a subscription still needs. What is claimed counts as needed, too."""
+        cursors = self.acks.read((reading.name, subscription) for subscription in self.acks.list(reading.name))
+        first = min((acks.first_left(cursor) for cursor in cursors.values()), default=None)
+        done = 0
+        for found in reading.ledgers(0, through):
+            if not retention.is_done(found.id, found.last_entry, first):
+                break
+            done = found.id
+        return done
+
+    def leave(self, name: PersistentName) -> int:
+        """Take out of the log what was trimmed, or deleted with its topic, longer ago than the grace period; how many entries."""
+        record = look(self.cluster.store, paths.topic(name))
+        if record is None:
+            return 0
+        layout, now_ms = PersistentLayout.of(record), time_ms(self.cluster.store)
+        grace_ms, entries = self.cluster.settings.grace_period_ms, self.buffer.log(name)
+        over = [one for one in layout.leaving if one.at_ms + grace_ms < now_ms]
+        to = max((one.to for one in over), default=0)
+        numbers = decide(self.cluster.store, partial(entries.numbers, after=0))
+        everything = bool(layout.deleted) and (layout.deleted_ms or 0) + grace_ms < now_ms
+        going = [n for n in numbers if n <= to or everything]
+        for group in in_groups(going):
+            self.cluster.store.write(*(Delete(entries.prefix.key(n), durable=False) for n in group))
+        entries.forget(max(going, default=0))
+        if everything and layout.snapshot is not None:  # the tombstone names no file any more
+            self.topics.change(name, lambda now: now.model_copy(update={"snapshot": None, "leaving": ()}), deleted=True)
+        elif over:  # only now: as long as the record names them, they are deleted again
+            self.topics.change(
+                name,
+                lambda now: now.model_copy(update={"leaving": tuple(one for one in now.leaving if one.to > to)}),
+                deleted=True,
+            )
+        return len(going)
+
+    def every(self) -> list[PersistentTopic]:
+        """All persistent topics, deleted ones too."""
+        return decide(self.cluster.store, every)
+
+
+def _replayable(layout: PersistentLayout, to: int) -> bool:
+    """Whether what is left above `to` can be replayed without it."""
+    return layout.contains_txn is False or (layout.snapshot is not None and layout.snapshot.at >= to)

@@ -1,0 +1,138 @@
+"""Which model serves a topic: by its domain, or as its namespace says (docs/in_stream.md, Providers).
+
+`topic://` keeps transactions in the metadata store, `persistent://` in the stream. A namespace may be told to use the newer model
+for persistent names, too: those that do not exist yet become topic:// of the same name, those that exist stay until they are
+migrated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from metadata import paths
+from metadata.acks import Ack
+from metadata.client import Client
+from metadata.cursors import Where
+from metadata.errors import BadVersion, OptionError, UnknownOutcome
+from metadata.instream.records import PersistentLayout
+from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, segment_name
+from metadata.paths import Key
+from metadata.records import Cursor, JsonRecord
+from metadata.row_ranges import Rows
+from metadata.store.contract import ABSENT, decide, look, until
+from metadata.transitions import Claim
+from metadata.write_set import Committed, WriteSet
+
+
+class Model(StrEnum):
+    """Where the state of transactions is."""
+
+    METADATA = "metadata"
+    IN_STREAM = "in-stream"
+
+
+class NamespaceModel(JsonRecord):
+    """What a namespace says: the model of persistent names that do not exist yet."""
+
+    new_persistent: Model = Model.IN_STREAM
+
+
+class Selected(JsonRecord):
+    """The model that serves a topic, and the name that it has there."""
+
+    model: Model
+    name: str
+
+
+class CoordinatorProvider(Protocol):
+    """What commits a write set, of either model."""
+
+    def commit(self, work: WriteSet) -> Committed: ...
+
+    def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None: ...
+
+
+class PendingAckProvider(Protocol):
+    """What keeps cursors and claims, of either model."""
+
+    def acknowledge(self, wanted: Sequence[Ack]) -> None: ...
+
+    def advance(self, wanted: Sequence[Ack]) -> None: ...
+
+    def seek(self, to: Mapping[Where, Rows]) -> None: ...
+
+    def read(self, where: Iterable[Where]) -> dict[Where, Cursor]: ...
+
+
+@dataclass(frozen=True)
+class Providers:
+    """The choice between the models for one client."""
+
+    client: Client
+
+    def select(self, names: Sequence[TopicName]) -> dict[TopicName, Selected]:
+        """The model of each topic, whether it exists or not. A migrated one goes by its topic:// name. One round trip."""
+        mine = sorted({name for name in names if isinstance(name, PersistentName)})
+        keys = [paths.topic(name) for name in mine] + [namespace_key(name.tenant, name.namespace) for name in mine]
+        records = decide(self.client.cluster.store, lambda view: view.get_many(keys)) if keys else []
+        found = {name: Selected(model=Model.METADATA, name=str(name)) for name in names}
+        for i, name in enumerate(mine):
+            record, said = records[i], records[len(mine) + i]
+            layout = None if record is None else PersistentLayout.of(record)
+            if layout is not None and layout.migrated_to is not None:
+                found[name] = Selected(model=Model.METADATA, name=layout.migrated_to)
+            elif layout is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA:
+                found[name] = Selected(model=Model.METADATA, name=str(TopicName(*name)))
+            else:
+                found[name] = Selected(model=Model.IN_STREAM, name=str(name))
+        return found
+
+    def one(self, names: Sequence[TopicName]) -> Model:
+        """The model that serves all of these. Raises OptionError if they are of both: no transaction spans them."""
+        found = self.select(names)
+        if len({chosen.model for chosen in found.values()}) > 1:
+            by_model = {model: [str(n) for n, chosen in found.items() if chosen.model is model] for model in Model}
+            raise OptionError(
+                f"{', '.join(by_model[Model.IN_STREAM])} keep their transactions in the stream, "
+                f"{', '.join(by_model[Model.METADATA])} in the metadata store: one transaction never spans both.",
+                advice="Nothing was written. Use two transactions, or migrate the persistent topics (txnsegment topics migrate).",
+            )
+        return next((chosen.model for chosen in found.values()), Model.METADATA)
+
+    def coordinator(self, work: WriteSet) -> CoordinatorProvider:
+        """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
+        names = {*work.parts, *(ack.segment for ack in work.acks)} or {work.app_topic or "any"}
+        model = self.one([_topic_of(name) for name in sorted(names)])
+        return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
+
+    def pending_acks(self, segment: str) -> PendingAckProvider:
+        """What keeps the cursors of a segment, or of a persistent topic."""
+        return self.client.instream.acks if is_persistent(segment) else self.client.coordinator.acks
+
+    def set_namespace(self, tenant: str, namespace: str, new_persistent: Model) -> None:
+        """Say which model serves persistent names of a namespace that do not exist yet. Idempotent."""
+        key, said = namespace_key(tenant, namespace), NamespaceModel(new_persistent=new_persistent)
+
+        def step() -> bool | None:
+            record = look(self.client.cluster.store, key)
+            if record is not None and NamespaceModel.of(record).new_persistent is new_persistent:
+                return True
+            after = said if record is None else NamespaceModel.of(record).model_copy(update=dict(said))
+            try:
+                self.client.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
+            except (BadVersion, UnknownOutcome):
+                return None
+            return True
+
+        until(step)
+
+
+def namespace_key(tenant: str, namespace: str) -> Key:
+    return Key(f"/persistent/namespaces/{paths.encode(tenant)}/{paths.encode(namespace)}", "")
+
+
+def _topic_of(name: str) -> TopicName:
+    return segment_name(name).topic if name.startswith("segment://") else any_topic_name(name)
