@@ -195,7 +195,7 @@ def test_limits_take_the_oldest_first(bench: SparkBench, limit: str, batches: in
     assert sorted(n for some in found for n in some) == [0, 1, 2, 10, 11, 12]
     assert len(found) <= batches
     assert all(len(some) <= int(limit) for some in found)
-    assert [sorted(some) for some in found][0] == [0, 1, 2, 10, 11, 12][: int(limit)]
+    assert sorted(found[0]) == [0, 1, 2, 10, 11, 12][: int(limit)]
 
 
 def test_available_now_reads_what_there_was(bench: SparkBench) -> None:
