@@ -62,6 +62,12 @@ def names(client: Client, selection: Selection) -> list[PersistentName]:
     return list(selection.persistent)
 
 
+def topics(client: Client, selection: Selection, ranges: Sequence[Range]) -> list[Topic]:
+    """The persistent topics of a selection, those without a range in this read too. Raises TopicNotFound."""
+    known = {one.reading.topic.name: one.topic for one in ranges}
+    return [known.get(name) or client.topics.get(name) for name in names(client, selection)]
+
+
 def read(client: Client, selection: Selection) -> tuple[TopicReading, ...]:
     """A decision for each topic. Raises TopicNotFound."""
     return tuple(client.instream.buffer.read(name) for name in names(client, selection))

@@ -232,7 +232,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_trims(reading, begin, last, to.trims, offset.done())
             for one in ranges:
                 persistent.check_trim(one.reading, one.start, one.end, to.trims.get(one.reading.name, 0))
-        topics = [*reading.topics, *(one.topic for one in ranges)]
+        topics = [*reading.topics, *persistent.topics(client, planned, ranges)]
         if planned.key == self._selection.key:
             check_schema(client, topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         else:

@@ -49,13 +49,13 @@ class SparkBench:
     def begin(self, *topics: str) -> str:
         return self.client.instream.coordinator.begin(topics=[persistent_name(t) for t in topics])
 
-    def append(self, txn: str, topic: str, values: Iterable[int]) -> int:
+    def append(self, txn: str, topic: str, values: Iterable[int] | pa.Table) -> int:
         return self.client.instream.coordinator.append(txn, {persistent_name(topic): self.parts(topic, values)})[topic]
 
     def end(self, txn: str, *, commit: bool = True) -> None:
         self.client.instream.coordinator.end(txn, commit=commit)
 
-    def commit(self, topic: str, values: Iterable[int]) -> int:
+    def commit(self, topic: str, values: Iterable[int] | pa.Table) -> int:
         """A transaction of one append; the ledger id."""
         txn = self.begin(topic)
         number = self.append(txn, topic, values)

@@ -97,7 +97,7 @@ def test_starts_and_ends_of_a_batch(bench: SparkBench) -> None:
     assert bench.numbers(["t", X], endingOffsets=both) == [0, 1, 2, 3, 4]
     for wrong, what in (
         ({X: f"{first}:0"}, "within one append, whose last entry is"),
-        ({X: f"{third + 5}:0"}, "lies beyond the log of persistent"),
+        ({X: f"{third + 5}:0"}, "lies beyond what is decided"),
         ({"log": 4711, X: f"{third}:0"}, "beyond"),
     ):
         with pytest.raises(OffsetOutOfRange, match=what):
@@ -171,7 +171,7 @@ def test_an_offset_of_topics_alone_is_what_it_was(bench: SparkBench) -> None:
 
 def test_a_stream_of_both_kinds(bench: SparkBench) -> None:
     one = scalable(bench, 1)
-    two, three = bench.plain(X, [2]), bench.commit(Y, [3])
+    two, three = bench.plain(X, [2]), bench.commit(Y, pa.table({"n": pa.array([3], pa.int64()), "more": ["a"]}))
     query = bench.stream(["t", X, Y], startingOffsets="earliest")
     assert query.at == {"log": 0, "read": sorted(["topic://public/default/t", X, Y]), X: "0:0", Y: "0:0"}
     assert sorted(query.next()) == [1, 2, 3]
