@@ -133,8 +133,8 @@ class StagingArea:
     # --- a write ----------------------------------------------------------------------------------------------------
 
     def begin(self, write: str, topic: str) -> int:
-        """A write begins: its order. Raises TxnConflict if the transaction is not there, or at its end; OptionError if it has a write
-        to the other kind of topics.
+        """A write begins: its order. Raises TxnConflict if the transaction is not there, or at its end; OptionError if it has a
+        write to the other kind of topics.
         """
         if self.storage.info(self._path(OPENED)) is None:
             raise TxnConflict(
@@ -153,7 +153,7 @@ class StagingArea:
         return order
 
     def _refuse_both_kinds(self, write: str, topic: str) -> None:
-        """One transaction never spans both. Each write says what it is and then looks for the others: of two, one sees the other."""
+        """One transaction never spans both. Each write says what it is, then looks for others: of two, one sees the other."""
         if is_persistent(topic):
             self._once(PERSISTENT, {"topic": topic})
             others = (self.storage.read(path) for path in self.files() if path.endswith(BEGUN))

@@ -100,10 +100,13 @@ def test_a_transaction_never_spans_both_kinds(here: Deployment) -> None:
     """The second write is refused before a row is staged, and so is the whole transaction."""
     here.cluster.topics.create("t", schema="n bigint")
     here.write(rows(here, 0, 1), X)
-    before = here.files()
-    with pytest.raises(PySparkException, match="one transaction never spans both"), here.cluster.transaction() as txn:
-        rows(here, 1, 2).write.format("txnsegment").mode("append").options(**txn.options).save("t")
+    for first, second in (("t", X), (X, "t")):
+        txn = here.cluster.transaction()
+        write = rows(here, 1, 2).write.format("txnsegment").mode("append").options(**txn.options)
+        write.save(first)
         before = here.files()
-        rows(here, 1, 2).write.format("txnsegment").mode("append").options(**txn.options).save(X)
-    assert here.files() == before
+        with pytest.raises(PySparkException, match="one transaction never spans both"):
+            write.save(second)
+        assert here.files() == before
+        txn.abort()
     assert numbers(here.read(["t", X])) == [0]
