@@ -111,11 +111,16 @@ def _split(topic: str, rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _disordered(topic: str, rows: pd.DataFrame) -> Iterator[str]:
-    """Keys whose rows do not lie in written order by position, or that lie in two segments."""
-    spread = rows.groupby("key")["__segment"].nunique()
+    """Keys whose rows do not lie in written order by position, or that lie in two segments at once: from one transaction to the
+    next they may go on to another segment, and never come back to one that was split or merged.
+    """
+    spread = rows.groupby(["key", "ledger"])["__segment"].nunique()
     if (spread > 1).any():
         yield f"{topic}: keys in several segments: {_some(spread[spread > 1].index.to_series())}"
     ordered = rows.sort_values(["ledger", "entry", "index"])
+    moves = ordered.groupby("key")["__segment"].agg(lambda found: (found != found.shift()).sum() - found.nunique())
+    if (moves > 0).any():
+        yield f"{topic}: keys that came back to a segment: {_some(moves[moves > 0].index.to_series())}"
     falling = ordered[ordered.groupby("key")["seq"].diff() <= 0]
     if len(falling):
         yield f"{topic}: {len(falling)} rows out of their key's order, e.g. seq {_some(falling['seq'])}"

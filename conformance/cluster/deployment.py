@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,12 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pyspark.sql.types import StringType, StructField, StructType
+
+from conformance.cluster.changing import PASSING
 from conformance.cluster.disk import Disk
 from conformance.cluster.input import SCHEMA, add_file
 from conformance.cluster.installation import build_wheel, fresh_environment
 from conformance.cluster.jobs import SCRIPT
 from conformance.cluster.party import Party
-from conformance.processes import left_behind
+from conformance.processes import Session, left_behind
 from conformance.servers import SparkCluster, ZooKeeperEnsemble
 from metadata.client import client
 from metadata.cluster import open_cluster
@@ -58,14 +63,18 @@ class Late(Exception):
 class Deployment:
     """A context manager. `folder` must be empty. Raises what its servers raise, and what went wrong with the supervisor."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None) -> None:
-        """`say`: is told what the supervisor does. `wheel`: what to install (default: one built from the source tree)."""
+    def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, seed: int = 0) -> None:
+        """`say`: is told what the supervisor does. `wheel`: what to install (default: one built from the source tree). `seed`: of
+        the changes to the topics (`conformance.cluster.changing`).
+        """
+        self._seed = seed
         self.folder = folder
         self._say = say
         self.chroot = CHROOT
         self._wheel = wheel
         self._stack = ExitStack()
         self._over = threading.Event()
+        self._guard = threading.Lock()
         self._failure: BaseException | None = None
         self.fed: list[float] = []
         """When each batch of input was laid down."""
@@ -116,15 +125,47 @@ class Deployment:
         self._feed()
         for party in self.parties.values():
             party.start(self.chroot)
+        self.changes = folder / "changes"
+        self.changes.mkdir()
+        self._python, self._changings = python, 0
+        self.changing = self._start_changing()
+        self._stack.callback(lambda: self.changing.stop())
         self._supervisor = threading.Thread(target=self._look_after, name="supervisor", daemon=True)
         self._supervisor.start()
         self._stack.callback(self._end_supervisor)
+
+    def _start_changing(self) -> Session:
+        self._changings += 1
+        given = {
+            "url": self.url,
+            "seed": f"{self._seed}.{self._changings}",
+            "topics": json.dumps(list(TOPICS)),
+            "notes": self.changes,
+            "stop": self.stop,
+        }
+        words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
+        command = [str(self._python), "-m", "conformance.cluster.changing", *words]
+        return Session(command, self.changes / "changing.log", environment=ours, folder=self.folder)
+
+    def _changed(self) -> bool:
+        """Whether all changes were done. Who was killed is replaced; raises Late if he has ended in another way."""
+        with self._guard:
+            code = self.changing.wait(0)
+            if code == -signal.SIGKILL:
+                self._say("who changes the topics was killed; started again")
+                self.changing = self._start_changing()
+            elif code:
+                raise Late(f"Who changes the topics ended with {code}: {self.changing.tail()}")
+            return code == 0
 
     def _make(self) -> None:
         """The cluster and its topics, so that readers can begin before writers have."""
         made = client(open_cluster(self.url, ledgers=(self.folder / "ledgers" / "root").as_uri(), settings=SETTINGS))
         for topic, segments in TOPICS.items():
             made.topics.ensure(topic_name(topic), segments=segments, key="key", schema=SCHEMA, create=True)
+        schema = StructType([StructField("key", StringType()), StructField("id", StringType())])
+        made.topics.ensure(topic_name(PASSING), segments=1, key="key", schema=schema, create=True)
         made.close()
 
     def _party(self, name: str, cores: int, **arguments: object) -> Party:
@@ -153,6 +194,7 @@ class Deployment:
                     self._feed()
                 for party in self.parties.values():
                     party.tend()
+                self._changed()
         except BaseException as error:
             self._failure = error
 
@@ -205,10 +247,16 @@ class Deployment:
         """No more input: the writers write what is there and end; then the readers read that and end."""
         self.stop.touch()
         self.wait("the writers' end", lambda: self.writer.done and self.loader.done, seconds)
+        self.wait("the last changes to the topics", self._changed, seconds)
         self._readers_stop.touch()
         self.wait("the readers' end", lambda: self.reader.done, seconds)
         for progress in self.progress.values():
             progress.look()
+
+    @property
+    def changing_restarts(self) -> int:
+        """How often who changes the topics had to be replaced."""
+        return self._changings - 1
 
     def close(self) -> None:
         self._stack.close()

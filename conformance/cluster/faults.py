@@ -105,6 +105,15 @@ def driver_zombie(deployment: Deployment, fault: Fault, rng: random.Random) -> s
     return f"the zombie {'went on until it was killed' if code is None else f'ended with {code}'}, {replaced} successors died"
 
 
+def changing_kill(deployment: Deployment, fault: Fault, rng: random.Random) -> str:
+    """Within one change, whichever it is: a short while after some of it was done."""
+    time.sleep(rng.uniform(0.0, 2.0))
+    changing = deployment.changing
+    members = changing.members()
+    changing.kill()
+    return f"{len(members)} processes"
+
+
 def executor_kill(deployment: Deployment, fault: Fault, rng: random.Random) -> str:
     party = deployment.parties[fault.party]
     chosen = rng.choice(_some("an executor", deployment, party.executors))
@@ -292,6 +301,7 @@ STRIKES: dict[str, Strike] = {
         lost_reply,
         delay,
         disk_full,
+        changing_kill,
         clock,
     )
 }

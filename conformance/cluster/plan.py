@@ -49,6 +49,7 @@ KINDS = (
     Kind("lost-reply", "a party's request to ZooKeeper is done and the reply is lost", ANYBODY),
     Kind("delay", "what a party and ZooKeeper say to each other arrives late", ANYBODY, (2, 8)),
     Kind("disk-full", "nothing more fits on the disk of the ledgers", seconds=(1, 8)),
+    Kind("changing-kill", "SIGKILL of who splits, merges, compacts and trims"),
     Kind("clock", "a party's clock jumps, by seconds, minutes or hours, and stays so", ANYBODY),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}

@@ -6,8 +6,8 @@ import json
 import statistics
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,13 +87,14 @@ def run(
     report = Report(seed)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="txnsegment-cluster-", ignore_cleanup_errors=True) as temporary:
-        with Deployment(Path(temporary), say, wheel) as deployment:
+        with Deployment(Path(temporary), say, wheel, seed=seed) as deployment:
             try:
                 _drive(deployment, plan, report, quiet_seconds, say)
                 _judge(deployment, report, out, say)
             except Late as late:
                 report.wrong.append(str(late))
             report.figures |= {f"{name}_restarts": float(party.restarts) for name, party in deployment.parties.items()}
+            report.figures["changing_restarts"] = float(deployment.changing_restarts)
         if out is not None:
             _keep_logs(Path(temporary), out)
     report.seconds = time.monotonic() - began
@@ -170,6 +171,10 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
     reads = len((deployment.seen / "reads").read_text().splitlines())
     history = list(events(deployment, found, final, report.seed))
     history += [history_format.Fault(one.began * 1000, str(one.fault)) for one in report.struck]
+    history += [
+        one for one in history_format.read(deployment.changes / "history.jsonl") if not isinstance(one, history_format.Start)
+    ]
+    changes = Counter(changed((deployment.changes / "done").read_text().splitlines()))
     judged = verdict(history)
     report.judged = str(judged)
     report.findings += [str(one) for one in judged.findings]
@@ -180,8 +185,18 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
         "transactions": float(2 * batches),
         "micro_batches": float(len({one.batch for one in polls})),
         "batch_reads": float(reads),
+        **{what: float(count) for what, count in sorted(changes.items())},
     }
+    say(f"while they ran: {', '.join(f'{count} {what}' for what, count in sorted(changes.items()))}")
     say(f"{final.rows.num_rows} rows of {2 * batches} transactions, {len(polls)} micro-batches, {reads} batch reads; {judged}")
+
+
+def changed(notes: Iterable[str]) -> Iterator[str]:
+    """What each of these lines of `conformance.cluster.changing` counts as."""
+    names = {"split": "splits", "merge": "merges", "compact": "compactions", "trim": "trims"}
+    for note in notes:
+        kind, how, *_ = note.split(maxsplit=2)
+        yield "refused_changes" if how == "failed:" else names[kind]
 
 
 def read_all(url: str) -> Seen:
@@ -197,7 +212,7 @@ def read_all(url: str) -> Seen:
 
 def _keep_logs(folder: Path, out: Path) -> None:
     for log in folder.rglob("*"):
-        if log.is_file() and (log.suffix == ".log" or log.name in ("stdout", "stderr")):
+        if log.is_file() and (log.suffix == ".log" or log.name in ("stdout", "stderr", "done")):
             kept = out / "logs" / log.relative_to(folder)
             kept.parent.mkdir(parents=True, exist_ok=True)
             kept.write_bytes(log.read_bytes())

@@ -123,10 +123,12 @@ def small(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
 
 
-def middle(rng: random.Random, trace: bool) -> Cast:
-    """What is committed is there: who sweeps, reads and goes on writing meet over it, and one of them sleeps at a bad moment."""
+def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04) -> Cast:
+    """What is committed is there: who sweeps, reads and goes on writing meet over it, and one of them sleeps at a bad moment.
+    `sweeping`: in which share files are swept, too.
+    """
     before = past(rng.choice(PAST_NAMES))
-    sweeps_files = rng.random() < 0.04
+    sweeps_files = rng.random() < sweeping
     world = before.world(
         rng,
         Plan.draw(rng, small=True),

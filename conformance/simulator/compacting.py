@@ -11,44 +11,97 @@ import random
 from conformance.simulator import acking, casts, moving, splitting
 from conformance.simulator.casts import Cast
 from conformance.simulator.origins import joined
+from conformance.simulator.readers import Stream, start_batch_reader, start_stream
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.stage import T, U
+from conformance.simulator.writers import hands_on
 from ledgers.compaction import Policy
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import StorageError, TxnSegmentError
 from metadata.names import topic_name
+from metadata.orphans import sweep_orphans
 from metadata.policies import set_for_topic
 from metadata.topics import Topics
+from metadata.transaction_buffer import Selection
 from metadata.trimming import Trimmer
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
     """Half of the worlds begin in the middle of things; in the others there is nothing to compact before somebody has swept."""
     kind = rng.random()
-    if kind < 0.5:
-        cast, within = casts.middle(rng, trace), 60
-    else:
-        cast, within = (splitting if kind < 0.8 else acking if kind < 0.9 else moving).drawn(rng, trace), 200
+    draw = _middle if kind < 0.5 else splitting.drawn if kind < 0.7 else acking.drawn if kind < 0.9 else moving.drawn
+    cast, within = draw(rng, trace), 60 if kind < 0.5 else 200
+    if kind >= 0.7:
+        _start_leaver(cast.world)
     for i in range(rng.choice((1, 1, 2))):
         start_compactor(cast.world, f"z{i}", rng.choice((1, 2, 4)), within=within)
-    if rng.random() < 0.5:
+    if rng.random() < 0.6:
+        _start_slow(cast, within)
         for i in range(rng.choice((1, 1, 2))):
             start_trimmer(cast.world, f"r{i}", rng.choice((2, 4)), within=within)
+    _with_files(cast, within)
     return cast
 
 
 def short(rng: random.Random, trace: bool) -> Cast:
-    """A short schedule of another kind, and somebody who compacts; in half of them somebody trims."""
+    """A short schedule of another kind, and somebody who compacts; in more than half of them somebody trims."""
     kind = rng.random()
-    draw = casts.middle if kind < 0.5 else splitting.short if kind < 0.75 else acking.short if kind < 0.9 else moving.short
+    draw = _middle if kind < 0.5 else splitting.short if kind < 0.7 else acking.short if kind < 0.9 else moving.short
     cast = draw(rng, trace)
+    if kind >= 0.7:
+        _start_leaver(cast.world)
     start_compactor(cast.world, "z0", rng.choice((1, 1, 2)), within=40)
     if rng.random() < 0.2:
         start_compactor(cast.world, "z1", 1, within=40)
-    if rng.random() < 0.5:
+    if rng.random() < 0.6:
+        _start_slow(cast, 40)
         start_trimmer(cast.world, "r0", rng.choice((1, 2)), within=40)
+    _with_files(cast, 40)
     return cast
+
+
+def _middle(rng: random.Random, trace: bool) -> Cast:
+    """In half of these worlds files are swept, too; in half of them all that there is is old."""
+    cast = casts.middle(rng, trace, sweeping=0.5)
+    if rng.random() < 0.5:
+        cast.world.clock.now += cast.world.settings.orphan_age_ms + 1  # a file that nothing protects goes at once
+    return cast
+
+
+def _start_slow(cast: Cast, within: int) -> None:
+    """In half of the worlds a stream is slow: what it still needs may be taken."""
+    if cast.world.rng.random() < 0.5:
+        cast.streams.append(Stream("slow", Selection((T, U)), 1, left=6))
+        start_stream(cast.world, cast.streams[-1], within=within)
+
+
+def _with_files(cast: Cast, within: int) -> None:
+    """Where files are deleted, somebody plans a read and sleeps; and in some worlds no file is left in the end that was put into
+    another one, or trimmed.
+    """
+    rng = cast.world.rng
+    if cast.world.files_go:
+        reader = start_batch_reader(cast.world, "late", Selection((T, U)), 1, within=within)
+        reader.nap = rng.choice((6, 9, 14, 20, 30)), rng.choice((60, 200, 1_000))  # what it has planned may be moved meanwhile
+    if rng.random() < 0.1:
+        cast.forgets = cast.orphans = True
+
+
+def _start_leaver(world: World) -> None:
+    """Somebody deletes the subscription that nobody consumes by: it would hold everything back."""
+    process = Process(world, "leaver")
+
+    def run() -> None:
+        client = hands_on(world, process)
+        for _ in range(3):
+            try:
+                client.subscriptions.delete(topic_name(T), acking.SUBSCRIPTIONS[1])
+            except TxnSegmentError:
+                continue
+            return
+
+    world.spawn(process, process.name, run)
 
 
 def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
@@ -90,6 +143,8 @@ def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Act
                 for topic in Topics(process.cluster).list():
                     for segment in topic.segments():
                         Compactor(process.cluster, joined).compact(segment, policy, Compacted())
+                if world.files_go:
+                    sweep_orphans(process.cluster)
             except (CorruptSnapshot, MissingFile, StorageError) as error:
                 world.history.bad(f"{name}: {error}", 5)
                 return

@@ -57,7 +57,7 @@ class Dividing:
         rows = [(name, found) for name, found in rows_of(part.path, self._storage.read(part.path)) if found is not None]
         made = []
         for target, own in by_segment(rows, to).items():
-            path = f"parts/rewritten/{self._unique()}.parquet"
+            path = f"parts/rewritten/0/{self._unique()}/0.parquet"
             self._storage.publish(path, content(own))
             made.append((target, part_of(path, own)))
         return made

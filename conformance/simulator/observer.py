@@ -142,8 +142,8 @@ class History(Observer):
             position = None if mark is None else (mark["ledgerId"], mark["entryId"])
             segment = decoded(path[29:])
             self.events.append(Watermark(len(self.events), segment, position))
-            if mark is not None and "trimmedTo" in mark:
-                self._trimmed(segment, mark["trimmedTo"])
+            if mark is not None:
+                self._trimmed(segment, mark.get("trimmedTo", {"ledgerId": 0, "entryId": 0}))
         elif path.startswith("/cursors/"):
             segment, _, subscription = path[9:].partition(":")
             to = self.moving()
@@ -162,9 +162,13 @@ class History(Observer):
             self.showing(self.events[-1])
 
     def _trimmed(self, segment: str, to: Any) -> None:
-        """Retention has taken rows: none that a subscription still needs, unless somebody moves it, who may come too late."""
-        place = to["ledgerId"], to["entryId"]
-        if place == self.trimmed.get(segment):
+        """Retention has taken rows: none that a subscription still needs, unless somebody moves it, who may come too late. What
+        says so stays, whatever else changes.
+        """
+        place, before = (to["ledgerId"], to["entryId"]), self.trimmed.get(segment, (0, 0))
+        if place <= before:
+            if place < before:
+                self.bad(f"{segment} was trimmed to {before}, and its watermark now says {place}", 5)
             return
         self.trimmed[segment] = place
         at = len(self.events)

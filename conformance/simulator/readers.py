@@ -121,11 +121,15 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, 
 
 
 def collect(world: World, reading: Reading, start: int, end: int) -> tuple[Row, ...]:
-    """The parts that a read returns, each as a row of the history; their files must be there."""
+    """The parts that a read returns, each as a row of the history; their files must be there. As Spark does, it plans first, and
+    reads them then: where somebody deletes files, each ledger's is a step of its own.
+    """
     rows: list[Row] = []
-    for segment in reading.segments:
-        for ledger in reading.ledgers(segment, start, end):
-            rows += rows_of(world, segment.name, ledger)
+    planned = [(segment.name, ledger) for segment in reading.segments for ledger in reading.ledgers(segment, start, end)]
+    for segment, ledger in planned:
+        if world.files_go:
+            reading.cluster.storage.read(ledger.parts[0].path)
+        rows += rows_of(world, segment, ledger)
     return tuple(rows)
 
 

@@ -20,6 +20,7 @@ from conformance.simulator.readers import collect, saw
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.writers import start_driver
 from ledgers import snapshots
+from ledgers.compaction import COMPACTED
 from metadata import coordinator, paths
 from metadata.orphans import sweep_orphans
 from metadata.topics import Topics
@@ -152,15 +153,23 @@ def _sweep_files(world: World, process: Process) -> None:
     for _ in range(3):  # a deleted topic's snapshots are kept for the grace period, then seen, then kept once more
         world.clock.now += world.settings.grace_period_ms + 1
         sweep_orphans(process.cluster)
-    rows = _read_all(world, Process(world, "end2"), "after the orphan sweep")
+    _read_all(world, Process(world, "end2"), "after the orphan sweep")
     newest = b"".join(record.value for key, record in world.state.records.items() if key.path.startswith("/log/"))
     newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)  # its manifest
-    read = {row.id for row in rows}
-    unnamed = [path for path in world.disk.files if path.startswith("parts/") and path not in read and path.encode() not in newest]
+    read = _part_files(process)
+    parts = [path for path in world.disk.files if path.startswith("parts/") or f"/{COMPACTED}" in path]
+    unnamed = [path for path in parts if path not in read and path.encode() not in newest]
     needed = _snapshot_files(process)
     unnamed += [path for path in world.disk.files if path.endswith(snapshots.SUFFIX) and path not in needed]
     if unnamed:
         world.history.bad(f"files are left that nothing names: {sorted(unnamed)[:3]}")
+
+
+def _part_files(process: Process) -> set[str]:
+    """Where the rows are that a read of everything returns."""
+    reading = process.buffer.read(Selection(tuple(str(t.name) for t in Topics(process.cluster).list())))
+    ledgers = (found for segment in reading.segments for found in reading.ledgers(segment, 0, reading.cut))
+    return {part.path for found in ledgers for part in found.parts}
 
 
 def _snapshot_files(process: Process) -> set[str]:

@@ -115,19 +115,39 @@ class InStreamCoordinator:
         try:
             numbers = self.append(txn, parts)
             self.acks.claim(txn, acks)
-            self._check_seals(least)
+            self._check_seals(least, list(parts))
         except BaseException as error:
             self._abort_after(error, least)
             raise
-        self._decide(least, TxnState.COMMITTING)
+        try:
+            decided = self._decide(least, TxnState.COMMITTING)
+        except TransactionNotFound as error:
+            self._forgotten(work, app, least, error)
+            decided = None  # committed, and finished by others
         rows, size = weight(work)
         metrics.ROWS_WRITTEN.inc(rows)
         metrics.BYTES_WRITTEN.inc(size)
-        self.ending.finish(least)
+        self.ending.finish(least, decided)
         metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
         log.info("commit txn=%s app=%s version=%s topics=%s rows=%s", txn, work.app, work.claim.version, len(parts), rows)
         self.aftermath(lambda: self.share(list(parts)))
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
+
+    def _forgotten(self, work: WriteSet, app: str, least: int, error: TransactionNotFound) -> None:
+        """Our transaction was decided, finished and forgotten while we slept. What its application has committed last can still say
+        how. Raises TxnConflict (it was aborted) or OutcomeUnknown (it can no longer be told); returns if it has committed.
+        """
+        written = self.log.written(app)
+        if written is not None and written.txn == least:
+            return
+        if work.random or (written is not None and written.version > work.claim.version):
+            raise OutcomeUnknown(
+                f"Transaction {self.log.most}_{least} was decided, but how can no longer be told: it is forgotten.",
+                advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
+            ) from error
+        raise TxnConflict(
+            f"Transaction {self.log.most}_{least} was aborted and forgotten.", advice="Run the write again."
+        ) from error
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
         """Spark's abort, perhaps in another process and long after: end only an OPEN transaction of this version and attempt
@@ -161,7 +181,7 @@ class InStreamCoordinator:
                 if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                     self.ending.finish(txn.least)
             written = self.log.written(app)  # after them: it knows at least what they have committed
-            if written is None and work.random and work.retried:
+            if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
                     advice="Nothing was done now. Look whether its rows are there before you write them again.",
@@ -337,16 +357,20 @@ class InStreamCoordinator:
         """
         least = self._least(txn)
         if commit:
-            self._check_seals(least)
-        self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING)
-        self.ending.finish(least)
+            found = self.log.txn(least)
+            if found is not None and found.state is TxnState.OPEN:
+                self._check_seals(least, [persistent_name(t) for t in found.topics])
+        self.ending.finish(least, self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING))
 
-    def _check_seals(self, least: int) -> None:
+    def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
         """No seal may stand below data of a transaction that commits: its rows would be lost without a word (8.12)."""
-        txn = self.log.txn(least)
-        if txn is None or txn.state is not TxnState.OPEN:
-            return
-        for name in self.ending.sealing(txn):
+        for name, deleted in self.ending.sealing(names).items():
+            if deleted:
+                self._abort_quietly(least)
+                raise TopicSealed(
+                    f"The topic {name} was deleted while transaction {self.log.most}_{least} wrote to it.",
+                    advice="Nothing was committed; the transaction is aborted.",
+                )
             state = self.buffer.state(name)
             if state.sealed_at is not None and self._wrote_above(name, state.sealed_at, f"{self.log.most}_{least}"):
                 self._abort_quietly(least)
@@ -359,7 +383,8 @@ class InStreamCoordinator:
         reading = self.buffer.read(name, uncommitted=True)
         return any(ledger.txn == txn for ledger in reading.ledgers(seal))
 
-    def _decide(self, least: int, state: TxnState) -> None:
+    def _decide(self, least: int, state: TxnState) -> Txn | None:
+        """Log the decision; the transaction right after it (None: forgotten by now)."""
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=state, at_ms=self._now())
         try:
             done = self.log.append(entry)
@@ -370,10 +395,10 @@ class InStreamCoordinator:
                 advice="Nothing was touched. End it the same way again: that is safe.",
             ) from error
         if done.effect is not Effect.VOID:
-            return
+            return done.txn
         after = COMMITS if state is TxnState.COMMITTING else {TxnState.ABORTING, TxnState.ABORTED}
         if done.txn is not None and done.txn.state in after:
-            return
+            return done.txn
         if done.txn is not None and done.txn.state is TxnState.OPEN:
             self._abort_quietly(least)
             raise Fenced(

@@ -36,20 +36,22 @@ class Ending:
     log: TransactionLog
     acks: InStreamAcks
 
-    def finish(self, least: int) -> None:
-        """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent.
+    def finish(self, least: int, seen: Txn | None = None) -> None:
+        """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent. `seen`:
+        the transaction, if it was looked at since it was decided.
 
         Raises TransactionUnfinished naming the topics that take no marker (the older model stalls there), and what the store
         raises.
         """
-        txn = self.log.txn(least)
+        txn = self.log.txn(least) if seen is None else seen
         if txn is None or txn.state not in (TxnState.COMMITTING, TxnState.ABORTING):
             return
         self._mark_subscriptions(txn)  # first: they never stall
         self._mark_topics(txn)
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
-        self.log.append(TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=final, at_ms=now_ms))
+        entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=final, at_ms=now_ms)
+        self.log.replay.log.append_again(entry)  # what it does there need not be looked at: it is so by now, or somebody was faster
 
     def _mark_topics(self, txn: Txn) -> None:
         """END_TXN_ON_PARTITION: one marker for each topic, many in one round trip; then a look whether a seal was in the way."""
@@ -68,7 +70,8 @@ class Ending:
                 for name in names
             ],
         )
-        stalled = [name for name in self.sealing(txn) if ident in self.buffer.state(name).ongoing]
+        sealing = self.sealing(names)
+        stalled = [name for name, deleted in sealing.items() if not deleted and ident in self.buffer.state(name).ongoing]
         if stalled:
             raise TransactionUnfinished(
                 f"Transaction {ident} is {txn.state}, but {', '.join(map(str, stalled))} took no marker: sealed while it was open.",
@@ -177,13 +180,12 @@ class Ending:
     def _mine(self, txns: Iterable[str]) -> list[int]:
         return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
 
-    def sealing(self, txn: Txn) -> Sequence[PersistentName]:
-        """Those of its topics in whose log a seal may stand. Whoever appends a seal sets the flag first: read after our own
-        appends, a record without it means that no seal stands below them.
+    def sealing(self, names: Sequence[PersistentName]) -> dict[PersistentName, bool]:
+        """Those of these topics in whose log a seal may stand, and whether they are deleted by now. Whoever appends a seal sets the
+        flag first: read after our own appends, a record without it means that no seal stands below them.
         """
-        names = [persistent_name(t) for t in txn.topics]
         if not names:
-            return []
+            return {}
         records = decide(self.cluster.store, lambda view: view.get_many([paths.topic(n) for n in names]))
-        pairs = zip(names, records, strict=True)
-        return [name for name, record in pairs if record is not None and PersistentLayout.of(record).sealing]
+        found = {name: PersistentLayout.of(r) for name, r in zip(names, records, strict=True) if r is not None}
+        return {name: bool(layout.deleted) for name, layout in found.items() if layout.sealing}

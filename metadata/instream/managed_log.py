@@ -27,6 +27,7 @@ class ManagedLog(Generic[E]):
     def __init__(self, store: MetadataStore, prefix: Prefix, kind: type[E]) -> None:
         self._store, self.prefix, self._kind = store, prefix, kind
         self._known: OrderedDict[int, E] = OrderedDict()
+        self._top = 0
         self._lock = threading.Lock()
 
     def numbers(self, view: View, after: int = 0) -> list[int]:
@@ -50,14 +51,21 @@ class ManagedLog(Generic[E]):
         """Remember entries that were just read or written."""
         with self._lock:
             self._known.update(fresh)
+            self._top = max(self._top, *fresh, 0)
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
 
-    def append(self, entry: E, *, after: int = 0) -> int:
-        """Append the entry; its number. A lost reply is resolved by looking for its id above `after`.
+    @property
+    def top(self) -> int:
+        """The highest number that this process has seen: whatever it appends from now on gets one above."""
+        return self._top
+
+    def append(self, entry: E) -> int:
+        """Append the entry; its number. A lost reply is resolved by looking for its id above what was known before.
 
         Raises UnknownOutcome if it is not there (it may still turn up), ValueTooLarge and Unavailable (known: not done).
         """
+        after = self.top
         try:
             record = self._store.append(self.prefix, entry.to_bytes())
         except UnknownOutcome:
@@ -68,11 +76,11 @@ class ManagedLog(Generic[E]):
         self.keep({record.number: entry})
         return record.number
 
-    def append_again(self, entry: E, *, after: int = 0, attempts: int = 10) -> int:
+    def append_again(self, entry: E, *, attempts: int = 10) -> int:
         """The same for an entry that counts at most once however often it is appended: until one is known to be there."""
         for _ in range(attempts):
             try:
-                return self.append(entry, after=after)
+                return self.append(entry)
             except UnknownOutcome:
                 continue
         raise Unavailable(
@@ -99,10 +107,11 @@ def append_to_all(store: MetadataStore, appends: Iterable[tuple[ManagedLog[E], E
     """
     found = []
     for some in _groups((log, entry, entry.to_bytes()) for log, entry in appends):
+        tops = [log.top for log, _, _ in some]
         try:
             records = store.write(*(Append(log.prefix, body) for log, _, body in some))
         except UnknownOutcome:  # some may be there, also from a store without groups: one by one
-            found += [_append_missing(store, log, entry) for log, entry, _ in some]
+            found += [_append_missing(store, log, entry, top) for (log, entry, _), top in zip(some, tops, strict=True)]
             continue
         for (log, entry, _), record in zip(some, records, strict=True):
             assert record is not None
@@ -111,8 +120,8 @@ def append_to_all(store: MetadataStore, appends: Iterable[tuple[ManagedLog[E], E
     return found
 
 
-def _append_missing(store: MetadataStore, log: ManagedLog[E], entry: E) -> int:
-    number = decide(store, lambda view: log.find(view, entry.id))
+def _append_missing(store: MetadataStore, log: ManagedLog[E], entry: E, after: int) -> int:
+    number = decide(store, lambda view: log.find(view, entry.id, after))
     return log.append_again(entry) if number is None else number
 
 

@@ -106,9 +106,8 @@ class Replay(Generic[E, S, O]):
         """
         with self.lock:
             self._awaited[entry.id] = None
-            after = self.state.at
         try:
-            number = self.log.append_again(entry, after=after)
+            number = self.log.append_again(entry)
             self.now()
             with self.lock:
                 return self._awaited[entry.id] or Done(number, None)
@@ -129,7 +128,9 @@ class Replay(Generic[E, S, O]):
                 record = view.get(self._key)
                 covered = 0 if record is None else kept_at(record)
                 # To put ours in the place of one that goes further would lose what was deleted since.
-                value = write(record, state, view) if covered < state.at else None
+                value = write(record, state, view) if covered <= state.at else None
+                if record is not None and value == record.value:
+                    value = None
                 at = state.at
             if value is not None:
                 try:

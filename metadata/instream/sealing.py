@@ -58,6 +58,15 @@ class Sealing:
     def delete(self, name: PersistentName) -> None:
         """Seal a topic and leave a tombstone; its name is not used again, since its log goes on. Raises TopicNotFound."""
         self.seal(name, "delete")
+        self._bury(name)
+
+    def finish(self, name: PersistentName) -> None:
+        """Leave the tombstone that whoever deleted a topic has not got to. Raises TopicNotFound."""
+        found = self.sealed(name)
+        if found is not None and found[1].why == "delete":
+            self._bury(name)
+
+    def _bury(self, name: PersistentName) -> None:
         now_ms = time_ms(self.cluster.store)
 
         def gone(layout: PersistentLayout) -> PersistentLayout:

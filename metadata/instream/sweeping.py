@@ -24,6 +24,7 @@ from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.sealing import Sealing
 from metadata.instream.topics import PersistentTopic
 from metadata.instream.trimming import InStreamTrimmer
 from metadata.store.contract import View, decide
@@ -63,9 +64,11 @@ class InStreamSweeper:
     buffer: InStreamBuffer
     coordinator: InStreamCoordinator
     trimmer: InStreamTrimmer = field(init=False)
+    sealing: Sealing = field(init=False)
 
     def __post_init__(self) -> None:
         self.trimmer = InStreamTrimmer(self.cluster, self.buffer, self.coordinator.topics, self.acks)
+        self.sealing = Sealing(self.cluster, self.buffer, self.coordinator.topics)
 
     @property
     def acks(self) -> InStreamAcks:
@@ -103,6 +106,10 @@ class InStreamSweeper:
         report.left += self.trimmer.leave(topic.name)
         if topic.layout.deleted:
             return
+        if topic.layout.sealing:
+            self.sealing.finish(topic.name)
+            if self.coordinator.topics.find(topic.name) is None:
+                return
         if topic.layout.contains_txn is None:
             self.buffer.confirm(topic.name)
         if self.buffer.state(topic.name).ongoing:

@@ -93,7 +93,7 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def ensure(self, name: PersistentName, *, schema: StructType | None = None, create: bool = True) -> PersistentTopic:
-        """The topic, made on first write if `create`. Idempotent. Raises TopicNotFound."""
+        """The topic, made on first write if `create`. Idempotent. Raises TopicNotFound, TopicExists (it was deleted)."""
         topic = self.find(name)
         if topic is not None:
             return topic
@@ -102,7 +102,10 @@ class PersistentTopics:
         try:
             return self.create(name, schema=schema)
         except TopicExists:
-            return self.get(name)
+            made = self.find(name)
+            if made is None:
+                raise
+            return made
 
     # --- properties -----------------------------------------------------------------------------------------------
 

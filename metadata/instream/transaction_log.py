@@ -75,12 +75,15 @@ class TransactionLog:
 
     def written(self, app: str) -> Written | None:
         """What an application has committed last, as of the last look at the log."""
-        self.replay.now()
         return self.replay.state.apps.get(app)
 
+    def knows(self, app: str) -> bool:
+        """Whether a transaction of an application is not forgotten, as of the last look at the log. Looks at all there are."""
+        with self.replay.lock:
+            return any(txn.app == app for txn in self.replay.state.txns.values())
+
     def low_water(self) -> int:
-        """As `TxnLogState.low_water`, of now."""
-        self.replay.now()
+        """As `TxnLogState.low_water`, as of the last look at the log: an older one is lower, and as true."""
         with self.replay.lock:
             return self.replay.state.low_water
 

@@ -7,6 +7,7 @@ import pytest
 
 from conformance.cluster.checks import COLUMNS, complete, partial, streamed, vanished
 from conformance.cluster.input import ROWS, written
+from conformance.cluster.run import changed
 
 TOPIC = "topic://public/default/t"
 
@@ -38,6 +39,17 @@ def test_nothing_is_wrong() -> None:
     assert partial(table(rows(0)).slice(0, 0)) == []
 
 
+def test_keys_go_on_to_the_children_of_a_segment() -> None:
+    """And what happened beside it is counted by its kind."""
+    found = rows(0, 1, 2)
+    for row in found:
+        if row["batch"] != 0:
+            row["__segment"] = f"{row['__segment']}-child"
+    assert partial(table(found)) == []
+    notes = ["split loaded 0", "compact streamed: 9 files into 1", "trim failed: Unavailable: gone", "trim passing: 20 rows"]
+    assert list(changed(notes)) == ["splits", "compactions", "refused_changes", "trims"]
+
+
 def damaged(what: str) -> list[dict[str, object]]:
     found = rows(0, 1, 2)
     match what:
@@ -54,6 +66,10 @@ def damaged(what: str) -> list[dict[str, object]]:
             found[0]["__messageId"], found[2 * 29]["__messageId"] = found[2 * 29]["__messageId"], found[0]["__messageId"]
         case "keys in several segments":
             found[0]["__segment"] = "segment-1"
+        case "keys that came back to a segment":
+            for row in found:
+                if row["batch"] == 1:
+                    row["__segment"] = f"{row['__segment']}-child"
         case "batches are missing below":
             found = rows(0, 2)
     return found
@@ -68,6 +84,7 @@ def damaged(what: str) -> list[dict[str, object]]:
         "transactions with several batches",
         "out of their key's order",
         "keys in several segments",
+        "keys that came back to a segment",
         "batches are missing below",
     ],
 )

@@ -7,21 +7,23 @@ from pathlib import Path
 import pytest
 
 from conformance.cluster.run import results, run
-from conformance.history.format import Commit, Fault, Poll, Read
+from conformance.history.format import Commit, Fault, Poll, Read, Trim
 from conformance.history.format import read as read_history
 
 pytestmark = pytest.mark.slow
 
 
 def test_three_faults_on_a_real_cluster(tmp_path: Path) -> None:
-    """An executor of a job that writes is killed, the leader of the ensemble too, and a session expires."""
-    report = run(3, 5, print, kinds=("executor-kill", "leader-kill", "session-expiry"), quiet_seconds=3, out=tmp_path)
+    """An executor of a job that writes is killed, the leader of the ensemble too, and who changes the topics."""
+    report = run(3, 5, print, kinds=("executor-kill", "leader-kill", "changing-kill"), quiet_seconds=3, out=tmp_path)
     found = results(report)
     assert [f"{one.name}: {one.detail}" for one in found if not one.ok] == []
-    assert {one.name for one in found} == {"executor-kill", "leader-kill", "session-expiry", "exactly once", "history"}
+    assert {one.name for one in found} == {"executor-kill", "leader-kill", "changing-kill", "exactly once", "history"}
     assert len(report.struck) == 3
     assert not any(one.missed for one in report.struck)
     assert report.struck[-1].recovered is not None
     history = read_history(tmp_path / "history.jsonl")
     assert {Commit, Fault, Poll, Read} <= {type(event) for event in history}
     assert sum(isinstance(event, Fault) for event in history) == 3
+    assert sum(isinstance(event, Trim) for event in history) > 0
+    assert all(report.figures[what] > 0 for what in ("splits", "merges", "compactions", "trims"))

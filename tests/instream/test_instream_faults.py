@@ -4,6 +4,7 @@ others; afterwards each version is committed exactly once, nothing is undecided,
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -12,7 +13,7 @@ from instream_bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
 from metadata.acks import Ack
-from metadata.errors import OutcomeUnknown, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError
+from metadata.errors import OutcomeUnknown, TopicNotFound, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError
 from metadata.row_ranges import parse_all, texts
 
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
@@ -371,3 +372,46 @@ def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
         return gate
 
     assert each(run) > 4
+
+
+@pytest.mark.parametrize("fate", [Fate.GO, Fate.CRASH_AFTER], ids=["whole", "cut-short"])
+def test_a_topic_is_deleted_at_every_step_of_a_commit(fate: Fate) -> None:
+    """Whoever deleted it may die of it: a sweep finishes that, and no transaction is held up for ever."""
+
+    def run(k: int) -> At:
+        bench = Bench()
+
+        def delete() -> None:
+            with suppress(Crashed):
+                bench.party(At(1, fate, kinds=("write",))).sealing.delete(T)  # its seal is the second write
+
+        gate = At(k, meanwhile=delete)
+        told = False
+        with suppress(TopicSealed, TopicNotFound, TransactionUnfinished):
+            told = not bench.party(gate).coordinator.commit(bench.work(1)).skipped
+        bench.late()
+        for _ in range(2):
+            bench.party().sweeper.sweep()
+        assert not bench.party().coordinator.log.live(), gate.hit
+        rows = bench.read(U)
+        assert rows in ([], ["app.1"])
+        assert rows or not told, gate.hit
+        if gate.hit:
+            assert bench.party().topics.find(T) is None, gate.hit
+        return gate
+
+    assert each(run) > 10
+
+
+def test_a_write_with_a_name_of_its_own_is_repeated_as_long_as_it_is_known_what_became_of_it() -> None:
+    bench = Bench()
+    work = dataclasses.replace(bench.work(1, app="once", by=None), random=True)
+    with pytest.raises(Crashed):
+        bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)  # not decided
+    again = dataclasses.replace(work, retried=True)
+    assert not bench.party().coordinator.commit(again).skipped
+    assert bench.party().coordinator.commit(again).skipped
+    bench.finish()
+    with pytest.raises(OutcomeUnknown):
+        bench.party().coordinator.commit(dataclasses.replace(again, staged_ms=bench.clock.now_ms()))
+    assert bench.read(T) == bench.read(U) == ["once.1"]

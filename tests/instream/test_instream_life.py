@@ -10,6 +10,7 @@ import fastavro
 import pytest
 from instream_bench import Bench, T, U
 
+from conformance.simulator.faults import Fate
 from metadata.aftermath import inline
 from metadata.backup import BackupReader
 from metadata.client import Client
@@ -297,14 +298,13 @@ def test_the_property_is_set_before_the_first_transactional_entry() -> None:
     bench = Bench()
     seen: list[str] = []
 
-    def gate(kind: str, what: str) -> object:
-        from conformance.simulator.faults import Fate
+    def gate(kind: str, what: str) -> Fate:
 
         if kind == "write" and what.startswith("Append /persistent/logs/persistent%3A%2F%2Fpublic"):
             seen.append(layout(bench).properties[CONTAINS_TXN])
         return Fate.GO
 
-    bench.party(gate).coordinator.commit(bench.work(1))  # type: ignore[arg-type]
+    bench.party(gate).coordinator.commit(bench.work(1))
     assert set(seen) == {"true"}
     assert seen
 
@@ -462,3 +462,22 @@ def test_an_entry_is_read_as_a_registration_is() -> None:
     found = entry.registration(str(T))
     assert isinstance(found, Registration)
     assert isinstance(found.segments[str(T)], SegmentWrite)
+
+
+@pytest.mark.parametrize("count", [1, 16])
+def test_a_commit_waits_for_as_many_requests_whatever_its_participants(count: int) -> None:
+    """The log in 2 (opening); NEW and the log; records and data; records; COMMITTING and the log; markers, records, COMMITTED."""
+    names = [PersistentName("public", "default", f"t{i}") for i in range(count)]
+    bench = Bench(topics=names)
+    steps: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        steps.append(f"{kind} {what[:60]}")
+        return Fate.GO
+
+    party = bench.party(gate)
+    party.coordinator.share = lambda names: None  # type: ignore[method-assign]
+    party.coordinator.commit(bench.work(1, topics=names))
+    steps.clear()
+    party.coordinator.commit(bench.work(2, topics=names))
+    assert len(steps) == 14, "\n".join(steps)

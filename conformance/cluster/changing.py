@@ -1,0 +1,199 @@
+"""Who changes the topics while the jobs of the suite write and read them, as an operator would: splits and merges, compacts, trims.
+
+    python -m conformance.cluster.changing --url URL --seed N --topics JSON --notes FOLDER --stop FILE
+
+Everything by `txnsegment.connect`. What the store or a full disk refuses is left as it is: whoever comes next completes it. Rows
+are trimmed of a topic of its own (`PASSING`), which it writes and reads, too, so that the jobs' rows can all be counted.
+`NOTES/history.jsonl` holds what it committed, read and trimmed, for the checker; `NOTES/done` a line for each change. It ends once
+`--stop` exists and each kind of change was done.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from conformance.cluster.jobs import given
+from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Writer, Written, read, repair
+from metadata import paths
+from metadata.errors import TxnSegmentError
+from metadata.names import topic_name
+from metadata.records import Watermark
+from metadata.store.contract import look
+from pyspark_txnsegment import DefaultSource
+from spark_txn_source.batch import BatchReader
+from txnsegment import Cluster, connect
+
+PASSING = "passing"
+APP = "changing"
+ROWS = 20
+FEWEST, MOST = 1, 4
+"""Active segments of a topic."""
+PAUSE_SECONDS = (0.5, 2.5)
+KEEP_BYTES = 1
+"""Of PASSING: all that is folded goes."""
+KINDS = ("split", "merge", "compact", "trim")
+
+
+class Changes:
+    """The changes of one run. `counts`: how often each kind was done."""
+
+    def __init__(self, url: str, topics: Sequence[str], rng: random.Random, notes: Path) -> None:
+        self._url, self._topics, self._rng, self._notes = url, topics, rng, notes
+        self._passing = str(topic_name(PASSING))
+        file = notes / "history.jsonl"
+        if file.exists():
+            repair(file)
+        before = read(file) if file.exists() and file.stat().st_size else []  # of who was killed
+        self._history = Writer(file, Start(now(), APP))
+        self._version = sum(isinstance(event, Told) for event in before)
+        self._asked = sum(isinstance(event, Commit) for event in before)
+        trims = [event for event in before if isinstance(event, Trim)]
+        self._trimmed = {trim.segment: trim.through for trim in trims}
+        self._looked = max((trim.at for trim in trims), default=before[0].at if before else now())
+        self.counts = Counter(line.split()[0] for line in _lines(notes / "done") if line.split()[1] != "failed:")
+
+    def once(self, kind: str) -> None:
+        """One change of this kind. A failure is noted."""
+        try:
+            with connect(self._url) as cluster:
+                how: dict[str, Callable[[Cluster], str | None]] = {
+                    "split": self._split,
+                    "merge": self._merge,
+                    "compact": self._compact,
+                    "trim": self._trim,
+                }
+                done = how[kind](cluster)
+        except TxnSegmentError as error:
+            self._note(f"{kind} failed: {type(error).__name__}: {error}")
+            return
+        if done is not None:
+            self.counts[kind] += 1
+            self._note(f"{kind} {done}")
+
+    def _split(self, cluster: Cluster) -> str | None:
+        topic = self._rng.choice((*self._topics, PASSING))
+        active = _active(cluster, topic)
+        wide = [segment for segment in active if segment[0] < segment[1]]
+        if len(active) >= MOST or not wide:
+            return None
+        one = self._rng.choice(wide)
+        cluster.topics.split(topic, one[2])
+        return f"{topic} {one[2]}"
+
+    def _merge(self, cluster: Cluster) -> str | None:
+        topic = self._rng.choice((*self._topics, PASSING))
+        active = _active(cluster, topic)
+        if len(active) <= FEWEST:
+            return None
+        left, right = self._rng.choice(list(pairwise(active)))
+        cluster.topics.merge(topic, left[2], right[2])
+        return f"{topic} {left[2]},{right[2]}"
+
+    def _compact(self, cluster: Cluster) -> str | None:
+        topic = self._rng.choice((*self._topics, PASSING))
+        done = cluster.compact(topic)
+        return f"{topic}: {done.files_before} files into {done.files_after}" if done.files_after else None
+
+    def _trim(self, cluster: Cluster) -> str | None:
+        """Write, read what is there, trim it: what was never read cannot be missed."""
+        self._write(cluster)
+        self._read(cluster)
+        cluster.retention.set(PASSING, keep_bytes=KEEP_BYTES)
+        with self._trims(cluster):
+            cluster.client.sweeper.sweep()  # only what is folded goes
+            rows = cluster.retention.trim(PASSING).rows
+        self._read(cluster)
+        return f"{PASSING}: {rows} rows" if rows else None
+
+    def _write(self, cluster: Cluster) -> None:
+        first = self._version * ROWS
+        rows = [(f"key-{i % 7}", f"{PASSING}#{i}") for i in range(first, first + ROWS)]
+        keys, names = zip(*rows, strict=True)
+        written = tuple(Written(name, key, self._passing) for key, name in rows)
+        with cluster.begin(app=APP, version=self._version) as transaction:
+            transaction.append(PASSING, pa.table({"key": keys, "id": names}))
+            call, self._asked = f"{APP}-{self._version}-{self._asked}", self._asked + 1
+            self._history.add(Commit(now(), call, APP, APP, "", self._version, written))
+            done = transaction.commit()
+        self._history.add(Told(now(), call, "skipped" if done.skipped else "committed", done.txn_id, done.number))
+        self._version += 1
+
+    def _read(self, cluster: Cluster, *, final: bool = False) -> None:
+        began = now()
+        options = {"serviceUrl": self._url, "path": PASSING, "includeMetadata": "true"}
+        reader = BatchReader(options, DefaultSource(options).schema())
+        rows = tuple(_rows(batch for task in reader.partitions() for batch in reader.read(task)))
+        self._history.add(Read(now(), began, APP, (self._passing,), rows, final=final, ordered=False))
+
+    @contextmanager
+    def _trims(self, cluster: Cluster) -> Iterator[None]:
+        """Notes what was trimmed since we looked last: also by a trim of before that ended in an error."""
+        try:
+            yield
+        finally:
+            began, looks = self._looked, now()
+            for segment in cluster.topics.describe(PASSING).segments:
+                record = look(cluster.client.cluster.store, paths.watermark(segment.name))
+                mark = None if record is None else Watermark.of(record).trimmed_to
+                if mark is not None and mark.ledger_id > self._trimmed.get(segment.name, 0):
+                    self._trimmed[segment.name] = mark.ledger_id
+                    self._history.add(Trim(now(), began, segment.name, mark.ledger_id))
+            self._looked = looks
+
+    def last(self) -> None:
+        """A last read, after a sweep."""
+        with connect(self._url) as cluster:
+            with self._trims(cluster):
+                cluster.sweep()
+            self._read(cluster, final=True)
+        self._history.close()
+
+    def _note(self, text: str) -> None:
+        with (self._notes / "done").open("a") as out:
+            out.write(text.replace("\n", " ") + "\n")
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def _active(cluster: Cluster, topic: str) -> list[tuple[int, int, int]]:
+    """(start, end, id) of the active segments, in the order of their ranges."""
+    return sorted((s.start, s.end, s.id) for s in cluster.topics.describe(topic).segments if s.sealed_ms is None)
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[Row]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            ledger, entry, index = (int(part) for part in row["__messageId"].split(":"))
+            yield Row(row["id"], row["__segment"], (ledger, entry, index), row["key"], row["__txnId"])
+
+
+def now() -> float:
+    return time.monotonic() * 1000
+
+
+def main() -> None:
+    words = given("conformance.cluster.changing", "url", "seed", "topics", "notes", "stop")
+    rng, stop = random.Random(f"changes {words.seed}"), Path(words.stop)
+    changes = Changes(words.url, json.loads(words.topics), rng, Path(words.notes))
+    while not stop.exists():
+        changes.once(rng.choice(KINDS))
+        time.sleep(rng.uniform(*PAUSE_SECONDS))
+    while missing := [kind for kind in KINDS if not changes.counts[kind]]:
+        changes.once(rng.choice(missing))
+        time.sleep(PAUSE_SECONDS[0])
+    changes.last()
+
+
+if __name__ == "__main__":
+    main()
