@@ -280,6 +280,29 @@ def trim(bench: SparkBench, to: int) -> None:
     bench.client.instream.topics.change(persistent_name(X), lambda layout: layout.model_copy(update={"trimmed_log": to}))
 
 
+def test_a_deleted_topic_of_a_pattern(bench: SparkBench) -> None:
+    """Rows that nobody has read go with it, and the query says so; what was read is no loss."""
+    bench.plain(X, [1])
+    bench.plain(Y, [2])
+    read, unread = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))
+    assert sorted(read.next()) == [1, 2]
+    before, end = unread.at, read.at
+    bench.client.instream.sealing.delete(persistent_name(Y))
+    assert read.next() == []
+    assert Y not in read.at
+    bench.plain(X, [3])
+    assert read.next() == [3]
+    with pytest.raises(DataLoss, match="persistent://public/default/y was deleted: rows of it after 0"):
+        unread.next()
+    with pytest.raises(DataLoss, match="was deleted"):
+        unread.read(before, end)
+    careless = Query(bench.stream([], topicsPattern="persistent://.*", failOnDataLoss="false").reader, before)
+    assert careless.read(before, end) == [1]
+    assert careless.next() == [1, 3]
+    with pytest.raises(TopicNotFound):
+        bench.batch(Y)
+
+
 def test_a_checkpoint_of_another_cluster(bench: SparkBench) -> None:
     bench.plain(X, [1])
     query = bench.stream(X)
