@@ -158,7 +158,7 @@ class History(Observer):
                 if state == "moved back":
                     self.bad(f"the cursor {path} moved back over {ranges}", 11)
                     continue
-                if state == "moved" and ranges not in [(((0, 0), (number, LAST_ENTRY)),) if number else () for number in to]:
+                if state == "moved" and ranges not in self._aims(decoded(segment), to):
                     self.bad(f"the cursor {path} was to be at one of {to}, and has {ranges}", 11)
                 self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
@@ -208,6 +208,13 @@ class History(Observer):
         for key, record in self.state.records.items():
             if key.path.startswith(prefix) and key.path not in self.movable and lacks(record.value, place):
                 self.bad(f"{segment} was trimmed to {place}, and {key.path} has not acknowledged all of that", 11)
+
+    def _aims(self, segment: str, to: Sequence[int]) -> list[tuple[tuple[tuple[int, int], tuple[int, int]], ...]]:
+        """What a cursor may cover that was made at, or moved to, one of these numbers. Before the first row (0) is behind what
+        retention had taken when it looked.
+        """
+        trims = [event.through for event in self.events if isinstance(event, Trim) and event.segment == segment] if 0 in to else []
+        return [(((0, 0), (number, LAST_ENTRY)),) if number else () for number in (*to, *trims)]
 
     def _plain(self, txn: str) -> bool:
         return self.acking() and not self._committed(txn)
