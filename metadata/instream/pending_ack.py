@@ -21,6 +21,7 @@ from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot, Subscr
 from metadata.instream.ack_rules import AckState
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay
+from metadata.instream.rules import has_ended
 from metadata.names import persistent_name
 from metadata.records import Cursor
 from metadata.row_ranges import NONE, Rows, minus
@@ -141,7 +142,7 @@ class InStreamAcks:
     def has_ended(self, where: Where, txn_id: str) -> bool:
         """Whether a marker of the transaction stands in the subscription's log, or none is needed any more."""
         try:
-            return self._in_life(where, lambda log: ack_rules.has_ended(log.now(), txn_id))
+            return self._in_life(where, lambda log: has_ended(log.now(), txn_id))
         except SubscriptionNotFound:
             return True
 
