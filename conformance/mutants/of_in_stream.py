@@ -217,6 +217,19 @@ MUTANTS = (
         (f"{_END}._mark_subscriptions", "for where, record in found.items()", "for where, record in list(found.items())[1:]"),
     ),
     mutant(
+        "orphan-sweep-takes-a-snapshot",
+        "in-stream snapshots, 8.5",
+        "The orphan sweep spares the files of a topic's newest snapshot.",
+        (f"{_BUFFER}.named_files", "yield from topic.layout.snapshot.files()", "yield from ()"),
+    ),
+    mutant(
+        "a-look-at-a-stall-is-an-entry",
+        "in-stream end, 8.14",
+        "Who finishes what others left gives no marker to a topic that has it, or takes none: else a stall grows with each look.",
+        (f"{_END}._takes_no_marker", "return state.sealed_at is not None or has_ended(state, txn)", "return state is None"),
+        tests=("tests/instream/test_instream_stalls.py",),
+    ),
+    mutant(
         "timed-out-too-early",
         "in-stream log, 8.10",
         "A transaction is aborted once its deadline has passed by the store's clock, with the allowance.",

@@ -19,6 +19,7 @@ from conformance.simulator.stage import P, Q, T, staged
 from conformance.simulator.writers import Job, start_driver
 from metadata.errors import TxnSegmentError
 from metadata.names import persistent_name
+from metadata.orphans import sweep_orphans
 from metadata.transaction_buffer import Selection
 
 
@@ -177,5 +178,15 @@ def _finish(world: World, jobs: list[Job]) -> None:
         if not job.done:
             world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
     Party(world, Process(world, "end")).hands.sweeper.sweep().complain()
+    _read_everything(world, "end0")
+    if world.rng.random() < 0.15:  # and nobody's file is taken for an orphan
+        world.clock.now += world.settings.orphan_age_ms + 1
+        for _ in range(2):
+            sweep_orphans(Process(world, "end").cluster)
+            world.clock.now += world.settings.grace_period_ms + 1
+        _read_everything(world, "end1")
+
+
+def _read_everything(world: World, name: str) -> None:
     for topic in (P, Q):
-        read_all(world, Party(world, Process(world, "end0")), "reader at the end", topic, final=True)
+        read_all(world, Party(world, Process(world, name)), "reader at the end", topic, final=True)
