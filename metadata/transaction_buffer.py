@@ -37,10 +37,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Selection:
-    """What a read covers: topics or segments by full name, or a regular expression over full topic names."""
+    """What a read covers: topics or segments by full name, or a regular expression over full topic names.
+
+    `beside`: persistent topics that are read under their own names beside it: of those that were migrated only what goes on from
+    them is covered, or their rows would come twice. (Of a pattern: those that it matches.)
+    """
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
+    beside: tuple[str, ...] = ()
+
+    def leaves_out(self, info: SegmentInfo) -> bool:
+        """Whether a segment is a persistent topic that is read beside this."""
+        name = info.legacy_topic_name
+        if name is None or name in self.beside or self.pattern is None:
+            return name is not None and name in self.beside
+        expression = compiled(self.pattern)
+        return expression is not None and expression.fullmatch(name) is not None
 
     def covers(self, segment: str) -> bool:
         """Whether rows of this segment belong to the read (whether or not a layout shows the segment yet)."""
@@ -423,6 +436,8 @@ class TransactionBuffer:
         for topic in topics:
             for info in (*topic.layout.kept(), *self._in_grace(view, topic)):
                 name = topic.segment(info)
+                if selection.leaves_out(info):
+                    continue
                 if wanted is None or str(topic.name) in wanted or name in wanted:
                     found.append((topic, info, name))
         if wanted is not None:

@@ -23,7 +23,7 @@ from metadata.acks import up_to
 from metadata.backlog import Lag, first_pending, lag, measure, total
 from metadata.client import Client, shared_client
 from metadata.errors import SubscriptionExists
-from metadata.names import persistent_name
+from metadata.names import TopicName, persistent_name
 from metadata.row_ranges import before, end_of, minus, texts, union
 from metadata.transaction_buffer import Reading
 from spark_txn_source import persistent
@@ -48,7 +48,7 @@ from spark_txn_source.plan import (
 from spark_txn_source.schema_checks import check_replay, check_schema
 from spark_txn_source.selection import Earliest, Pattern, Position
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted, nothing_read, selected
+from spark_txn_source.topics import columns_wanted, nothing_read, onward, selected
 
 if TYPE_CHECKING:
     from metadata.instream.buffer import TopicReading
@@ -67,6 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._following: Following | None = None
         self._following_topics: FollowingTopics | None = None
         self._joined: set[str] = set()
+        self._onward: tuple[TopicName, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
@@ -74,18 +75,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def follow(self) -> Following | None:
         """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
-        found = selected(self._selection)
+        found = selected(self._selection, self._onward)
         if self._following is None and found is not None:
             self._following = Following(self._client(), found)
         return self._following
 
+    def _go_on(self, topics: Sequence[TopicReading]) -> None:
+        """Follow what persistent topics go on in, once they were migrated."""
+        if any(one.topic.layout.migrated_to is not None for one in topics):
+            further = onward(self._client(), self._selection)
+            if further != self._onward and self._following is not None:
+                self._following.close()
+                self._following = None
+            self._onward = further
+
     def _newest(self) -> tuple[Reading, tuple[TopicReading, ...]]:
         """What was decided before this call: in the log of topic://, and in that of each persistent topic."""
-        following = self.follow()
         if self._following_topics is None:
             self._following_topics = FollowingTopics(self._client(), self._selection)
-        reading = nothing_read(self._client().cluster) if following is None else following.read()
-        return reading, self._following_topics.read()
+        topics = self._following_topics.read()
+        self._go_on(topics)
+        following = self.follow()
+        return nothing_read(self._client().cluster) if following is None else following.read(), topics
 
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)
@@ -157,6 +168,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             end = max(begin, min(end, self._target.log))
         ranges = self._beyond(offset, topics)
+        if any(one.reading.topic.layout.migrated_to is not None for one in ranges):
+            end = begin  # what was migrated is read to its end before what goes on from it
         if end == begin and not ranges:
             return self._reached.to_json()
         shown = [*reading.topics, *map(persistent.topic, topics)]

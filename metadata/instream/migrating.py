@@ -92,6 +92,17 @@ class Migrator:
         """
         return None if self.onward(name) is None else self._finish(name, None)
 
+    def made(self, name: PersistentName) -> TopicName | None:
+        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated (so far as its record
+        says). Two round trips. Raises TopicNotFound.
+        """
+        to = self.coordinator.topics.get(name).layout.migrated_to
+        if to is None:
+            return None
+        if self.topics.find(topic_name(to)) is None:
+            self._finish(name, None)
+        return topic_name(to)
+
     def _seal(self, name: PersistentName) -> tuple[int, LogEntry | None]:
         found = self.sealing.sealed(name)
         return (0, None) if found is None else found
