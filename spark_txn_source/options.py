@@ -109,7 +109,7 @@ class ReadOptions(CommonReadOptions):
                 advice="Leave one of the two out.",
             )
         acknowledged = given.get(ACKNOWLEDGED)
-        if (subscription is not None or acknowledged is not None) and isinstance(common.selection, Topics):
+        if subscription is not None and streaming and isinstance(common.selection, Topics):
             refuse_subscription(common.selection.persistent)
         if acknowledged is not None and subscription is not None:
             raise OptionError(
@@ -140,11 +140,12 @@ class ReadOptions(CommonReadOptions):
 
 
 def refuse_subscription(persistent: Sequence[PersistentName]) -> None:
-    """Raises OptionError for persistent topics in a read by subscription."""
+    """Raises OptionError for persistent topics in a stream by subscription."""
     if persistent:
         raise OptionError(
-            f"The option subscription is given, and {persistent[0]} is a persistent:// topic.",
-            advice="Read it from a start (startingOffsets), or by a Consumer; topic:// topics are read by subscription.",
+            f"The option subscription is given for a stream, and {persistent[0]} is a persistent:// topic.",
+            advice="Stream it from a start (startingOffsets), or read it by a batch, txn.read or a Consumer; streams of topic:// "
+            "go by subscription, too.",
         )
 
 
