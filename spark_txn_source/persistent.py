@@ -47,21 +47,25 @@ class Range(NamedTuple):
         """Its visible rows in order, part by part. Raises DataLoss, CorruptRecord, StorageError."""
         from spark_txn_source import plan  # which takes ranges
 
-        view = self.view
-        (segment,) = view.segments
-        return plan.pieces(view, segment, self.start, self.end, marks=marks, done=self.done)
+        shown = self.view
+        (segment,) = shown.segments
+        return plan.pieces(shown, segment, self.start, self.end, marks=marks, done=self.done)
 
     @property
     def view(self) -> Reading:
-        """Its reading in the words of topic://, where the topic is its own segment."""
-        from metadata.instream.view import as_reading  # each of Spark's processes that plans a read would import it, too
-
-        return as_reading(self.reading)
+        return view(self.reading)
 
     def left(self) -> list[Ledger]:
         """The ledgers of the range with rows that are not done."""
-        view = self.view
-        return [ledger for ledger, _ in pending(view, view.segments[0], self.done, self.start, self.end)]
+        shown = self.view
+        return [ledger for ledger, _ in pending(shown, shown.segments[0], self.done, self.start, self.end)]
+
+
+def view(reading: TopicReading) -> Reading:
+    """A reading in the words of topic://, where the topic is its own segment."""
+    from metadata.instream.view import as_reading  # each of Spark's processes that plans a read would import it, too
+
+    return as_reading(reading)
 
 
 def pieces(ranges: Sequence[Range], *, marks: bool) -> list[list[Piece]]:
@@ -108,7 +112,7 @@ def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
     end = end_number(reading, options.end)
     start, done = start_number(reading, options.start), NONE
     if options.subscription is not None:
-        start, done = _at_cursor(client, reading, options.subscription, end, fail=options.fail_on_data_loss)
+        start, done = at_cursor(client, reading, options.subscription, end, fail=options.fail_on_data_loss)
     elif options.acknowledged is not None:
         done = options.acknowledged.get(reading.name, NONE)
     if start > end and isinstance(options.start, AtLog):
@@ -121,17 +125,17 @@ def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
     return Range(reading, start, end, done)
 
 
-def _at_cursor(client: Client, reading: TopicReading, subscription: str, end: int, *, fail: bool) -> tuple[int, Rows]:
+def at_cursor(client: Client, reading: TopicReading, subscription: str, end: int, *, fail: bool) -> tuple[int, Rows]:
     """Before the first row that a subscription has not acknowledged; and what it has. Raises SubscriptionNotFound, and DataLoss if
     retention has taken rows of it.
     """
     from spark_txn_source import plan
 
-    view = Range(reading, 0, end).view
-    done = plan.acknowledged(client, view, subscription)
+    shown = view(reading)
+    done = plan.acknowledged(client, shown, subscription)
     if fail:
-        plan.check_cursors(view, done, subscription)
-    return first_pending(view, done, end), done[reading.name]
+        plan.check_cursors(shown, done, subscription)
+    return first_pending(shown, done, end), done[reading.name]
 
 
 def read_to(client: Client, ends: Mapping[PersistentName, tuple[int, int]], *, fail: bool) -> tuple[Range, ...]:

@@ -165,8 +165,34 @@ def test_a_batch_reads_what_a_subscription_has_still_to_get(bench: SparkBench) -
         assert [m.value["n"] for m in consumer.messages(timeout=0.0)] == [6]
     with pytest.raises(SubscriptionNotFound):
         bench.batch(X, subscription="none")
-    with pytest.raises(OptionError, match="is given for a stream"):
-        bench.stream(X, subscription="s")
+    with pytest.raises(SubscriptionNotFound):
+        bench.stream(X, subscription="none")
+
+
+def test_a_stream_begins_at_a_cursor_and_moves_it(bench: SparkBench) -> None:
+    bench.plain(X, range(4), entry_rows=2)
+    bench.commit(X, [4, 5])
+    scalable(bench, 50)
+    with connect(bench.url) as cluster, cluster.consumer([X, "t"], "s", start="earliest") as consumer:
+        found = {m.value["n"]: m for m in consumer.messages(timeout=0.0)}
+        consumer.ack(found[0], found[3], found[5])
+        query = bench.stream([X, "t"], subscription="s")
+        assert json.dumps(query.at["acked"][X])
+        assert sorted(query.next()) == [1, 2, 4, 50]
+        bench.commit(X, [6])
+        latest = query.reader.reportLatestOffset()
+        assert latest is not None
+        assert latest["lag"]["rows"] == 1
+        query.reader.commit(query.at)
+        assert [(s.topic, s.lag.rows) for s in cluster.subscriptions.list()] == [("topic://public/default/t", 0), (X, 1)]
+        assert query.next() == [6]
+        query.reader.commit(query.at)
+        query.reader.commit(query.at)
+        assert cluster.subscriptions.describe(X, "s").cursors[0].acked == ()
+        again = bench.stream([X, "t"], subscription="s")
+        assert again.next() == []
+        made = bench.stream([], topicsPattern=".*/x", subscription="new")
+        assert sorted(made.next()) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_what_a_transaction_would_acknowledge_of_both_kinds_is_refused(bench: SparkBench) -> None:
