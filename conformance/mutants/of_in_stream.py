@@ -124,7 +124,7 @@ MUTANTS = (
         "commits-over-a-seal",
         "in-stream seals, 8.12",
         "A transaction that has written above a seal is not committed: its rows would be lost without a word.",
-        (f"{_OWNER}._check_seals", "if txn is None or txn.state is not TxnState.OPEN:", "if self is not None:"),
+        (f"{_OWNER}._check_seals", "self.ending.sealing(names).items()", "dict[PersistentName, bool]().items()"),
     ),
     mutant(
         "snapshot-newer-than-its-data",
@@ -215,6 +215,19 @@ MUTANTS = (
         "in-stream acks, 8.11",
         "Every pending-ack log of a transaction gets its marker.",
         (f"{_END}._mark_subscriptions", "for where, record in found.items()", "for where, record in list(found.items())[1:]"),
+    ),
+    mutant(
+        "orphan-sweep-takes-a-snapshot",
+        "in-stream snapshots, 8.5",
+        "The orphan sweep spares the files of a topic's newest snapshot.",
+        (f"{_BUFFER}.named_files", "yield from topic.layout.snapshot.files()", "yield from ()"),
+    ),
+    mutant(
+        "a-look-at-a-stall-is-an-entry",
+        "in-stream end, 8.14",
+        "Who finishes what others left gives no marker to a topic that has it, or takes none: else a stall grows with each look.",
+        (f"{_END}._takes_no_marker", "return state.sealed_at is not None or has_ended(state, txn)", "return state is None"),
+        tests=("tests/instream/test_instream_stalls.py",),
     ),
     mutant(
         "timed-out-too-early",

@@ -366,18 +366,20 @@ class InStreamCoordinator:
         """No seal may stand below data of a transaction that commits: its rows would be lost without a word (8.12)."""
         for name, deleted in self.ending.sealing(names).items():
             if deleted:
-                self._abort_quietly(least)
-                raise TopicSealed(
+                refused = TopicSealed(
                     f"The topic {name} was deleted while transaction {self.log.most}_{least} wrote to it.",
                     advice="Nothing was committed; the transaction is aborted.",
                 )
-            state = self.buffer.state(name)
-            if state.sealed_at is not None and self._wrote_above(name, state.sealed_at, f"{self.log.most}_{least}"):
-                self._abort_quietly(least)
-                raise TopicSealed(
-                    f"The topic {name} was sealed at {state.sealed_at} while transaction {self.log.most}_{least} wrote to it.",
+            else:
+                sealed_at = self.buffer.state(name).sealed_at
+                if sealed_at is None or not self._wrote_above(name, sealed_at, f"{self.log.most}_{least}"):
+                    continue
+                refused = TopicSealed(
+                    f"The topic {name} was sealed at {sealed_at} while transaction {self.log.most}_{least} wrote to it.",
                     advice="Nothing was committed; the transaction is aborted. Write to the topic that goes on.",
                 )
+            self._abort_after(refused, least)  # it may stall in another topic: that it is aborted is what counts
+            raise refused
 
     def _wrote_above(self, name: PersistentName, seal: int, txn: str) -> bool:
         reading = self.buffer.read(name, uncommitted=True)

@@ -15,12 +15,13 @@ from metadata import acks
 from metadata.acks import Ack
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
-from metadata.errors import AckConflict, BadVersion, SubscriptionExists, UnknownOutcome
+from metadata.errors import AckConflict, BadVersion, SubscriptionExists, SubscriptionNotFound, UnknownOutcome
 from metadata.instream import ack_rules, paths
 from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot, SubscriptionRecord
 from metadata.instream.ack_rules import AckState
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay
+from metadata.instream.rules import has_ended
 from metadata.names import persistent_name
 from metadata.records import Cursor
 from metadata.row_ranges import NONE, Rows, minus
@@ -137,6 +138,13 @@ class InStreamAcks:
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
         """The cursors as they stand, with the claims of transactions that are ongoing there. Raises SubscriptionNotFound."""
         return {place: self._in_life(place, lambda log: log.now().cursor) for place in dict.fromkeys(where)}
+
+    def has_ended(self, where: Where, txn_id: str) -> bool:
+        """Whether a marker of the transaction stands in the subscription's log, or none is needed any more."""
+        try:
+            return self._in_life(where, lambda log: has_ended(log.now(), txn_id))
+        except SubscriptionNotFound:
+            return True
 
     def _append(self, wanted: Sequence[Ack], txn: str | None) -> None:
         self.read((ack.segment, ack.subscription) for ack in wanted)  # they must be there
