@@ -66,8 +66,8 @@ MUTANTS = (
         "Of two writes of one Spark transaction to topics of both kinds, whichever comes second is refused before it stages a row.",
         (
             "metadata.staging_manifests:StagingArea._refuse_both_kinds",
-            "self.storage.info(self._path(PERSISTENT)) is not None",
-            "False",
+            "self.storage.info(self._path(PERSISTENT)) is None",
+            "True",
         ),
         tests=("tests/instream/test_staging_kinds.py",),
     ),
