@@ -7,7 +7,6 @@ from conformance.mutants import (
     of_backups,
     of_files,
     of_in_stream,
-    of_persistent_reads,
     of_providers,
     of_reading,
     of_schemas,
@@ -35,7 +34,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_files.MUTANTS,
     *of_in_stream.MUTANTS,
     *of_providers.MUTANTS,
-    *of_persistent_reads.MUTANTS,
 )
 
 LATER = {
