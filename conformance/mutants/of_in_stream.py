@@ -161,6 +161,12 @@ MUTANTS = (
         ("metadata.instream.trimming:_replayable", "layout.snapshot.at >= to", "layout.snapshot.at >= 0"),
     ),
     mutant(
+        "compaction-deletes-nothing",
+        "in-stream compaction, 8.14",
+        "What a compaction has kept is deleted from the log.",
+        ("metadata.instream.replay:Replay.compact", "return self._delete(view, covered)", "return 0"),
+    ),
+    mutant(
         "compaction-forgets-versions",
         "in-stream compaction, 8.8",
         "What applications have committed is kept when their transaction is forgotten.",
