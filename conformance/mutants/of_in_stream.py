@@ -25,8 +25,8 @@ MUTANTS = (
         "committed-before-the-markers",
         "in-stream end, 8.9",
         "COMMITTED is logged once every participant has its marker: who dies between would leave rows that nobody ever shows.",
-        (f"{_END}.finish", "self._mark_topics(txn)\n", "\n"),
-        (f"{_END}.finish", "state=final, at_ms=now_ms))", "state=final, at_ms=now_ms))\n    self._mark_topics(txn)"),
+        (f"{_END}.finish", "self._mark_topics(txn, again=again)\n", "\n"),
+        (f"{_END}.finish", "log.append_again(entry)", "log.append_again(entry)\n    self._mark_topics(txn, again=again)"),
     ),
     mutant(
         "data-after-its-marker-counts",
@@ -159,6 +159,12 @@ MUTANTS = (
         "in-stream trimming, 8.5",
         "Nothing above the newest snapshot leaves the log: it is still replayed.",
         ("metadata.instream.trimming:_replayable", "layout.snapshot.at >= to", "layout.snapshot.at >= 0"),
+    ),
+    mutant(
+        "compaction-deletes-nothing",
+        "in-stream compaction, 8.14",
+        "What a compaction has kept is deleted from the log.",
+        ("metadata.instream.replay:Replay.compact", "return self._delete(view, covered)", "return 0"),
     ),
     mutant(
         "compaction-forgets-versions",

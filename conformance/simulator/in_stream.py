@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from conformance.history.format import Counts
 from conformance.simulator.casts import Cast
 from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
 from conformance.simulator.in_stream_consumers import SUBSCRIPTION, start_in_stream_consumer
@@ -21,6 +22,8 @@ from metadata.errors import TxnSegmentError
 from metadata.names import persistent_name
 from metadata.orphans import sweep_orphans
 from metadata.transaction_buffer import Selection
+
+COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
@@ -185,6 +188,11 @@ def _finish(world: World, jobs: list[Job]) -> None:
             sweep_orphans(Process(world, "end").cluster)
             world.clock.now += world.settings.grace_period_ms + 1
         _read_everything(world, "end1")
+    world.clock.now += world.settings.header_retention_ms + 1
+    Party(world, Process(world, "end")).hands.sweeper.sweep().complain()
+    left = sum(key.path.startswith(COORDINATORS) for key in world.state.records)
+    history = world.history
+    history.events.append(Counts(history.now(), "at the end", {"entries of a coordinator": left}, {"entries of a coordinator": 0}))
 
 
 def _read_everything(world: World, name: str) -> None:
