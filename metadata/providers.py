@@ -183,9 +183,9 @@ class Providers:
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
         """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
         names = {*work.parts, *(ack.segment for ack in work.acks)} or {work.app_topic or "any"}
+        model = self.one([_topic_of(name) for name in sorted(names)])
         if any(is_persistent(name) for name in work.parts):
             return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
-        model = self.one([_topic_of(name) for name in sorted(names)])
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
     def pending_acks(self, segment: str) -> PendingAckProvider:
