@@ -21,7 +21,7 @@ from ledgers.schema import evolve
 from ledgers.storage import segment_folder
 from metadata.acks import Ack, merged
 from metadata.client import Client
-from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
+from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TransactionUnfinished, TxnConflict, TxnSegmentError
 from metadata.instream.records import folder_of
 from metadata.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name
 from metadata.providers import Providers, one_model
@@ -180,7 +180,8 @@ class Transaction:
         again is safe either way: it never doubles rows. But without an application what became of the first try is remembered for
         the header retention only (15 min by default); after that it raises OutcomeUnknown for ever. Raises SchemaError,
         SegmentSealed, VersionConflict, Fenced, AckConflict (somebody else has, or claims, what it acknowledges),
-        SubscriptionNotFound, TxnConflict (a topic got its key since the rows were appended), and what store and storage raise.
+        SubscriptionNotFound, TxnConflict (a topic got its key since the rows were appended), TransactionUnfinished (it IS
+        committed, but a persistent topic that was sealed meanwhile does not show its rows), and what store and storage raise.
         """
         if self._committed is not None:
             return self._committed
@@ -209,7 +210,7 @@ class Transaction:
             committed = Providers(self._client).of(self._names()).coordinator.commit(work)
         except BaseException as error:
             # Any other error of ours says that nothing was committed; one that is not ours (Ctrl-C) may come at any moment.
-            if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnSegmentError):
+            if isinstance(error, OutcomeUnknown | TransactionUnfinished) or not isinstance(error, TxnSegmentError):
                 self._unknown = True
             raise
         self._committed = committed
