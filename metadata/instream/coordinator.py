@@ -25,6 +25,7 @@ from metadata.errors import (
     OutcomeUnknown,
     TopicSealed,
     TransactionNotFound,
+    TransactionUnfinished,
     TxnConflict,
     TxnSegmentError,
     UnknownOutcome,
@@ -215,8 +216,10 @@ class InStreamCoordinator:
         while True:
             mine = [t for t in self.log.live() if t.app == app]
             for txn in mine:
-                if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
+                if txn.state is TxnState.COMMITTING:
                     self.ending.finish(txn.least)
+            # One that was aborted and stalls somewhere holds nobody up: nothing of it counts, wherever its marker is missing.
+            self.ending.resolve(f"{self.log.most}_{txn.least}" for txn in mine if txn.state is TxnState.ABORTING)
             written = self.log.written(app)  # after them: it knows at least what they have committed
             if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
@@ -234,7 +237,10 @@ class InStreamCoordinator:
             if what is not Opening.ABORT_PREDECESSOR:
                 return what
             assert opened is not None
-            self._abort_quietly(opened.least)
+            try:
+                self._abort_quietly(opened.least)
+            except TransactionUnfinished as error:
+                log.info("%s", error)
 
     def _refuse_migrated(self, work: WriteSet) -> None:
         """Raises TopicSealed if what it writes to goes on elsewhere: what the application has committed is told there."""
@@ -445,11 +451,13 @@ class InStreamCoordinator:
         if done.txn is not None and done.txn.state in after:
             return done.txn
         if done.txn is not None and done.txn.state is TxnState.OPEN:
-            self._abort_quietly(least)
-            raise Fenced(
-                f"Version {done.txn.version} of {done.txn.app} is committed by another transaction than {self.log.most}_{least}.",
+            fenced = Fenced(
+                f"Version {done.txn.version} of {paths.decode((done.txn.app or '').partition(':')[0])} is committed by another "
+                f"transaction than {self.log.most}_{least}.",
                 advice="Nothing of this one counts. Two drivers run one application: stop one.",
             )
+            self._abort_after(fenced, least)
+            raise fenced
         raise self._refused(f"{self.log.most}_{least}", done.txn, f"become {state}")
 
     def _refused(self, txn: str, found: Txn | None, what: str) -> TxnSegmentError:

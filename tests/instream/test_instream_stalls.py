@@ -49,3 +49,19 @@ def test_what_was_aborted_for_a_seal_is_not_said_to_be_unfinished() -> None:
     with pytest.raises(TopicSealed, match="was sealed at") as raised:
         hands.coordinator.end(txn, commit=True)
     assert any("could not be aborted" in note or "took no marker" in note for note in raised.value.__notes__)
+
+
+def test_an_application_whose_transaction_stalls_goes_on_elsewhere() -> None:
+    """Version 1 was aborted at its deadline, and stalls in U, which was terminated under it. Version 2 has nothing to do with U."""
+    bench = Bench()
+    owner = instream(bench.party().cluster)
+    claim = bench.work(1).claim
+    txn = owner.coordinator.begin(topics=[T, U], app="app:", claim=claim)
+    owner.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
+    owner.sealing.terminate(U)
+    with pytest.raises(TransactionUnfinished):
+        owner.coordinator.end(txn, commit=False)
+    for version in (1, 2):
+        done = instream(bench.party().cluster).coordinator.commit(bench.work(version, topics=[T]))
+        assert not done.skipped
+    assert bench.read(T) == ["app.1", "app.2"]
