@@ -7,6 +7,7 @@ from conformance.mutants import (
     of_backups,
     of_files,
     of_in_stream,
+    of_migrations,
     of_providers,
     of_reading,
     of_schemas,
@@ -33,6 +34,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_stores.MUTANTS,
     *of_files.MUTANTS,
     *of_in_stream.MUTANTS,
+    *of_migrations.MUTANTS,
     *of_providers.MUTANTS,
 )
 

@@ -32,6 +32,7 @@
 | records, change | records of persistent topics: read; written (property, snapshot, what is trimmed) |
 | subscriptions, subscription | records of their subscriptions: read; written |
 | leave | entries of these logs are deleted |
+| skip | the log skips numbers |
 | publish, read, files, unlink | a file is written, read, listed, deleted |
 """
 
@@ -89,6 +90,7 @@ _WRITES = (
     ("Put /persistent/topics/", "change"),
     ("Put /persistent/subscriptions/", "subscription"),
     ("Delete /persistent/", "leave"),
+    ("Skip /log/", "skip"),
 )
 _FILES = {"publish": "publish", "read": "read", "list": "files", "delete": "unlink", "sleep": "pause", "index": "index"}
 WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {"open", "decide", "list", "nothing"})

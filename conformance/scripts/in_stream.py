@@ -31,8 +31,10 @@ from metadata.acks import Ack, up_to
 from metadata.instream.client import InStream
 from metadata.instream.coordinator import InStreamCommitted
 from metadata.instream.records import CONTAINS_TXN
-from metadata.names import PersistentName
+from metadata.names import PersistentName, TopicName
 from metadata.row_ranges import parse, parse_all, texts
+from metadata.topic import Topic
+from metadata.transaction_buffer import Selection
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 
@@ -132,6 +134,36 @@ def seal(world: World, cmd: Command) -> list[str]:
         return [f"sealed at {number}" if number is not None else "not sealed: transactions are ongoing"]
 
     return world.drive(Work(process, lambda: _hands(process).sealing.seal(name, why), said))
+
+
+def migrate(world: World, cmd: Command) -> list[str]:
+    to, segments, force = TopicName("public", "default", cmd.need("to")), cmd.number("segments") or 1, cmd.flag("force")
+    process, name = world.process(cmd.who("admin")), name_of(cmd.one())
+
+    def run() -> Topic:
+        return _hands(process).migrator.migrate(name, to, segments=segments, force=force)
+
+    def said(topic: Topic) -> list[str]:
+        return [f"goes on as {topic.name}: {', '.join(f'{topic.segment(i)} {i.state}' for i in topic.layout.kept())}"]
+
+    return world.drive(Work(process, run, said))
+
+
+def migrated(world: World, cmd: Command) -> list[str]:
+    """What the topic that goes on shows, by the numbers of its log."""
+    name, process = TopicName("public", "default", cmd.one()), world.process(cmd.who("r1"))
+
+    def run() -> list[str]:
+        reading = process.client.buffer.read(Selection((str(name),)))
+        rows = [
+            f"{segment.number(found.id)}={'p' if segment.legacy else segment.info.segment_id}/{found.id}:0..{found.last_entry}"
+            for segment in reading.segments
+            for found in reading.ledgers(segment, 0, reading.cut)
+        ]
+        seals = f"seals {' '.join(map(str, reading.seals(0, reading.cut)))}"
+        return [f"cut {reading.cut}, {seals}", f"rows {' '.join(rows)}" if rows else "no rows"]
+
+    return world.drive(Work(process, run, lambda lines: lines))
 
 
 # --- transactions -----------------------------------------------------------------------------------------------------
@@ -316,6 +348,8 @@ COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
     "p-topic": make_topic,
     "p-property": property_,
     "p-seal": seal,
+    "p-migrate": migrate,
+    "p-migrated": migrated,
     "p-begin": begin,
     "p-register": register,
     "p-append": append,

@@ -50,6 +50,8 @@ def short(state: MemoryState, full: str) -> str:
     """The short name of a segment or topic."""
     if full.startswith("topic://"):
         return topic_name(full).name
+    if full.startswith("persistent://"):  # it was migrated
+        return full
     name = segment_name(full)
     layout = layouts(state).get(name.topic.name)
     if layout is not None and layout["nextSegmentId"] == 1:
