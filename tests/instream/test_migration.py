@@ -186,17 +186,20 @@ def test_of_two_migrations_to_two_topics_one_wins() -> None:
 def test_a_topic_that_is_made_meanwhile_is_never_taken_and_another_name_can_be_given() -> None:
     def run(k: int) -> At:
         bench = prepared()
+        theirs: list[Topic] = []
 
         def other() -> None:
             with suppress(TopicExists):
-                Topics(bench.party().cluster).create(Y)
+                theirs.append(Topics(bench.party().cluster).create(Y))
 
         gate = At(k, meanwhile=other)
         party = bench.party()
         try:
             migrate(bench.party(gate))
             assert rows(bench) == ["app.1", "plain"]
+            assert not theirs, gate.hit
         except TopicExists:
+            assert Topics(party.cluster).get(Y).layout == theirs[0].layout
             assert rows(bench) == []
             made = Migrator(party.cluster, party.coordinator).migrate(T, Z, force=True)
             assert made.layout.migration is not None
