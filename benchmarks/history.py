@@ -71,7 +71,9 @@ def median_ms(action: Callable[[], object], runs: int = 15) -> float:
 
 def latest_offset(reader: StreamReader, start: dict[str, object]) -> None:
     """The whole of it, as after a commit: not what an idle query gets, which only looks whether the log has a new record."""
-    reader.follow().wake()
+    following = reader.follow()
+    assert following is not None
+    following.wake()
     reader.latestOffset(start, ReadAllAvailable())
 
 

@@ -110,6 +110,11 @@ def is_persistent(text: str) -> bool:
     return text.startswith("persistent://")
 
 
+def topic_of(text: str) -> TopicName:
+    """The topic that a full name belongs to: that of a segment, or the persistent topic itself. Raises OptionError."""
+    return persistent_name(text) if is_persistent(text) else segment_name(text).topic
+
+
 def any_topic_name(text: str) -> TopicName:
     """Parse a topic name of either domain; a bare name means `topic://public/default/name`. Raises OptionError."""
     return persistent_name(text) if is_persistent(text) else topic_name(text)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ledgers.part_writer import ENTRY_BYTES, ENTRY_ROWS
 from metadata.errors import OptionError, SegmentSealed
-from metadata.names import RING, HashRange
+from metadata.names import RING, HashRange, PersistentName
 
 if TYPE_CHECKING:
     from metadata.topics import Topic  # write tasks route too, and need nothing of the metadata store
@@ -32,7 +32,9 @@ class Target(NamedTuple):
 
 
 def targets(topic: Topic) -> tuple[Target, ...]:
-    """The active segments of a topic in the order of their ranges."""
+    """The active segments of a topic in the order of their ranges; a persistent topic is all of the ring itself."""
+    if isinstance(topic.name, PersistentName):
+        return (Target(str(topic.name), HashRange(0, RING - 1)),)
     return tuple(Target(topic.segment(info), info.range) for info in topic.active())
 
 

@@ -7,6 +7,7 @@ machines of Spark's driver reach like the parts; each is published once and neve
     <token>.<write>.begun        a write was planned: its topic, and how many had begun before it
     <token>.<write>.manifest     what it staged; it counts
     <token>.<write>.withdrawn    Spark gave it up: what it left does not count
+    <token>.persistent           a write goes to a persistent:// topic: none may go to a topic://
     <token>.closed               the driver is at its end: no more writes
     <token>.ended                it is decided, or given up: nothing here protects a file any more
 
@@ -27,13 +28,15 @@ from typing import Any, Final
 from ledgers.errors import MissingFile
 from ledgers.model import Part
 from ledgers.storage import LedgerStorage
-from metadata.errors import CorruptRecord, StorageError, TxnConflict
+from metadata.errors import CorruptRecord, OptionError, StorageError, TxnConflict
+from metadata.names import is_persistent
 
 log = logging.getLogger("txnsegment.staging")
 
 FOLDER: Final = "staging"
 OPENED: Final = ".opened"
 CLOSED: Final = ".closed"
+PERSISTENT: Final = ".persistent"
 ENDED: Final = ".ended"
 BEGUN: Final = ".begun"
 MANIFEST: Final = ".manifest"
@@ -130,7 +133,9 @@ class StagingArea:
     # --- a write ----------------------------------------------------------------------------------------------------
 
     def begin(self, write: str, topic: str) -> int:
-        """A write begins: its order. Raises TxnConflict if the transaction is not there, or at its end."""
+        """A write begins: its order. Raises TxnConflict if the transaction is not there, or at its end; OptionError if it has a
+        write to the other kind of topics.
+        """
         if self.storage.info(self._path(OPENED)) is None:
             raise TxnConflict(
                 f"There is no transaction {self.token} for a write to {topic} in {self.storage.uri}.",
@@ -138,6 +143,7 @@ class StagingArea:
             )
         order = self.begun()
         self._once(f".{write}{BEGUN}", {"topic": topic, "order": order})
+        self._refuse_both_kinds(write, topic)
         if self.storage.info(self._path(CLOSED)) is not None:
             self.withdraw(write)
             raise TxnConflict(
@@ -145,6 +151,23 @@ class StagingArea:
                 advice="Finish every write, those of other threads too, before the `with` block ends.",
             )
         return order
+
+    def _refuse_both_kinds(self, write: str, topic: str) -> None:
+        """One transaction never spans both. Each write says what it is, then looks for others: of two, one sees the other."""
+        if is_persistent(topic):
+            self._once(PERSISTENT, {"topic": topic})
+            others = (self.storage.read(path) for path in self.files() if path.endswith(BEGUN))
+            mixed = any(not is_persistent(json.loads(data)["topic"]) for data in others)
+        else:
+            mixed = self.storage.info(self._path(PERSISTENT)) is not None
+        if mixed:
+            self.withdraw(write)
+            raise OptionError(
+                f"A write to {topic} is part of a transaction that writes to the other kind of topics, too: one transaction never "
+                "spans both topic:// and persistent://.",
+                advice="Nothing of this write was written. Use two transactions, or migrate the persistent topics "
+                "(txnsegment topics migrate).",
+            )
 
     def leave(self, manifest: StagingManifest) -> None:
         """A write is done. What a second run of it leaves does not count: the first manifest stays."""

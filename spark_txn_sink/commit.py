@@ -8,14 +8,19 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ledgers.model import Part
 from metadata.client import Client
 from metadata.errors import OptionError, TxnConflict
+from metadata.names import PersistentName
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
+
+if TYPE_CHECKING:
+    from metadata.providers import CoordinatorProvider
 
 log = logging.getLogger("txnsegment.sink")
 
@@ -47,18 +52,17 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
         for segment, part in message.parts:
             assert schema_id is not None
             parts[segment].append(part if part.schema == schema_id else dataclasses.replace(part, schema=schema_id))
-    client.coordinator.commit(
-        WriteSet(
-            app=_app(identity, staged),
-            app_topic=str(plan.topic),
-            claim=claim(identity, staged),
-            parts=parts,
-            staged_ms=min((m.staged_ms for m in staged), default=plan.staged_ms),
-            timeout_ms=timeout_ms,
-            random=identity.random,
-            keys={str(plan.topic): key},
-        )
+    work = WriteSet(
+        app=_app(identity, staged),
+        app_topic=str(plan.topic),
+        claim=claim(identity, staged),
+        parts=parts,
+        staged_ms=min((m.staged_ms for m in staged), default=plan.staged_ms),
+        timeout_ms=timeout_ms,
+        random=identity.random,
+        keys={str(plan.topic): key},
     )
+    _coordinator(client, plan).commit(work)
 
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
@@ -70,7 +74,12 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
     if len(staged) != len(messages) or not staged:
         log.info("abort topic=%s version=%s: nothing was opened", plan.topic, identity.version)
         return
-    client.coordinator.abort_attempt(_app(identity, staged), str(plan.topic), claim(identity, staged))
+    _coordinator(client, plan).abort_attempt(_app(identity, staged), str(plan.topic), claim(identity, staged))
+
+
+def _coordinator(client: Client, plan: WritePlan) -> CoordinatorProvider:
+    """Who decides a write to this topic."""
+    return client.instream.coordinator if isinstance(plan.topic, PersistentName) else client.coordinator
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:

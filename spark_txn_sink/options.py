@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from ledgers import parts
 from metadata.errors import OptionError
-from metadata.names import MAX_SEGMENTS, TopicName, topic_name
+from metadata.names import MAX_SEGMENTS, PersistentName, TopicName, persistent_name, topic_name
 from metadata.options import Given, Option, OptionTable, bad, boolean, byte_size, integer, milliseconds, one_of, words
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
 
@@ -28,7 +28,7 @@ def _topic(option: str, text: str) -> TopicName:
             option, text, "it names a segment, and rows find their segment by their key", "Write to the topic: topic://t/n/name."
         )
     try:
-        return topic_name(word)
+        return persistent_name(word) if word.lower().startswith("persistent:") else topic_name(word)
     except OptionError as e:
         raise OptionError(f"The option {option}: {e.message}", advice=e.advice) from e
 
@@ -58,7 +58,7 @@ def _staging(option: str, text: str) -> str:
 
 
 _NO_VERSION: Final = "a stream's version is its batch id"
-_NAME: Final = "`topic://tenant/namespace/name`, or a bare `name` for `topic://public/default/name`"
+_NAME: Final = "`topic://tenant/namespace/name`, a bare `name` for `topic://public/default/name`, or `persistent://...`"
 
 PATH: Final = Option("path", _NAME, "The argument of `save` or `start`.", _topic)
 PATHS: Final = Option("paths", "", "Refused.", _one_topic)
@@ -240,9 +240,12 @@ class WriteOptions:
                 advice="Give both (the version must rise), or neither.",
             )
         _check_schema_options(given)
+        topic = _where(given)
+        if isinstance(topic, PersistentName):
+            _refuse_routing(given, topic)
         return cls(
             service_url=service_url(given.get(SERVICE_URL)),
-            topic=_where(given),
+            topic=topic,
             streaming=streaming,
             key_column=given.get(KEY_COLUMN),
             segments=given.value(SEGMENTS),
@@ -278,6 +281,16 @@ def _check_schema_options(given: Given) -> None:
             f"The options valueFormat=avro and {needless} are both given, but such a write makes no topic: a topic has the schema.",
             advice=f"Leave {needless} out, and make the topic before (txnsegment topics create, topics schema TOPIC --set FILE).",
         )
+
+
+def _refuse_routing(given: Given, topic: PersistentName) -> None:
+    """A persistent topic is one log: there is nothing to route between. Raises OptionError."""
+    for name in (KEY_COLUMN.name, SEGMENTS.name):
+        if given.has(name):
+            raise OptionError(
+                f"The option {name} is given, but {topic} is a persistent:// topic: all its rows lie in one log, without segments.",
+                advice=f"Leave {name} out, or write to a topic:// topic, whose segments rows are routed to.",
+            )
 
 
 def _where(given: Given) -> TopicName:

@@ -11,7 +11,7 @@ from ledgers.avro.columns import columns_of
 from ledgers.schema import check_writable
 from metadata.client import Client, shared_client
 from metadata.errors import OptionError, SchemaError
-from metadata.names import TopicName
+from metadata.names import PersistentName, TopicName
 from metadata.routing import Target, check_key, targets
 from metadata.store.contract import time_ms
 from metadata.topics import Topic
@@ -54,15 +54,7 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
         return _plan_values(options, schema)
     check_writable(schema)
     client = shared_client(options.service_url.text)
-    if options.key_column is not None:
-        check_key(options.key_column, arrow_schema(schema))
-    topic = client.topics.ensure(
-        options.topic,
-        segments=options.segments,
-        key=options.key_column,
-        schema=schema,
-        create=options.auto_create,
-    )
+    topic = _ensure(client, options, schema)
     key = _key(topic, options, schema)
     latest = client.topics.schemas.latest(topic)
     grown = client.topics.schemas.grown(topic, schema)
@@ -78,6 +70,22 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
         storage_uri=client.cluster.storage.uri,
         options=options.for_tasks(),
         avro=None if latest is None else latest.record.avro,
+    )
+
+
+def _ensure(client: Client, options: WriteOptions, schema: StructType) -> Topic:
+    """The topic, made if that is allowed. Raises TopicNotFound, OptionError for a key that is none."""
+    if isinstance(options.topic, PersistentName):
+        made = client.instream.topics.ensure(options.topic, schema=schema, create=options.auto_create)
+        return Topic(made.name, made.layout, made.record)
+    if options.key_column is not None:
+        check_key(options.key_column, arrow_schema(schema))
+    return client.topics.ensure(
+        options.topic,
+        segments=options.segments,
+        key=options.key_column,
+        schema=schema,
+        create=options.auto_create,
     )
 
 

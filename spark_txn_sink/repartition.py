@@ -12,7 +12,7 @@ from ledgers.arrow import arrow_schema
 from ledgers.schema import quoted
 from metadata.client import shared_client
 from metadata.errors import OptionError, TopicNotFound
-from metadata.names import even_ranges
+from metadata.names import PersistentName, even_ranges
 from metadata.options import option_text
 from metadata.routing import Target, check_key, places, targets
 from spark_txn_sink.options import WriteOptions
@@ -31,11 +31,10 @@ def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> Data
     if found is None and not parsed.auto_create:
         raise TopicNotFound(f"There is no topic {parsed.topic}.", advice="Create it, or leave autoCreate on.")
     if found is None:
-        to: Sequence[Target] = [Target(parsed.topic.segment(r, i), r) for i, r in enumerate(even_ranges(parsed.segments))]
-        key = parsed.key_column
+        to, key = _to_be_made(parsed), parsed.key_column
     else:
         to, key = targets(found), found.layout.key or parsed.key_column
-    if key is None:
+    if key is None:  # a persistent topic, too: one log, one part
         return df.repartition(len(to))
     if parsed.value_format == "avro":
         raise OptionError(
@@ -44,6 +43,14 @@ def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> Data
         )
     check_key(key, arrow_schema(df.schema))
     return df.repartitionById(len(to), _segment_of(to)(F.col(quoted(key))))
+
+
+def _to_be_made(options: WriteOptions) -> Sequence[Target]:
+    """The targets of a topic that the write will make."""
+    ranges = even_ranges(options.segments)
+    if isinstance(options.topic, PersistentName):
+        return [Target(str(options.topic), r) for r in ranges]
+    return [Target(options.topic.segment(r, i), r) for i, r in enumerate(ranges)]
 
 
 def _segment_of(to: Sequence[Target]) -> Callable[[Column], Column]:

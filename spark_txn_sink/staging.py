@@ -14,7 +14,8 @@ from ledgers.arrow import arrow_schema, conform
 from ledgers.model import Part
 from ledgers.parts import PartWriter
 from ledgers.storage import LedgerStorage, segment_folder
-from metadata.names import segment_name
+from metadata.instream.records import folder_of
+from metadata.names import PersistentName, topic_of
 from metadata.routing import Router
 from spark_txn_sink.plan import WritePlan
 
@@ -93,11 +94,9 @@ def _rows(plan: WritePlan, batches: Iterable[pa.RecordBatch], schema: pa.Schema,
 
 
 def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Schema, staging_id: str) -> PartWriter:
-    name = segment_name(segment)
-    descriptor = segment.rsplit("/", 1)[1]
     return PartWriter(
         storage,
-        segment_folder(name.topic.tenant, name.topic.namespace, name.topic.name, descriptor),
+        _folder(segment),
         schema,
         UNASSIGNED,
         staging_id=staging_id,
@@ -105,6 +104,14 @@ def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Sc
         entry_bytes=plan.options.entry_bytes,
         entry_rows=plan.options.entry_rows,
     )
+
+
+def _folder(segment: str) -> str:
+    """Where the parts of a segment, or of a persistent topic, lie."""
+    topic = topic_of(segment)
+    if isinstance(topic, PersistentName):
+        return segment_folder(*folder_of(topic))
+    return segment_folder(topic.tenant, topic.namespace, topic.name, segment.rsplit("/", 1)[1])
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.client import shared_client
+from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import check_schema, read_batch, tasks
+from spark_txn_source.plan import read_batch, tasks
+from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import read_task
 from spark_txn_source.topics import columns_wanted
 
@@ -26,8 +28,10 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         client = shared_client(self._options.service_url.text)
         reading, start, end, done = read_batch(client, self._options)
-        check_schema(client, reading, self._columns, streaming=False, ignore_new=True)
-        return tasks(reading, self._options, self._columns, start, end, done)
+        ranges = persistent.read_batch(client, self._options)
+        topics = [*reading.topics, *(one.topic for one in ranges)]
+        check_schema(client, topics, self._columns, streaming=False, ignore_new=True)
+        return tasks(reading, self._options, self._columns, start, end, done, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

@@ -18,11 +18,13 @@ from ledgers.parts import check_part
 from ledgers.schema import quoted
 from metadata.client import shared_client
 from metadata.errors import OptionError
-from metadata.names import segment_name
+from metadata.names import topic_of
 from metadata.options import option_text
 from metadata.transaction_buffer import Reading
+from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import check_schema, large_pieces, read_batch
+from spark_txn_source.plan import large_pieces, read_batch
+from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import Piece
 from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now
 
@@ -88,9 +90,11 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     client = shared_client(parsed.service_url.text)
     columns = columns_now(client, parsed)
     reading, start, end, _ = read_batch(client, parsed)
-    check_schema(client, reading, columns, streaming=False, ignore_new=True)
+    ranges = persistent.read_batch(client, parsed)
+    check_schema(client, [*reading.topics, *(one.topic for one in ranges)], columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
     found = [p for s in reading.segments for p in large_pieces(reading, s, start, end, marks=marks)]
+    found += [p for some in persistent.pieces(ranges, marks=marks) for p in some]
     if not found:
         return spark.createDataFrame([], columns.output)
     _check(reading, found)
@@ -209,7 +213,7 @@ def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
     """For each block of `step` rows of the file: the entries with rows in it."""
     marks, (begin, end) = piece.marks, _range(piece)
     assert marks is not None
-    topic = str(segment_name(piece.segment).topic)
+    topic = str(topic_of(piece.segment))
     starts = marks.starts.tolist()
     ends = [*starts[1:], end]
     known = list(
@@ -267,7 +271,7 @@ def _free(name: str, taken: set[str]) -> str:
 def _fact(piece: Piece) -> tuple[object, ...]:
     """What the metadata columns of one part's rows come from."""
     starts = [0, *accumulate(piece.part.entries)][:-1]
-    topic = str(segment_name(piece.segment).topic)
+    topic = str(topic_of(piece.segment))
     return _name(piece), (topic, piece.segment, piece.ledger, piece.base, starts, piece.publish_ms, piece.txn)
 
 

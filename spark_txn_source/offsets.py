@@ -9,6 +9,10 @@ beyond the number at which the stream began, one by one or in some segments only
 `"from":{<segment or topic>:N,..}` besides, in a stream from `earliest`: what retention had taken of each before it began. An end
 keeps what its start says, since Spark asks for the initial offset anew when it replays the first batch; it goes once a start has
 passed N.
+
+`"persistent://t/n/x":"ledger:entry"` besides for each persistent topic, which has a log of its own: the last entry that was read,
+`0:0` before the first. One that is read and not named came later (a pattern, topicsChanged=continue): it is read from its
+beginning.
 """
 
 from __future__ import annotations
@@ -18,9 +22,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metadata.errors import OffsetOutOfRange, OptionError
+from metadata.names import is_persistent
 from metadata.row_ranges import Rows, parse_all
-from spark_txn_source.options import TopicsChanged
-from spark_txn_source.selection import Selection, selection_of
+from spark_txn_source.option_table import TopicsChanged
+from spark_txn_source.selection import Position, Selection, selection_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class StreamOffset:
     deleted_to: int = 0
     acked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     trims: Mapping[str, int] = field(default_factory=dict)
+    positions: Mapping[str, Position] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         more: dict[str, Any] = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
@@ -39,7 +45,11 @@ class StreamOffset:
             more = more | {"acked": {segment: list(found) for segment, found in self.acked}}
         if self.trims:
             more["from"] = dict(self.trims)
-        return {"log": self.log, "read": self.read, **more}
+        return {"log": self.log, "read": self.read, **{name: str(place) for name, place in sorted(self.positions.items())}, **more}
+
+    def number(self, name: str) -> int:
+        """The ledger id up to which a persistent topic has been read."""
+        return self.positions[name].ledger if name in self.positions else 0
 
     def done(self) -> dict[str, Rows]:
         """What of each segment was acknowledged beyond the start. Raises OffsetOutOfRange."""
@@ -51,7 +61,7 @@ class StreamOffset:
     def after(self, start: int) -> StreamOffset:
         """The same without what a batch after `start` does not need, since all of it lies behind."""
         needed = any(found and found[-1][1].ledger_id >= start + 1 for found in self.done().values())
-        trims = {name: n for name, n in self.trims.items() if n > start}
+        trims = {name: n for name, n in self.trims.items() if n > (self.number(name) if is_persistent(name) else start)}
         return replace(self, acked=self.acked if needed else (), trims=trims)
 
 
@@ -60,12 +70,15 @@ def offset_of(found: dict[str, Any]) -> StreamOffset:
     number, deleted_to = found.get("log"), found.get("deletedTo", 0)
     acked, trims = found.get("acked", {}), found.get("from", {})
     numbers = [number, deleted_to, *(trims.values() if isinstance(trims, dict) else [None])]
-    if any(type(n) is not int or n < 0 for n in numbers) or not isinstance(acked, dict):
+    places = {n: Position.parse(text) if isinstance(text, str) else None for n, text in found.items() if is_persistent(n)}
+    positions = {name: place for name, place in places.items() if place is not None}
+    if any(type(n) is not int or n < 0 for n in numbers) or not isinstance(acked, dict) or len(positions) < len(places):
         raise OffsetOutOfRange(
             f"{found!r} is not an offset of txnsegment.",
             advice="The checkpoint belongs to another source; use a new checkpoint location.",
         )
-    return StreamOffset(numbers[0], found.get("read"), numbers[1], tuple((s, tuple(t)) for s, t in sorted(acked.items())), trims)
+    done = tuple((s, tuple(t)) for s, t in sorted(acked.items()))
+    return StreamOffset(numbers[0], found.get("read"), numbers[1], done, trims, positions)
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:
@@ -74,7 +87,8 @@ def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChang
         return
     raise OptionError(
         f"The checkpoint reads {offset.read}, this query reads {selection.key}.",
-        advice="Use a new checkpoint, or topicsChanged=continue: added topics then start where the stream stands.",
+        advice="Use a new checkpoint, or topicsChanged=continue: added topics then start where the stream stands "
+        "(persistent:// ones, which have a log of their own, at their first row).",
     )
 
 

@@ -1,328 +1,49 @@
-"""The options of the source, typed and checked (issue 2, section 2)."""
+"""The options of the source together, typed and checked (issue 2, section 2)."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from metadata.errors import OffsetOutOfRange, OptionError
-from metadata.names import SegmentName, TopicName, segment_name, topic_name
-from metadata.options import (
-    LONG_MAX,
-    Given,
-    Option,
-    OptionTable,
-    bad,
-    boolean,
-    byte_size,
-    integer,
-    names,
-    one_of,
-    timestamp_ms,
-    unique_pairs,
-    words,
-)
-from metadata.row_ranges import Rows, parse_all
+from metadata.names import PersistentName, SegmentName
+from metadata.options import Given
+from metadata.row_ranges import Rows
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
-from metadata.subscriptions import checked
+from spark_txn_source.option_table import (
+    ACKNOWLEDGED,
+    COLUMNS,
+    ENDING_OFFSETS,
+    ENDING_TIMESTAMP,
+    FAIL_ON_DATA_LOSS,
+    INCLUDE_METADATA,
+    ISOLATION_LEVEL,
+    MAX_BYTES,
+    MAX_ROWS,
+    MIN_PARTITIONS,
+    PARTITION_BYTES,
+    PATH,
+    PATHS,
+    SCHEMA_CHANGE,
+    SCHEMA_VERSION,
+    STARTING_OFFSETS,
+    STARTING_TIMESTAMP,
+    SUBSCRIPTION,
+    TOPIC,
+    TOPICS,
+    TOPICS_CHANGED,
+    TOPICS_PATTERN,
+    VALUE_FORMAT,
+    IsolationLevel,
+    SchemaChange,
+    TopicsChanged,
+    ValueFormat,
+)
+from spark_txn_source.option_table import SOURCE as SOURCE
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Selection, Start, Topics
 
-IsolationLevel = Literal["read_committed", "read_uncommitted"]
-TopicsChanged = Literal["fail", "continue"]
-SchemaChange = Literal["fail", "ignoreNewColumns"]
-ValueFormat = Literal["columns", "avro"]
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
-_MAX_PARTITIONS: Final = 1_000_000
-
-
-# --- how values are read -------------------------------------------------------------------------------------------
-
-
-def _name(option: str, text: str) -> TopicName | SegmentName:
-    word = words(option, text)
-    try:
-        return segment_name(word) if word.lower().startswith("segment:") else topic_name(word)
-    except OptionError as e:
-        raise OptionError(f"The option {option}: {e.message}", advice=e.advice) from e
-
-
-def _names(option: str, text: str) -> tuple[TopicName | SegmentName, ...]:
-    return tuple(_name(option, n) for n in names(option, text))
-
-
-def _paths(option: str, text: str) -> tuple[TopicName | SegmentName, ...]:
-    if not text.lstrip().startswith("["):
-        raise bad(option, text, "it is not a JSON list", 'Write load(["a", "b"]), or the option topics.')
-    return _names(option, text)
-
-
-def _regex(option: str, text: str) -> str:
-    word = words(option, text)
-    try:
-        re.compile(word)
-    except re.error as e:
-        raise bad(
-            option, text, f"it is not a regular expression ({e})", r"Match full names, e.g. topic://public/default/flights-.*"
-        ) from e
-    return word
-
-
-_OFFSET_ADVICE: Final = 'Write {"log": 41} with the number of a registration, as a query\'s progress shows it.'
-
-
-def _subscription(option: str, text: str) -> str:
-    return checked(words(option, text))
-
-
-def _acknowledged(option: str, text: str) -> Mapping[str, Rows]:
-    try:
-        found = json.loads(text, object_pairs_hook=unique_pairs)
-        return {str(segment_name(segment)): parse_all(ranges) for segment, ranges in found.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError, OptionError) as e:
-        raise bad(
-            option, text, f"it is not what txn.read gives ({e})", "Read with txn.read(spark, topic, subscription=...)."
-        ) from e
-
-
-def _log_number(option: str, text: str) -> AtLog:
-    try:
-        found = json.loads(text, object_pairs_hook=unique_pairs)
-    except (ValueError, RecursionError) as e:
-        raise bad(option, text, f"it is neither a known word nor JSON ({e})", _OFFSET_ADVICE) from e
-    if not isinstance(found, dict) or "log" not in found:
-        raise bad(option, text, "it is not a JSON object with the field log", _OFFSET_ADVICE)
-    if len(found) > 1:
-        more = ", ".join(sorted(k for k in found if k != "log"))
-        raise bad(option, text, f"it has more than the field log ({more})", _OFFSET_ADVICE)
-    number = found["log"]
-    if type(number) is not int or not 0 <= number <= LONG_MAX:
-        raise bad(option, text, f"log must be a whole number from 0 to {LONG_MAX}", _OFFSET_ADVICE)
-    return AtLog(number)
-
-
-def _start(option: str, text: str) -> Start:
-    match text.strip().lower():
-        case "earliest":
-            return Earliest()
-        case "latest":
-            return Latest()
-    return _log_number(option, text)
-
-
-def _end(option: str, text: str) -> End:
-    match text.strip().lower():
-        case "earliest":
-            raise bad(option, text, "a read cannot end where it begins", 'Write latest or {"log": 41}.')
-        case "latest":
-            return Latest()
-    return _log_number(option, text)
-
-
-def _columns(option: str, text: str) -> tuple[str, ...]:
-    found = names(option, text)
-    seen: set[str] = set()
-    for column in found:
-        if column.lower() in seen:
-            raise bad(option, text, f"the column {column} is named twice", "Name each column once.")
-        seen.add(column.lower())
-    return found
-
-
-# --- the options ---------------------------------------------------------------------------------------------------
-
-_NO_END: Final = "a stream goes on for ever"
-_NO_TRIGGER: Final = "a batch has no triggers, it reads all that lies between its start and its end"
-_NO_CHECKPOINT: Final = "a batch has no checkpoint, it reads the topics and the schema of now"
-_NAME: Final = "`topic://tenant/namespace/name`, a bare `name` (for `topic://public/default/name`), or `segment://...`"
-
-PATH: Final = Option("path", _NAME, "The argument of `load`.", _name)
-PATHS: Final = Option("paths", "JSON list", "The argument of `load([...])`.", _paths)
-TOPIC: Final = Option("topic", _NAME, "What to read; also the argument of `load`.", _name)
-TOPICS: Final = Option(
-    "topics",
-    "`a, b` or a JSON list",
-    "Several topics: a union by column name, widened where needed. Also `load([...])`.",
-    _names,
-)
-TOPICS_PATTERN: Final = Option(
-    "topicsPattern",
-    "regular expression (Python)",
-    "All topics whose full name `topic://...` matches it from end to end.",
-    _regex,
-)
-STARTING_OFFSETS: Final = Option(
-    "startingOffsets",
-    '`earliest`, `latest`, `{"log":N}`',
-    "Reads what lies after the start. Counts for a new checkpoint only.",
-    _start,
-    default_note="batch `earliest`, stream `latest`",
-)
-ENDING_OFFSETS: Final = Option(
-    "endingOffsets",
-    '`latest`, `{"log":N}`',
-    "Reads up to and with the end.",
-    _end,
-    default="latest",
-    only="batch",
-    why=_NO_END,
-)
-STARTING_TIMESTAMP: Final = Option(
-    "startingTimestamp",
-    "epoch ms, or ISO-8601 with a zone",
-    "Starts at the first rows published at or after it. In place of `startingOffsets`.",
-    timestamp_ms(up=True),
-)
-ENDING_TIMESTAMP: Final = Option(
-    "endingTimestamp",
-    "epoch ms, or ISO-8601 with a zone",
-    "Ends with the last rows published at or before it. In place of `endingOffsets`.",
-    timestamp_ms(up=False),
-    only="batch",
-    why=_NO_END,
-)
-SUBSCRIPTION: Final = Option(
-    "subscription",
-    "name",
-    "Starts at the cursor of this subscription, which must exist. A batch reads what is not acknowledged and acknowledges nothing; "
-    "a stream starts there with a new checkpoint, and moves it as its batches are done. In place of a start.",
-    _subscription,
-)
-ACKNOWLEDGED: Final = Option(
-    "acknowledged",
-    "from `txn.read`",
-    "Rows to leave out, by segment (JSON). `txn.read` gives it, so that what is read is exactly what the transaction acknowledges.",
-    _acknowledged,
-    only="batch",
-    why="a stream keeps what was acknowledged before it began in its checkpoint",
-)
-MAX_ROWS: Final = Option(
-    "maxRowsPerTrigger",
-    "whole number",
-    "Soft limit of a micro-batch: whole transactions, at least one. Also under `Trigger.AvailableNow`.",
-    integer(1),
-    default_note="no limit",
-    only="stream",
-    why=_NO_TRIGGER,
-)
-MAX_BYTES: Final = Option(
-    "maxBytesPerTrigger",
-    "size, e.g. `128m`",
-    "The same by the size of the files. With both limits, the lower one counts.",
-    byte_size(),
-    default_note="no limit",
-    only="stream",
-    why=_NO_TRIGGER,
-)
-MIN_PARTITIONS: Final = Option(
-    "minPartitions",
-    "whole number",
-    "Splits the read into at least so many tasks, where there are entries enough. A segment's rows are then read by several.",
-    integer(1, _MAX_PARTITIONS),
-    default_note="stream: one ordered task per segment",
-)
-PARTITION_BYTES: Final = Option(
-    "maxPartitionBytes",
-    "size, e.g. `128m`",
-    "A task reads about so many bytes at most; smaller pieces are put together.",
-    byte_size(),
-    default_note="batch `128m`, stream: one ordered task per segment",
-)
-ISOLATION_LEVEL: Final[Option[IsolationLevel]] = Option(
-    "isolationLevel",
-    "`read_committed`, `read_uncommitted`",
-    "Committed rows up to the cut, never part of a transaction; or every registered row, with no promise (batch only).",
-    one_of("read_committed", "read_uncommitted"),
-    default="read_committed",
-)
-FAIL_ON_DATA_LOSS: Final = Option(
-    "failOnDataLoss",
-    "`true`, `false`",
-    "Whether rows that went before they were read, trimmed by retention or with a topic that was deleted, are an error.",
-    boolean,
-    default="true",
-)
-TOPICS_CHANGED: Final[Option[TopicsChanged]] = Option(
-    "topicsChanged",
-    "`fail`, `continue`",
-    "A restart whose topics differ from the checkpoint's is an error, or added topics start where the stream stands.",
-    one_of("fail", "continue"),
-    default="fail",
-    only="stream",
-    why=_NO_CHECKPOINT,
-)
-SCHEMA_CHANGE: Final[Option[SchemaChange]] = Option(
-    "schemaChange",
-    "`fail`, `ignoreNewColumns`",
-    "A new or wider column stops a stream with `SchemaChanged` before any row is dropped; or new columns are left out.",
-    one_of("fail", "ignoreNewColumns"),
-    default="fail",
-    only="stream",
-    why=_NO_CHECKPOINT,
-)
-COLUMNS: Final = Option(
-    "columns",
-    "`a, b` or a JSON list",
-    "Reads these columns only, in this order. A name with a comma needs the JSON list.",
-    _columns,
-    default_note="all",
-)
-INCLUDE_METADATA: Final = Option(
-    "includeMetadata",
-    "`true`, `false`",
-    "Adds `__topic`, `__segment`, `__messageId` (`ledger:entry:index`), `__publishTime`, `__txnId`.",
-    boolean,
-    default="false",
-)
-
-VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
-    "valueFormat",
-    "`columns`, `avro`",
-    "Rows as the topic's columns; or each as Avro binary in the column `value`, by the topic's Avro schema.",
-    one_of("columns", "avro"),
-    default="columns",
-)
-SCHEMA_VERSION: Final = Option(
-    "schemaVersion",
-    "whole number",
-    "Reads by this version of the topic's schema, whatever comes after it (`txnsegment topics schema TOPIC --history`).",
-    integer(0),
-    default_note="the last one",
-)
-
-SOURCE: Final = OptionTable(
-    "source",
-    (
-        SERVICE_URL,
-        TOPIC,
-        TOPICS,
-        TOPICS_PATTERN,
-        STARTING_OFFSETS,
-        ENDING_OFFSETS,
-        STARTING_TIMESTAMP,
-        ENDING_TIMESTAMP,
-        SUBSCRIPTION,
-        ACKNOWLEDGED,
-        MAX_ROWS,
-        MAX_BYTES,
-        MIN_PARTITIONS,
-        PARTITION_BYTES,
-        ISOLATION_LEVEL,
-        FAIL_ON_DATA_LOSS,
-        TOPICS_CHANGED,
-        SCHEMA_CHANGE,
-        COLUMNS,
-        INCLUDE_METADATA,
-        VALUE_FORMAT,
-        SCHEMA_VERSION,
-    ),
-    spark_own=(PATH, PATHS),
-)
-
-
-# --- together ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -372,6 +93,7 @@ class ReadOptions(CommonReadOptions):
         given = SOURCE.read(options, streaming=streaming)
         common = _common(given)
         isolation = given.value(ISOLATION_LEVEL)
+        start, end = _start_of(given, streaming=streaming), _end_of(given)
         if streaming and isolation == "read_uncommitted":
             raise OptionError(
                 "The option isolationLevel is 'read_uncommitted': a stream cannot read rows that may yet be aborted exactly once.",
@@ -379,6 +101,7 @@ class ReadOptions(CommonReadOptions):
             )
         partition_bytes = given.get(PARTITION_BYTES)
         subscription = given.get(SUBSCRIPTION)
+        _check_offsets(common.selection, start, end)
         if subscription is not None and isolation == "read_uncommitted":
             raise OptionError(
                 "The options subscription and isolationLevel=read_uncommitted are both given: rows that may yet be aborted "
@@ -386,6 +109,8 @@ class ReadOptions(CommonReadOptions):
                 advice="Leave one of the two out.",
             )
         acknowledged = given.get(ACKNOWLEDGED)
+        if (subscription is not None or acknowledged is not None) and isinstance(common.selection, Topics):
+            refuse_subscription(common.selection.persistent)
         if acknowledged is not None and subscription is not None:
             raise OptionError(
                 "The options subscription and acknowledged are both given: what to leave out is said twice.",
@@ -399,8 +124,8 @@ class ReadOptions(CommonReadOptions):
             value_format=common.value_format,
             schema_version=common.schema_version,
             streaming=streaming,
-            start=_start_of(given, streaming=streaming),
-            end=_end_of(given),
+            start=start,
+            end=end,
             max_rows_per_trigger=given.get(MAX_ROWS),
             max_bytes_per_trigger=given.get(MAX_BYTES),
             min_partitions=given.get(MIN_PARTITIONS),
@@ -411,6 +136,15 @@ class ReadOptions(CommonReadOptions):
             schema_change=given.value(SCHEMA_CHANGE),
             subscription=subscription,
             acknowledged=acknowledged,
+        )
+
+
+def refuse_subscription(persistent: Sequence[PersistentName]) -> None:
+    """Raises OptionError for persistent topics in a read by subscription."""
+    if persistent:
+        raise OptionError(
+            f"The option subscription is given, and {persistent[0]} is a persistent:// topic.",
+            advice="Read it from a start (startingOffsets), or by a Consumer; topic:// topics are read by subscription.",
         )
 
 
@@ -489,17 +223,60 @@ def _start_of(given: Given, *, streaming: bool) -> Start:
         )
     start = offset if offset is not None else AtTime(ms) if ms is not None else Latest() if streaming else Earliest()
     end = _end_of(given)
-    if isinstance(start, AtLog) and isinstance(end, AtLog) and start.log > end.log:
-        raise OffsetOutOfRange(
-            f"startingOffsets is log {start.log}, after endingOffsets, which is log {end.log}.",
-            advice="Give an end at or after the start.",
-        )
+    if isinstance(start, AtLog) and isinstance(end, AtLog):
+        _check_order(start, end)
     if isinstance(start, AtTime) and isinstance(end, AtTime) and start.ms > end.ms:
         raise OffsetOutOfRange(
             f"startingTimestamp is {start.ms} ms, after endingTimestamp, which is {end.ms} ms.",
             advice="Give an end at or after the start.",
         )
     return start
+
+
+def _check_order(start: AtLog, end: AtLog) -> None:
+    """No end lies before its start. Raises OffsetOutOfRange."""
+    if start.log > end.log:
+        raise OffsetOutOfRange(
+            f"startingOffsets is log {start.log}, after endingOffsets, which is log {end.log}.",
+            advice="Give an end at or after the start.",
+        )
+    for name, place in start.positions:
+        last = end.of(name)
+        if last is not None and place > last:
+            raise OffsetOutOfRange(
+                f"startingOffsets is {place} of {name}, after endingOffsets, which is {last}.",
+                advice="Give an end at or after the start.",
+            )
+
+
+def _check_offsets(selection: Selection, *offsets: Start | End) -> None:
+    """An offset says of everything that is read where it begins or ends, and of nothing else."""
+    for offset in offsets:
+        if isinstance(offset, AtLog):
+            _check_offset(selection, offset)
+
+
+def _check_offset(selection: Selection, offset: AtLog) -> None:
+    named = [name for name, _ in offset.positions]
+    if isinstance(selection, Pattern):
+        strange, missing, of_log = [n for n in named if not selection.matches(n)], [], True
+    else:
+        strange = [n for n in named if n not in selection.persistent]
+        missing, of_log = [n for n in selection.persistent if n not in named], bool(selection.scalable)
+    if strange:
+        raise OptionError(
+            f"An offset gives a position of {strange[0]}, which is not read.", advice="Leave it out, or read that topic, too."
+        )
+    if missing:
+        raise OptionError(
+            f"An offset gives no position of {missing[0]}.",
+            advice=f'Name it beside the log: {{"log": {offset.log}, "{missing[0]}": "0:0"}}; "0:0" is before its first entry.',
+        )
+    if of_log and not offset.names_log:
+        raise OptionError(
+            "An offset names persistent:// topics alone, but topic:// topics are read, too.",
+            advice='Give their number beside it: {"log": 41, ...}; 0 is before the first row.',
+        )
 
 
 def _end_of(given: Given) -> End:

@@ -7,20 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from types import MappingProxyType
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
-
-from ledgers import schema as schemas
 from ledgers.model import Ledger
 from metadata import metrics, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
-from metadata.errors import DataLoss, OffsetOutOfRange, SchemaChanged, SchemaError
+from metadata.errors import DataLoss, OffsetOutOfRange
 from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
 from metadata.transaction_buffer import Reading, SegmentView
+from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Start
+from spark_txn_source.persistent import Range
+from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Selection, Start
 from spark_txn_source.tasks import Piece, ReadTask, of_stretch
-from spark_txn_source.topics import Columns, full_schema, selected
+from spark_txn_source.topics import Columns, nothing_read, selected
 
 log = logging.getLogger("txnsegment.source")
 NOTHING: Mapping[str, Rows] = MappingProxyType({})
@@ -32,6 +31,8 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
     Raises OffsetOutOfRange, SubscriptionNotFound.
     """
     selection = selected(options.selection)
+    if selection is None:
+        return nothing_read(client.cluster), 0, 0, NOTHING
     if options.isolation_level == "read_uncommitted":
         reading = client.buffer.read(selection, uncommitted=True)
         if isinstance(options.end, AtLog):
@@ -66,6 +67,18 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
             done,
         )
     return reading, start, end, done
+
+
+def reading_now(client: Client, selection: Selection) -> Reading:
+    """What there is of topic:// in a selection. Raises TopicNotFound."""
+    found = selected(selection)
+    return nothing_read(client.cluster) if found is None else client.buffer.read(found)
+
+
+def reading_to(client: Client, selection: Selection, end: int) -> Reading:
+    """The same with a cut that reaches a GIVEN end. Raises OffsetOutOfRange."""
+    found = selected(selection)
+    return nothing_read(client.cluster) if found is None else client.buffer.read_to(found, end)
 
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
@@ -238,16 +251,23 @@ def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]
 
 
 def tasks(
-    reading: Reading, options: ReadOptions, columns: Columns, start: int, end: int, done: Mapping[str, Rows] = NOTHING
+    reading: Reading,
+    options: ReadOptions,
+    columns: Columns,
+    start: int,
+    end: int,
+    done: Mapping[str, Rows] = NOTHING,
+    ranges: Sequence[Range] = (),
 ) -> list[ReadTask]:
-    """The partitions of a read, without the rows that are `done` already, by segment. By default a
-    stream has one ordered task per segment; a batch packs pieces by size."""
-    marks = columns.output.fieldNames() != columns.wanted.fieldNames()
+    """The partitions of a read, without the rows that are `done` already, by segment; and of persistent topics, whose log takes the
+    place of a segment, their `ranges`. By default a stream has one ordered task per segment; a batch packs pieces by size."""
+    marks = columns.with_metadata
     by_segment = [
         found
         for segment in reading.segments
         if (found := list(pieces(reading, segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
     ]
+    by_segment += persistent.pieces(ranges, marks=marks)
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))
     size = options.max_partition_bytes
     if options.min_partitions is not None and by_segment:
@@ -308,98 +328,3 @@ def merged(groups: Iterable[list[Piece]], size: int) -> list[list[Piece]]:
             found.append(list(group))
             weight = bytes_of
     return found
-
-
-def check_schema(client: Client, reading: Reading, columns: Columns, *, streaming: bool, ignore_new: bool) -> None:
-    """Refuse to read rows that the schema of the read cannot hold: a wider type always, a new column in a stream of all columns.
-
-    Raises SchemaChanged (a stream: restart to pick it up) or SchemaError (a batch: load again).
-    """
-    if streaming and not ignore_new and columns.version is not None:
-        _check_version(client, reading, columns.version)
-    now = full_schema(client, reading.topics)
-    if now is None or now == columns.full:
-        return
-    changed = _no_more_fitting(now, columns.wanted)
-    known = _paths(columns.full)
-    if streaming and not ignore_new and columns.avro is None and _paths(columns.wanted).keys() == known.keys():
-        changed += [f"new column {path} {kind}" for path, kind in _paths(now).items() if path not in known]
-    if not changed:
-        return
-    topics = ", ".join(str(t.name) for t in reading.topics)
-    what = f"The topics {topics} have changed since this read was planned: {'; '.join(changed)}."
-    if streaming:
-        raise SchemaChanged(
-            what,
-            advice="Restart the query to pick it up; no row was dropped. schemaChange=ignoreNewColumns leaves new columns out.",
-        )
-    raise SchemaError(what, advice="Load the DataFrame again.")
-
-
-def _check_version(client: Client, reading: Reading, version: int) -> None:
-    """A stream of values goes by one version of the schema. Raises SchemaChanged when there is a newer one."""
-    for topic in reading.topics:
-        latest = client.topics.schemas.latest(topic)
-        if latest is not None and latest.version != version:
-            raise SchemaChanged(
-                f"The schema of {topic.name} is version {latest.version} now; this stream gives values by version {version}.",
-                advice="Restart the query to go by the new one; no row was dropped. schemaVersion keeps a stream at a version, "
-                "schemaChange=ignoreNewColumns at the one it began with.",
-            )
-
-
-def check_replay(client: Client, reading: Reading, columns: Columns) -> None:
-    """Refuse to replay a batch of other topics (topicsChanged=continue) whose columns do not fit the read of today. A column that
-    those topics do not have is null in it; one that the read does not have is left out. Raises SchemaChanged.
-    """
-    then = full_schema(client, reading.topics)
-    if then is None:
-        return
-    there = set(then.fieldNames())
-    shared = StructType([f for f in columns.wanted if f.name in there])
-    changed = []
-    for field in shared:
-        wanted, found = StructType([field]), StructType([then[field.name]])
-        try:  # fields of structs may be missing on either side, too
-            schemas.project(schemas.union([schemas.nullable(wanted), found], ["this read", "the batch"]), wanted)
-        except SchemaError:
-            changed.append(
-                f"{field.name} is {then[field.name].dataType.simpleString()} there, {field.dataType.simpleString()} here"
-            )
-    if changed:
-        raise SchemaChanged(
-            f"The last batch was planned for {', '.join(str(t.name) for t in reading.topics)} and has to be read again, but its "
-            f"columns do not fit this read: {'; '.join(changed)}.",
-            advice="Restart once with the topics of before, or read columns that fit; no row was dropped.",
-        )
-
-
-def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
-    """Columns of the read whose type has grown beyond what it asked for."""
-    found = []
-    for field in wanted:
-        if field.name not in now.fieldNames():
-            found.append(f"there is no column {field.name}")
-            continue
-        try:
-            schemas.project(StructType([now[field.name]]), StructType([field]))
-        except SchemaError:
-            found.append(f"{field.name} is {now[field.name].dataType.simpleString()}, was {field.dataType.simpleString()}")
-    return found
-
-
-def _paths(kind: DataType, above: str = "") -> dict[str, str]:
-    """The columns of a schema and the fields of its structs: path -> type."""
-    match kind:
-        case StructType():
-            found = {}
-            for field in kind:
-                path = f"{above}{field.name}"
-                found[path] = field.dataType.simpleString()
-                found.update(_paths(field.dataType, f"{path}."))
-            return found
-        case ArrayType():
-            return _paths(kind.elementType, f"{above}element.")
-        case MapType():
-            return _paths(kind.keyType, f"{above}key.") | _paths(kind.valueType, f"{above}value.")
-    return {}

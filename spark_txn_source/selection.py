@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from metadata.names import SegmentName, TopicName, segment_name, topic_name
+from metadata.names import PersistentName, SegmentName, TopicName, any_topic_name, segment_name
 
 # --- what to read --------------------------------------------------------------------------------------------------
 
@@ -22,6 +23,16 @@ class Topics:
         """The topics that are touched, each once."""
         return tuple(dict.fromkeys(n.topic if isinstance(n, SegmentName) else n for n in self.names))
 
+    @property
+    def persistent(self) -> tuple[PersistentName, ...]:
+        """The topics of the older model among them."""
+        return tuple(n for n in self.names if isinstance(n, PersistentName))
+
+    @property
+    def scalable(self) -> tuple[TopicName | SegmentName, ...]:
+        """All others: topics and segments whose order is the one log of the cluster."""
+        return tuple(n for n in self.names if not isinstance(n, PersistentName))
+
     def segments(self, topic: TopicName) -> tuple[SegmentName, ...] | None:
         """The segments of a topic that were named, or None: all of them."""
         if topic in self.names:
@@ -36,16 +47,18 @@ class Topics:
 
 @dataclass(frozen=True)
 class Pattern:
-    """All topics whose full name `topic://tenant/namespace/name` matches the regular expression from end to end."""
+    """All topics whose full name `topic://tenant/namespace/name` (or `persistent://..`) matches the regular expression from end to
+    end.
+    """
 
     regex: str
 
     @cached_property
-    def _compiled(self) -> re.Pattern[str]:
+    def compiled(self) -> re.Pattern[str]:
         return re.compile(self.regex)
 
     def matches(self, topic: TopicName) -> bool:
-        return self._compiled.fullmatch(str(topic)) is not None
+        return self.compiled.fullmatch(str(topic)) is not None
 
     @property
     def key(self) -> dict[str, str]:
@@ -64,7 +77,7 @@ def selection_of(key: object) -> Selection | None:
         case [*found]:
             names = [n for n in found if isinstance(n, str)]
             if names and len(names) == len(found):
-                return Topics(tuple(segment_name(n) if n.startswith("segment:") else topic_name(n) for n in names))
+                return Topics(tuple(segment_name(n) if n.startswith("segment:") else any_topic_name(n) for n in names))
     return None
 
 
@@ -81,11 +94,38 @@ class Latest:
     """The cut of now."""
 
 
+_POSITION = re.compile(r"([0-9]{1,19}):([0-9]{1,19})", re.ASCII)
+
+
+class Position(NamedTuple):
+    """Where a reader stands in the log of a persistent topic: `ledger:entry` is the last entry that it has read; `0:0`, none."""
+
+    ledger: int
+    entry: int
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position | None:
+        """None for what is no position."""
+        found = _POSITION.fullmatch(text)
+        return None if found is None else cls(*map(int, found.groups()))
+
+
 @dataclass(frozen=True)
 class AtLog:
-    """A number of the log. As a start: what lies after it; as an end: up to and with it."""
+    """A number of the log, and a position in the log of each persistent topic. As a start: what lies after it; as an end: up to and
+    with it. `names_log`: whether the number was given, which a read of persistent topics alone has no use for.
+    """
 
     log: int
+    positions: tuple[tuple[PersistentName, Position], ...] = ()
+    names_log: bool = True
+
+    def of(self, name: PersistentName) -> Position | None:
+        """The position that was given of this topic."""
+        return dict(self.positions).get(name)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -23,27 +23,35 @@ from metadata.acks import up_to
 from metadata.backlog import Lag, first_pending, lag, measure, total
 from metadata.client import Client, shared_client
 from metadata.errors import SubscriptionExists
+from metadata.names import persistent_name
 from metadata.row_ranges import before, end_of, minus, texts, union
 from metadata.transaction_buffer import Reading
+from spark_txn_source import persistent
 from spark_txn_source.following import Following
+from spark_txn_source.following_topics import FollowingTopics
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
-from spark_txn_source.options import ReadOptions
+from spark_txn_source.options import ReadOptions, refuse_subscription
+from spark_txn_source.persistent import Range
 from spark_txn_source.plan import (
     acknowledged,
     check_cursors,
     check_deletions,
-    check_replay,
-    check_schema,
     check_trims,
     deleted_to,
     known_trims,
+    reading_now,
+    reading_to,
     start_number,
     tasks,
     within_log,
 )
-from spark_txn_source.selection import Earliest, Pattern
+from spark_txn_source.schema_checks import check_replay, check_schema
+from spark_txn_source.selection import Earliest, Pattern, Position
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted, selected
+from spark_txn_source.topics import columns_wanted, nothing_read, selected
+
+if TYPE_CHECKING:
+    from metadata.instream.buffer import TopicReading
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -51,36 +59,49 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=True)
-        self._selection = selected(self._options.selection)
+        self._selection = self._options.selection
         client = self._client()
         self._columns = columns_wanted(client, self._options, schema)
-        self._target: int | None = None
-        self._reached = StreamOffset(0, self._options.selection.key)
+        self._target: StreamOffset | None = None
+        self._reached = StreamOffset(0, self._selection.key)
         self._following: Following | None = None
+        self._following_topics: FollowingTopics | None = None
         self._joined: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
-        return self.__dict__ | {"_following": None}
+        return self.__dict__ | {"_following": None, "_following_topics": None}
 
-    def follow(self) -> Following:
-        """What this query knows of its topics; made when first asked for, since tasks never ask."""
-        if self._following is None:
-            self._following = Following(self._client(), self._selection)
+    def follow(self) -> Following | None:
+        """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
+        found = selected(self._selection)
+        if self._following is None and found is not None:
+            self._following = Following(self._client(), found)
         return self._following
+
+    def _newest(self) -> tuple[Reading, tuple[TopicReading, ...]]:
+        """What was decided before this call: in the log of topic://, and in that of each persistent topic."""
+        following = self.follow()
+        if self._following_topics is None:
+            self._following_topics = FollowingTopics(self._client(), self._selection)
+        reading = nothing_read(self._client().cluster) if following is None else following.read()
+        return reading, self._following_topics.read()
 
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)
 
     def initialOffset(self) -> dict[str, Any]:
-        reading = self._client().buffer.read(self._selection)
+        client, start = self._client(), self._options.start
+        reading, topics = reading_now(client, self._selection), persistent.read(client, self._selection)
         if self._options.subscription is not None:
+            refuse_subscription([one.topic.name for one in topics])
             return self._at_cursor(reading, self._options.subscription).to_json()
-        number = start_number(reading, self._options.start)
+        number = 0 if selected(self._selection) is None else start_number(reading, start)
         within_log(number, reading)
-        known = deleted_to(reading, self._options.start, self._options.end)
-        trims = known_trims(reading, self._options.start)
-        return StreamOffset(number, self._options.selection.key, known, trims=trims).to_json()
+        known = deleted_to(reading, start, self._options.end)
+        trims = known_trims(reading, start) | persistent.known_trims(topics, start)
+        positions = {one.name: persistent.position(one, persistent.start_number(one, start)) for one in topics}
+        return StreamOffset(number, self._selection.key, known, trims=trims, positions=positions).to_json()
 
     def _at_cursor(self, reading: Reading, subscription: str) -> StreamOffset:
         """Before the first row that is not acknowledged; with what is acknowledged beyond it."""
@@ -93,14 +114,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_cursors(reading, done, subscription)
         known = deleted_to(reading, Earliest(), self._options.end)
         trims = known_trims(reading, self._options.start, cursors=True)
-        return StreamOffset(number, self._options.selection.key, known, acked, trims)
+        return StreamOffset(number, self._selection.key, known, acked, trims)
 
     def _join(self, reading: Reading, subscription: str) -> None:
         """Of a pattern: topics that this query meets for the first time get the subscription, at their first row."""
         names = {str(topic.name): topic.name for topic in reading.topics}
         new = names.keys() - self._joined
         self._joined |= new
-        if isinstance(self._options.selection, Pattern):
+        if isinstance(self._selection, Pattern):
             for name in sorted(new):
                 with suppress(SubscriptionExists):  # another query beside us has just made it
                     self._client().subscriptions.create(names[name], subscription, at=0)
@@ -113,39 +134,68 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._client().buffer.read(self._selection).cut
+        client = self._client()
+        topics = persistent.read(client, self._selection)
+        positions = {one.name: Position(one.cut, 0) for one in topics}
+        self._target = StreamOffset(reading_now(client, self._selection).cut, self._selection.key, positions=positions)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
         offset = self._start(start)
         begin = offset.log
-        reading = self.follow().read()
+        reading, topics = self._newest()
         within_log(begin, reading)
-        self._measure(reading)
+        for one in topics:
+            persistent.within_log(offset.number(one.name), one)
+        self._measure(reading, topics)
         if self._options.subscription is not None:
             self._join(reading, self._options.subscription)
-        self._reached = self._given(offset, begin)
+        self._reached = self._given(offset, begin, {})
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
-            end = max(begin, min(end, self._target))
-        if end == begin:
+            end = max(begin, min(end, self._target.log))
+        ranges = self._beyond(offset, topics)
+        if end == begin and not ranges:
             return self._reached.to_json()
-        check_schema(self._client(), reading, self._columns, streaming=True, ignore_new=self._ignores_new())
-        unlimited = isinstance(limit, ReadAllAvailable)
-        number = transitions.limited(
-            reading.weights(begin, end),
-            end,
-            max_rows=None if unlimited else self._options.max_rows_per_trigger,
-            max_bytes=None if unlimited else self._options.max_bytes_per_trigger,
-            seals=reading.seals(begin, end),
-        )
-        self._reached = self._given(offset.after(begin), number)
+        shown = [*reading.topics, *map(persistent.topic, topics)]
+        check_schema(self._client(), shown, self._columns, streaming=True, ignore_new=self._ignores_new())
+        rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
+        if isinstance(limit, ReadAllAvailable):
+            rows = size = None
+        seals = reading.seals(begin, end)
+        if ranges:
+            number, positions = persistent.limited(reading, begin, min([end, *seals]), ranges, max_rows=rows, max_bytes=size)
+        else:
+            weights = reading.weights(begin, end)
+            number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
+        came = {one.reading.name: one.reading.trimmed_to for one in ranges if one.reading.name not in offset.positions}
+        after = offset.after(begin)
+        after = dataclasses.replace(after, trims={**after.trims, **{name: n for name, n in came.items() if n}})
+        self._reached = self._given(after, number, positions)
         return self._reached.to_json()
+
+    def _beyond(self, offset: StreamOffset, topics: Sequence[TopicReading]) -> list[Range]:
+        """Of the persistent topics those with anything new, and up to where."""
+        found = []
+        for one in topics:
+            begin = offset.number(one.name)
+            end = one.last_change(begin)
+            if self._target is not None:
+                end = min(end, self._target.number(one.name))
+            if end > begin:
+                found.append(Range(one, begin, end))
+        return found
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
-        reached, reading = self._reached, self.follow().read()
-        newest = self._given(reached, max(reached.log, reading.last_change(reached.log)))
+        reached = self._reached
+        reading, topics = self._newest()
+        positions = {
+            one.name: persistent.position(one, last)
+            for one in topics
+            if (last := one.last_change(reached.number(one.name))) > reached.number(one.name)
+        }
+        newest = self._given(reached, max(reached.log, reading.last_change(reached.log)), positions)
         if self._options.subscription is None:
             return newest.to_json()
         left = self._lag(reading, self._options.subscription)
@@ -170,20 +220,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = self._start(start)
         to = self._start(end)
         begin, last = offset.log, to.log
-        if begin >= last:  # (above: somebody else has acknowledged all of the first batch before it was replayed)
+        ends = {persistent_name(n): (offset.number(n), to.number(n)) for n in to.positions if to.number(n) > offset.number(n)}
+        if begin >= last and not ends:  # (above: somebody else has acknowledged all of the first batch before it was replayed)
             return []
         client = self._client()
-        planned = planned_selection(end, self._options.selection)
-        reading = client.buffer.read_to(selected(planned), last)
+        planned = planned_selection(end, self._selection)
+        reading, ranges = reading_to(client, planned, last), persistent.read_to(client, ends)
         if self._options.fail_on_data_loss:
             # Spark asks for the initial offset anew when it replays the first batch: only the end says what was known then.
             check_deletions(reading, begin, last, min(offset.deleted_to, max(last, to.deleted_to)))
             check_trims(reading, begin, last, to.trims, offset.done())
-        if planned.key == self._options.selection.key:
-            check_schema(client, reading, self._columns, streaming=True, ignore_new=self._ignores_new())
+            for one in ranges:
+                persistent.check_trim(one.reading, one.start, one.end, to.trims.get(one.reading.name, 0))
+        topics = [*reading.topics, *persistent.topics(client, planned, ranges)]
+        if planned.key == self._selection.key:
+            check_schema(client, topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         else:
-            check_replay(client, reading, self._columns)
-        return tasks(reading, self._options, self._columns, begin, last, offset.done())
+            check_replay(client, topics, self._columns)
+        return tasks(reading, self._options, self._columns, begin, last, offset.done(), ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)
@@ -195,26 +249,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscription = self._options.subscription
         if subscription is not None:
             boundary = end_of(offset_of(end).log)
-            segments = self.follow().read().segments
+            segments = self._newest()[0].segments
             self._client().coordinator.acks.advance([up_to(s.name, subscription, boundary) for s in segments])
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""
-        if self._following is not None:
-            self._following.close()
+        for following in (self._following, self._following_topics):
+            if following is not None:
+                following.close()
 
     def _start(self, found: dict[str, Any]) -> StreamOffset:
         offset = offset_of(found)
-        same_topics(offset, self._options.selection, self._options.topics_changed)
+        same_topics(offset, self._selection, self._options.topics_changed)
         return offset
 
-    def _given(self, offset: StreamOffset, number: int) -> StreamOffset:
-        """At a number, with what a batch before it has to know."""
-        return dataclasses.replace(offset, log=number, read=self._options.selection.key)
+    def _given(self, offset: StreamOffset, number: int, positions: Mapping[str, Position]) -> StreamOffset:
+        """At a number, and at new positions of some persistent topics, with what a batch before it has to know."""
+        return dataclasses.replace(offset, log=number, read=self._selection.key, positions={**offset.positions, **positions})
 
     def _ignores_new(self) -> bool:
         return self._columns.pinned or self._options.schema_change == "ignoreNewColumns"
 
-    def _measure(self, reading: Reading) -> None:
+    def _measure(self, reading: Reading, topics: Sequence[TopicReading]) -> None:
         for topic in reading.topics:
             metrics.READ_LAG.labels(topic=str(topic.name)).set(reading.end_of_log - reading.cut)
+        for one in topics:
+            metrics.READ_LAG.labels(topic=one.name).set(one.end - one.cut)

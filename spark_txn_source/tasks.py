@@ -17,7 +17,7 @@ from ledgers.model import CompactedPart, Part
 from ledgers.parts import BATCH_ROWS, EntryBatch, read_part
 from ledgers.storage import LedgerStorage
 from ledgers.stretches import Marks, Stretch
-from metadata.names import segment_name
+from metadata.names import topic_of
 from spark_txn_source.pruning import pruned
 
 VALUE = "value"
@@ -194,7 +194,7 @@ def _with_metadata(batch: pa.RecordBatch, rows: EntryBatch, piece: Piece, output
     for field in output:
         match field.name:
             case "__topic":
-                columns.append(_repeat(str(segment_name(piece.segment).topic), count, field.type))
+                columns.append(_repeat(str(topic_of(piece.segment)), count, field.type))
             case "__segment":
                 columns.append(_repeat(piece.segment, count, field.type))
             case "__messageId":
@@ -219,7 +219,7 @@ def _with_marks(batch: pa.RecordBatch, segment: str, marks: Marks, first_row: in
     for field in output:
         match field.name:
             case "__topic":
-                columns.append(_repeat(str(segment_name(segment).topic), count, field.type))
+                columns.append(_repeat(str(topic_of(segment)), count, field.type))
             case "__segment":
                 columns.append(_repeat(segment, count, field.type))
             case "__messageId":

@@ -11,10 +11,12 @@ from ledgers import schema as schemas
 from ledgers.avro.columns import columns_of
 from metadata import transaction_buffer
 from metadata.client import Client
+from metadata.cluster import Cluster
 from metadata.errors import OptionError, SchemaError
 from metadata.names import SegmentName
 from metadata.schemas import SchemaVersion
 from metadata.topics import Topic
+from metadata.transaction_buffer import Reading
 from spark_txn_source.options import CommonReadOptions
 from spark_txn_source.selection import Pattern, Selection
 
@@ -29,17 +31,23 @@ VALUE_FIELD = StructField("value", BinaryType())
 METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
 
 
-def selected(selection: Selection) -> transaction_buffer.Selection:
-    """The selection in the words of the transaction buffer."""
+def selected(selection: Selection) -> transaction_buffer.Selection | None:
+    """What a selection names of topic://, in the words of the transaction buffer; None: nothing, and never will."""
     if isinstance(selection, Pattern):
         return transaction_buffer.Selection(pattern=selection.regex)
-    return transaction_buffer.Selection(names=tuple(str(n) for n in selection.names))
+    return transaction_buffer.Selection(names=tuple(str(n) for n in selection.scalable)) if selection.scalable else None
+
+
+def nothing_read(cluster: Cluster) -> Reading:
+    """The reading of no topic://, beside which persistent topics are read: the log does not matter, and is not looked at."""
+    return Reading(cluster, 0, 0, 0, (), (), (), (), (), transaction_buffer.Selection())
 
 
 def topics_now(client: Client, selection: Selection) -> list[Topic]:
     """The topics that a selection names today. Raises TopicNotFound; a pattern may match none."""
     if isinstance(selection, Pattern):
-        return client.topics.list(selection.regex)
+        more = [Topic(t.name, t.layout, t.record) for t in client.instream.topics.list(selection.compiled)]
+        return [*client.topics.list(selection.regex), *more]
     names = dict.fromkeys(n.topic if isinstance(n, SegmentName) else n for n in selection.names)
     return [client.topics.get(name) for name in names]
 
@@ -57,6 +65,11 @@ class Columns:
     avro: str | None = None
     version: int | None = None
     pinned: bool = False
+
+    @property
+    def with_metadata(self) -> bool:
+        """Whether more is asked for than the rows have: where they come from, that is."""
+        return [f.name for f in self.output] != [f.name for f in self.wanted]
 
 
 def full_schema(client: Client, topics: Iterable[Topic]) -> StructType | None:

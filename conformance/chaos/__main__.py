@@ -7,6 +7,8 @@ python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import itertools
 import random
 import sys
 import tempfile
@@ -57,11 +59,13 @@ class Run:
 
     def points(self) -> None:
         """Before and after each store call of a commit: killed, asleep, beside a twin, failing."""
-        for fate in FATES:
+        for domain, fate in itertools.product(("", "persistent://public/default/"), FATES):
             began = time.monotonic()
-            cases = list(series(self._forks, self._place(fate), fate))
+            place = self._place(f"{fate}-persistent" if domain else fate)
+            cases = list(series(self._forks, dataclasses.replace(place, topic=f"{domain}{place.topic}"), fate))
             wrong = [f"{case.what}: {what}" for case in cases for what in case.wrong]
-            self._note(f"{fate}: {len(cases)} crash points, {sum(c.hit for c in cases)} reached", wrong, began)
+            kind = "persistent topic, " if domain else ""
+            self._note(f"{kind}{fate}: {len(cases)} crash points, {sum(c.hit for c in cases)} reached", wrong, began)
 
     def topics(self) -> None:
         """Transactions over four topics in two namespaces with acknowledgements: the same crash points, then random kills."""

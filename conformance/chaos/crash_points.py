@@ -67,10 +67,14 @@ FATES = {"killed": killed, "zombie": zombie, "twins": twins, "failing": failing}
 
 
 def series(forks: Forks, cluster: Place, fate: str, whens: tuple[When, ...] = AROUND, *, last: int | None = None) -> Iterator[Case]:
-    """All crash points of one fate, in one cluster, which is made here. `last`: stop after this call."""
+    """All crash points of one fate, in one cluster, which is made here. `last`: stop after this call.
+
+    The topics of the cases are of the namespace and domain of `cluster.topic`.
+    """
     forks.call(make, cluster)
     calls: list[str] = []
-    names = (dataclasses.replace(cluster, topic=f"{fate}-{n}") for n in itertools.count())
+    folder = cluster.topic.rpartition("/")[0]
+    names = (dataclasses.replace(cluster, topic=f"{folder}/{fate}-{n}" if folder else f"{fate}-{n}") for n in itertools.count())
     place = next(names)
     forks.call(write_version, place, 0)
     calls = forks.call(write_version, place, 1).calls

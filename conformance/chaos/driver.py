@@ -22,6 +22,8 @@ from metadata.client import Client
 from metadata.cluster import open_cluster
 from metadata.coordinator import Coordinator
 from metadata.errors import TxnSegmentError
+from metadata.instream.txn_rules import FINAL
+from metadata.names import PersistentName, is_persistent, persistent_name
 from metadata.records import Settings
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
@@ -80,7 +82,9 @@ def crashing_client(url: str, crash: Crash | None) -> tuple[Client, CrashingStor
 
 
 def planned(place: Place) -> WritePlan:
-    options = {"path": place.topic, "serviceUrl": place.url, "segments": str(SEGMENTS), "keyColumn": "key"}
+    options = {"path": place.topic, "serviceUrl": place.url}
+    if not is_persistent(place.topic):
+        options |= {"segments": str(SEGMENTS), "keyColumn": "key"}
     return plan_write(WriteOptions.parse(options, streaming=True), SCHEMA)[1]
 
 
@@ -152,6 +156,10 @@ def end(place: Place, batches: int) -> list[str]:
 def unfinished(place: Place) -> list[str]:
     """What one sweep leaves open, unsettled or uncollected."""
     client, _ = crashing_client(place.url, None)
+    if is_persistent(place.topic):
+        found = _unfinished_in_stream(client, persistent_name(place.topic))
+        client.close()
+        return found
     client.sweeper.sweep()
     view = client.cluster.store.view()
     found = [f"still OPEN: {r.key.path}" for r in view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20)]
@@ -162,3 +170,11 @@ def unfinished(place: Place) -> list[str]:
     ]
     client.close()
     return found
+
+
+def _unfinished_in_stream(client: Client, name: PersistentName) -> list[str]:
+    """The same of a persistent topic."""
+    client.instream.sweeper.sweep()
+    txns = client.instream.coordinator.log.now().txns.values()
+    found = [f"still {txn.state}: {txn.least}" for txn in txns if txn.state not in FINAL]
+    return found + [f"ongoing in {name}: {txn}" for txn in client.instream.buffer.read(name).ongoing]

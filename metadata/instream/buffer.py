@@ -123,6 +123,14 @@ class TopicReading:
             return number, entry.write.entries - 1
         return None
 
+    def last_entry(self, number: int) -> int:
+        """The entry id with which an append ends: of its rows; 0 of markers, seals, and what is not in the log."""
+        at = bisect_right(self._numbers, number)
+        if number <= self.trimmed_to or not at or self._numbers[at - 1] != number:
+            return 0
+        ((_, entry),) = self._buffer.entries(self.topic.name, [number])
+        return 0 if entry.write is None else entry.write.entries - 1
+
     def _entries(self, after: int, through: int | None, *, newest: bool = False) -> Iterator[tuple[int, LogEntry]]:
         """The DATA entries of a range that are visible, ascending or newest first."""
         top = self.cut if through is None else min(through, self.cut)

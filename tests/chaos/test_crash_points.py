@@ -5,6 +5,7 @@ After call k and before call k+1 the store holds the same, so these run each gap
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -14,8 +15,21 @@ from conformance.chaos.crashing import When
 from conformance.chaos.driver import Place
 from conformance.chaos.forks import Forks
 
+PHASES = 6
+"""Calls of a commit to a persistent topic that write: NEW, the property, the data, COMMITTING, the marker, COMMITTED."""
 SECTION_5 = 11
 """Calls of the commit itself, the closing group among them; the sweeping share follows."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fate", ["killed", "zombie", "failing"])
+def test_every_store_call_of_a_commit_to_a_persistent_topic(fate: str, cluster_at: Callable[[str], Place], forks: Forks) -> None:
+    """COMMITTING in the coordinator's log is the commit point: whatever happens around it, each version counts once."""
+    place = dataclasses.replace(cluster_at("sqlite"), topic="persistent://public/default/chaos")
+    cases = list(series(forks, place, fate, (When.AFTER,)))
+    assert [(c.what, c.wrong) for c in cases if c.wrong] == []
+    assert len(cases) >= PHASES
+    assert all(c.hit for c in cases)
 
 
 @pytest.mark.slow

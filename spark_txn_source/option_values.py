@@ -1,0 +1,123 @@
+"""How the values of the source's options are read, where no other option of ours has its like."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from metadata.errors import OptionError
+from metadata.names import PersistentName, SegmentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
+from metadata.options import LONG_MAX, bad, names, unique_pairs, words
+from metadata.row_ranges import Rows, parse_all
+from metadata.subscriptions import checked
+from spark_txn_source.selection import AtLog, Earliest, End, Latest, Position, Start
+
+
+def name_of(option: str, text: str) -> TopicName | SegmentName:
+    word = words(option, text)
+    low = word.lower()
+    read = segment_name if low.startswith("segment:") else persistent_name if low.startswith("persistent:") else topic_name
+    try:
+        return read(word)
+    except OptionError as e:
+        raise OptionError(f"The option {option}: {e.message}", advice=e.advice) from e
+
+
+def names_of(option: str, text: str) -> tuple[TopicName | SegmentName, ...]:
+    return tuple(name_of(option, n) for n in names(option, text))
+
+
+def paths(option: str, text: str) -> tuple[TopicName | SegmentName, ...]:
+    if not text.lstrip().startswith("["):
+        raise bad(option, text, "it is not a JSON list", 'Write load(["a", "b"]), or the option topics.')
+    return names_of(option, text)
+
+
+def regex(option: str, text: str) -> str:
+    word = words(option, text)
+    try:
+        re.compile(word)
+    except re.error as e:
+        raise bad(
+            option, text, f"it is not a regular expression ({e})", r"Match full names, e.g. topic://public/default/flights-.*"
+        ) from e
+    return word
+
+
+def subscription(option: str, text: str) -> str:
+    return checked(words(option, text))
+
+
+def acknowledged(option: str, text: str) -> Mapping[str, Rows]:
+    try:
+        found = json.loads(text, object_pairs_hook=unique_pairs)
+        return {str(segment_name(segment)): parse_all(ranges) for segment, ranges in found.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError, OptionError) as e:
+        raise bad(
+            option, text, f"it is not what txn.read gives ({e})", "Read with txn.read(spark, topic, subscription=...)."
+        ) from e
+
+
+_OFFSET_ADVICE: Final = (
+    'Write {"log": 41} with the number of a registration, as a query\'s progress shows it; persistent:// topics are named beside '
+    'it with a position each: {"log": 41, "persistent://t/n/x": "7:0"}.'
+)
+
+
+def _offset(option: str, text: str) -> AtLog:
+    try:
+        found = json.loads(text, object_pairs_hook=unique_pairs)
+    except (ValueError, RecursionError) as e:
+        raise bad(option, text, f"it is neither a known word nor JSON ({e})", _OFFSET_ADVICE) from e
+    if not isinstance(found, dict):
+        raise bad(option, text, "it is not a JSON object with the field log", _OFFSET_ADVICE)
+    positions = {name: place for name, place in found.items() if is_persistent(name)}
+    if "log" not in found and not positions:
+        raise bad(option, text, "it is not a JSON object with the field log", _OFFSET_ADVICE)
+    if more := sorted(found.keys() - positions.keys() - {"log"}):
+        raise bad(option, text, f"it has more than the field log ({', '.join(more)})", _OFFSET_ADVICE)
+    number = found.get("log", 0)
+    if type(number) is not int or not 0 <= number <= LONG_MAX:
+        raise bad(option, text, f"log must be a whole number from 0 to {LONG_MAX}", _OFFSET_ADVICE)
+    placed = tuple(sorted(_position(option, text, name, place) for name, place in positions.items()))
+    return AtLog(number, placed, "log" in found)
+
+
+def _position(option: str, text: str, name: str, place: object) -> tuple[PersistentName, Position]:
+    found = Position.parse(place) if isinstance(place, str) else None
+    if found is None or found.ledger > LONG_MAX:
+        raise bad(option, text, f"the position of {name} is not ledger:entry", _OFFSET_ADVICE)
+    try:
+        return persistent_name(name), found
+    except OptionError as e:
+        raise OptionError(f"The option {option}: {e.message}", advice=e.advice) from e
+
+
+def start(option: str, text: str) -> Start:
+    match text.strip().lower():
+        case "earliest":
+            return Earliest()
+        case "latest":
+            return Latest()
+    return _offset(option, text)
+
+
+def end(option: str, text: str) -> End:
+    match text.strip().lower():
+        case "earliest":
+            raise bad(option, text, "a read cannot end where it begins", 'Write latest or {"log": 41}.')
+        case "latest":
+            return Latest()
+    return _offset(option, text)
+
+
+def columns(option: str, text: str) -> tuple[str, ...]:
+    found = names(option, text)
+    seen: set[str] = set()
+    for column in found:
+        if column.lower() in seen:
+            raise bad(option, text, f"the column {column} is named twice", "Name each column once.")
+        seen.add(column.lower())
+    return found

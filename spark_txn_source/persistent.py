@@ -1,0 +1,215 @@
+"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Reading in Spark).
+
+What `plan` is for topic://, whose rows all lie in one log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ledgers.stretches import of_ledgers
+from metadata import transitions
+from metadata.client import Client
+from metadata.errors import DataLoss, OffsetOutOfRange
+from metadata.names import PersistentName
+from metadata.topic import Topic
+from metadata.transaction_buffer import Reading
+from spark_txn_source import limits
+from spark_txn_source.limits import Stretch
+from spark_txn_source.options import ReadOptions, refuse_subscription
+from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Position, Selection, Start
+from spark_txn_source.tasks import Piece, of_stretch
+
+if TYPE_CHECKING:  # each of Spark's processes that plans a read would import it, too
+    from metadata.instream.buffer import TopicReading
+
+log = logging.getLogger("txnsegment.source")
+
+
+class Range(NamedTuple):
+    """What is read of one topic: rows of ledgers with start < id <= end."""
+
+    reading: TopicReading
+    start: int
+    end: int
+
+    @property
+    def topic(self) -> Topic:
+        return topic(self.reading)
+
+    def pieces(self, *, marks: bool) -> Iterator[Piece]:
+        """Its visible rows in order, part by part. Raises DataLoss, CorruptRecord, StorageError."""
+        for found in of_ledgers(self.reading.ledgers(self.start, self.end), marks=marks):
+            yield of_stretch(self.reading.name, found)
+
+
+def pieces(ranges: Sequence[Range], *, marks: bool) -> list[list[Piece]]:
+    """For each topic with rows in its range its pieces in order."""
+    return [found for one in ranges if (found := list(one.pieces(marks=marks)))]
+
+
+def topic(reading: TopicReading) -> Topic:
+    """The topic as those see it who know topics of either kind: name and schema."""
+    return Topic(reading.topic.name, reading.topic.layout, reading.topic.record)
+
+
+def names(client: Client, selection: Selection) -> list[PersistentName]:
+    """The persistent topics that a selection names today; of a pattern those whose full name it matches."""
+    if isinstance(selection, Pattern):
+        return [found.name for found in client.instream.topics.list(selection.compiled)]
+    return list(selection.persistent)
+
+
+def topics(client: Client, selection: Selection, ranges: Sequence[Range]) -> list[Topic]:
+    """The persistent topics of a selection, those without a range in this read too. Raises TopicNotFound."""
+    known = {one.reading.topic.name: one.topic for one in ranges}
+    return [known.get(name) or client.topics.get(name) for name in names(client, selection)]
+
+
+def read(client: Client, selection: Selection) -> tuple[TopicReading, ...]:
+    """A decision for each topic. Raises TopicNotFound."""
+    return tuple(client.instream.buffer.read(name) for name in names(client, selection))
+
+
+def read_batch(client: Client, options: ReadOptions) -> tuple[Range, ...]:
+    """The ranges of a batch. Raises TopicNotFound, OffsetOutOfRange, DataLoss; OptionError for a read by subscription."""
+    found = names(client, options.selection)
+    if options.subscription is not None or options.acknowledged is not None:
+        refuse_subscription(found)
+    return tuple(_range(client, name, options) for name in found)
+
+
+def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
+    buffer = client.instream.buffer
+    if options.isolation_level == "read_uncommitted":
+        reading = buffer.read(name, uncommitted=True)
+    elif isinstance(options.end, AtLog):
+        reading = buffer.read_to(name, _given(options.end, name).ledger)
+    else:
+        reading = buffer.read(name)
+    end = end_number(reading, options.end)
+    start = start_number(reading, options.start)
+    if start > end and isinstance(options.start, AtLog):
+        raise OffsetOutOfRange(
+            f"The start {start} of {name} lies behind the end {end} of this read.", advice="Give a start at or before the end."
+        )
+    start = min(start, end)
+    if options.fail_on_data_loss:
+        check_trim(reading, start, end, known_trims([reading], options.start).get(reading.name, 0))
+    return Range(reading, start, end)
+
+
+def read_to(client: Client, ends: Mapping[PersistentName, tuple[int, int]]) -> tuple[Range, ...]:
+    """GIVEN ranges, start and end of each topic: the same rows for ever. Raises OffsetOutOfRange rather than fewer."""
+    buffer = client.instream.buffer
+    return tuple(Range(buffer.read_to(name, end), start, end) for name, (start, end) in ends.items())
+
+
+# --- starts and ends -----------------------------------------------------------------------------------------------
+
+
+def start_number(reading: TopicReading, start: Start) -> int:
+    """The ledger id after which a read of this topic begins. Raises OffsetOutOfRange."""
+    match start:
+        case Earliest():
+            return 0
+        case Latest():
+            return reading.cut
+        case AtLog():
+            return _number(reading, start)
+        case AtTime(ms=ms):
+            return transitions.start_at_timestamp(reading.published(), ms, reading.cut)
+
+
+def end_number(reading: TopicReading, end: End) -> int:
+    """The ledger id up to and with which a batch reads this topic. Raises OffsetOutOfRange."""
+    match end:
+        case Latest():
+            return reading.cut
+        case AtLog():
+            return _number(reading, end)
+        case AtTime(ms=ms):
+            number, final = transitions.end_at_timestamp(reading.published(), ms, reading.cut)
+            if not final:
+                log.warning("endingTimestamp %s lies beyond what is decided: reading %s up to %s", ms, reading.name, number)
+            return number
+
+
+def _given(offset: AtLog, name: PersistentName) -> Position:
+    """What an offset says of a topic. One that it does not name came later, by a pattern: nothing of it was read."""
+    return offset.of(name) or Position(0, 0)
+
+
+def _number(reading: TopicReading, offset: AtLog) -> int:
+    place = _given(offset, reading.topic.name)
+    within_log(place.ledger, reading)
+    last = reading.last_entry(place.ledger)
+    if place.entry < last:
+        raise OffsetOutOfRange(
+            f"The position {place} of {reading.name} lies within one append, whose last entry is {place.ledger}:{last}.",
+            advice=f"An append is read whole: give {place.ledger}:{last}, or the position before {place.ledger}:0.",
+        )
+    return place.ledger
+
+
+def within_log(number: int, reading: TopicReading) -> None:
+    """Raises OffsetOutOfRange for a ledger that the topic's log has not reached: the offset comes from elsewhere."""
+    if number > reading.end:
+        raise OffsetOutOfRange(
+            f"The offset {number} lies beyond the log of {reading.name}, which ends at {reading.end}.",
+            advice="The offset or checkpoint belongs to another cluster, or this one was made anew: use a new checkpoint.",
+        )
+
+
+def position(reading: TopicReading, number: int) -> Position:
+    """The position of the last entry of an append, as an offset says it."""
+    return Position(number, reading.last_entry(number))
+
+
+# --- what retention has taken --------------------------------------------------------------------------------------
+
+
+def known_trims(readings: Sequence[TopicReading], start: Start) -> dict[str, int]:
+    """What was trimmed before a NEW read from `earliest` began, which is no loss for it."""
+    return {r.name: r.trimmed_to for r in readings if r.trimmed_to} if isinstance(start, Earliest) else {}
+
+
+def check_trim(reading: TopicReading, start: int, end: int, known: int) -> None:
+    """Raise DataLoss if retention has taken entries with start < id <= end beyond what was `known` when the read began."""
+    begin = max(start, known)
+    if begin < min(end, reading.trimmed_to):
+        raise DataLoss(
+            f"{reading.name} was trimmed by retention up to {reading.trimmed_to}: its rows after {begin} up to there, which a read "
+            f"after {begin} up to {end} may need, are gone.",
+            advice="Start later (earliest does, in a new checkpoint), keep rows longer (retention), or set failOnDataLoss=false to "
+            "go on without them.",
+        )
+
+
+# --- the limits of a micro-batch ------------------------------------------------------------------------------------
+
+
+def limited(
+    reading: Reading, start: int, end: int, ranges: Sequence[Range], *, max_rows: int | None, max_bytes: int | None
+) -> tuple[int, dict[str, Position]]:
+    """Where a micro-batch over the log of topic:// (start to `end`, at most to its next seal) and these ranges ends: in the log,
+    and in each topic that it moves in.
+    """
+    if max_rows is None and max_bytes is None:
+        return end, {one.reading.name: position(one.reading, one.end) for one in ranges}
+    logs = {one.reading.name: _stretch(one.reading, one.start, one.end) for one in ranges}
+    if end > start:
+        logs[_LOG] = _stretch(reading, start, end)
+    ends = limits.limited(logs, max_rows=max_rows, max_bytes=max_bytes)
+    moved = {one.reading.name: position(one.reading, n) for one in ranges if (n := ends[one.reading.name]) > one.start}
+    return ends.get(_LOG, end), moved
+
+
+_LOG = "topic://"
+"""Among the names of persistent topics: the one log of all others."""
+
+
+def _stretch(reading: Reading | TopicReading, start: int, end: int) -> Stretch:
+    return Stretch(start, end, limits.published(reading.weights(start, end), reading.published(start, end)))

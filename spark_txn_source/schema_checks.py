@@ -1,0 +1,108 @@
+"""Whether a read can hold the rows of its topics as their schemas are by now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from ledgers import schema as schemas
+from metadata.client import Client
+from metadata.errors import SchemaChanged, SchemaError
+from metadata.topic import Topic
+from spark_txn_source.topics import Columns, full_schema
+
+
+def check_schema(client: Client, topics: Sequence[Topic], columns: Columns, *, streaming: bool, ignore_new: bool) -> None:
+    """Refuse to read rows that the schema of the read cannot hold: a wider type always, a new column in a stream of all columns.
+
+    Raises SchemaChanged (a stream: restart to pick it up) or SchemaError (a batch: load again).
+    """
+    if streaming and not ignore_new and columns.version is not None:
+        _check_version(client, topics, columns.version)
+    now = full_schema(client, topics)
+    if now is None or now == columns.full:
+        return
+    changed = _no_more_fitting(now, columns.wanted)
+    known = _paths(columns.full)
+    if streaming and not ignore_new and columns.avro is None and _paths(columns.wanted).keys() == known.keys():
+        changed += [f"new column {path} {kind}" for path, kind in _paths(now).items() if path not in known]
+    if not changed:
+        return
+    named = ", ".join(str(t.name) for t in topics)
+    what = f"The topics {named} have changed since this read was planned: {'; '.join(changed)}."
+    if streaming:
+        raise SchemaChanged(
+            what,
+            advice="Restart the query to pick it up; no row was dropped. schemaChange=ignoreNewColumns leaves new columns out.",
+        )
+    raise SchemaError(what, advice="Load the DataFrame again.")
+
+
+def _check_version(client: Client, topics: Sequence[Topic], version: int) -> None:
+    """A stream of values goes by one version of the schema. Raises SchemaChanged when there is a newer one."""
+    for topic in topics:
+        latest = client.topics.schemas.latest(topic)
+        if latest is not None and latest.version != version:
+            raise SchemaChanged(
+                f"The schema of {topic.name} is version {latest.version} now; this stream gives values by version {version}.",
+                advice="Restart the query to go by the new one; no row was dropped. schemaVersion keeps a stream at a version, "
+                "schemaChange=ignoreNewColumns at the one it began with.",
+            )
+
+
+def check_replay(client: Client, topics: Sequence[Topic], columns: Columns) -> None:
+    """Refuse to replay a batch of other topics (topicsChanged=continue) whose columns do not fit the read of today. A column that
+    those topics do not have is null in it; one that the read does not have is left out. Raises SchemaChanged.
+    """
+    then = full_schema(client, topics)
+    if then is None:
+        return
+    there = set(then.fieldNames())
+    shared = StructType([f for f in columns.wanted if f.name in there])
+    changed = []
+    for field in shared:
+        wanted, found = StructType([field]), StructType([then[field.name]])
+        try:  # fields of structs may be missing on either side, too
+            schemas.project(schemas.union([schemas.nullable(wanted), found], ["this read", "the batch"]), wanted)
+        except SchemaError:
+            changed.append(
+                f"{field.name} is {then[field.name].dataType.simpleString()} there, {field.dataType.simpleString()} here"
+            )
+    if changed:
+        raise SchemaChanged(
+            f"The last batch was planned for {', '.join(str(t.name) for t in topics)} and has to be read again, but its "
+            f"columns do not fit this read: {'; '.join(changed)}.",
+            advice="Restart once with the topics of before, or read columns that fit; no row was dropped.",
+        )
+
+
+def _no_more_fitting(now: StructType, wanted: StructType) -> list[str]:
+    """Columns of the read whose type has grown beyond what it asked for."""
+    found = []
+    for field in wanted:
+        if field.name not in now.fieldNames():
+            found.append(f"there is no column {field.name}")
+            continue
+        try:
+            schemas.project(StructType([now[field.name]]), StructType([field]))
+        except SchemaError:
+            found.append(f"{field.name} is {now[field.name].dataType.simpleString()}, was {field.dataType.simpleString()}")
+    return found
+
+
+def _paths(kind: DataType, above: str = "") -> dict[str, str]:
+    """The columns of a schema and the fields of its structs: path -> type."""
+    match kind:
+        case StructType():
+            found = {}
+            for field in kind:
+                path = f"{above}{field.name}"
+                found[path] = field.dataType.simpleString()
+                found.update(_paths(field.dataType, f"{path}."))
+            return found
+        case ArrayType():
+            return _paths(kind.elementType, f"{above}element.")
+        case MapType():
+            return _paths(kind.keyType, f"{above}key.") | _paths(kind.valueType, f"{above}value.")
+    return {}

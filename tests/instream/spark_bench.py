@@ -1,0 +1,117 @@
+"""Spark's own classes over persistent topics of a real embedded cluster, called directly: only the JVM is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from ledgers.model import Part
+from metadata.client import Client, shared_client
+from metadata.names import persistent_name
+from pyspark_txnsegment import DefaultSource
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import plan_write
+from spark_txn_sink.staging import stage
+from spark_txn_source.batch import BatchReader
+from spark_txn_source.stream import StreamReader
+from txnsegment.schemas import from_arrow
+
+X, Y = "persistent://public/default/x", "persistent://public/default/y"
+
+
+class SparkBench:
+    """One embedded cluster; rows are numbers in the column `n`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client: Client = shared_client(url)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def parts(self, topic: str, values: Iterable[int] | pa.Table, entry_rows: int = 1000) -> list[Part]:
+        """Staged as the sink does it."""
+        table = values if isinstance(values, pa.Table) else pa.table({"n": pa.array(list(values), pa.int64())})
+        given = {"serviceUrl": self.url, "topic": topic, "entryRows": str(entry_rows)}
+        _, plan = plan_write(WriteOptions.parse(given, streaming=False), from_arrow(table.schema))
+        found = [part for _, part in stage(plan, table.combine_chunks().to_batches()).parts]
+        _, schema_id = self.client.topics.evolve(plan.topic, plan.types)
+        return [dataclasses.replace(part, schema=schema_id) for part in found]
+
+    def plain(self, topic: str, values: Iterable[int] | pa.Table, entry_rows: int = 1000) -> int:
+        """Without a transaction; the ledger id."""
+        parts = self.parts(topic, values, entry_rows)
+        return self.client.instream.coordinator.append(None, {persistent_name(topic): parts})[topic]
+
+    def begin(self, *topics: str) -> str:
+        return self.client.instream.coordinator.begin(topics=[persistent_name(t) for t in topics])
+
+    def append(self, txn: str, topic: str, values: Iterable[int] | pa.Table) -> int:
+        return self.client.instream.coordinator.append(txn, {persistent_name(topic): self.parts(topic, values)})[topic]
+
+    def end(self, txn: str, *, commit: bool = True) -> None:
+        self.client.instream.coordinator.end(txn, commit=commit)
+
+    def commit(self, topic: str, values: Iterable[int] | pa.Table) -> int:
+        """A transaction of one append; the ledger id."""
+        txn = self.begin(topic)
+        number = self.append(txn, topic, values)
+        self.end(txn)
+        return number
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def options(self, topic: str | list[str], **options: str) -> dict[str, str]:
+        what = {"topic": topic} if isinstance(topic, str) else {"topics": ",".join(topic)} if topic else {}
+        return {"serviceUrl": self.url, **what, **options}
+
+    def batch(self, topic: str | list[str], **options: str) -> list[dict[str, Any]]:
+        given = self.options(topic, **options)
+        reader = BatchReader(given, DefaultSource(given).schema())
+        return [row for task in reader.partitions() for found in reader.read(task) for row in found.to_pylist()]
+
+    def numbers(self, topic: str | list[str], **options: str) -> list[int]:
+        return sorted(row["n"] for row in self.batch(topic, **options))
+
+    def stream(self, topic: str | list[str], **options: str) -> Query:
+        given = self.options(topic, **options)
+        return Query(StreamReader(given, DefaultSource(given).schema()))
+
+
+class Query:
+    """A streaming query as Spark drives it: offsets go through the checkpoint."""
+
+    def __init__(self, reader: StreamReader, at: dict[str, Any] | None = None) -> None:
+        self.reader = reader
+        self.at = reader.initialOffset() if at is None else at
+
+    def next(self, limit: ReadLimit | None = None) -> list[int]:
+        """Plan a micro-batch, read it, and read it again as a replay; the numbers."""
+        end = self.reader.latestOffset(self.at, limit or self.reader.getDefaultReadLimit())
+        found = self.read(self.at, end)
+        assert self.read(self.at, end) == found
+        self.at = end
+        return found
+
+    def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
+        if start == end:
+            return []  # Spark plans no batch
+        return [
+            n
+            for task in self.reader.partitions(start, end)
+            for found in self.reader.read(task)
+            for n in found.column(found.schema.get_field_index("n")).to_pylist()
+        ]
+
+    def rest(self, most: int = 100) -> Iterator[list[int]]:
+        """Micro-batches until there is nothing new."""
+        for _ in range(most):
+            before = self.at
+            found = self.next()
+            if self.at == before:
+                return
+            yield found
+        raise AssertionError("it does not come to an end")

@@ -1,0 +1,112 @@
+"""Spark reads and writes `persistent://` topics: batches, streams exactly once over restarts, both kinds at once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+
+from metadata.names import persistent_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tests.spark.conftest import Deployment
+
+X, Y = "persistent://public/default/x", "persistent://public/default/y"
+
+
+def numbers(df: DataFrame) -> list[int]:
+    return sorted(row["n"] for row in df.collect())
+
+
+def rows(here: Deployment, first: int, end: int) -> DataFrame:
+    return here.spark.range(first, end).selectExpr("id AS n")
+
+
+def test_batches_of_both_kinds_and_scans(here: Deployment) -> None:
+    """Two writes, one of which commits once for its version; a union of both kinds; Spark's own Parquet reader sees the same."""
+    here.write(rows(here, 0, 10), X)
+    for _ in range(2):
+        here.write(rows(here, 10, 20).selectExpr("n", "'a' AS more"), X, txnAppId="etl", txnVersion="7")
+    here.write(rows(here, 20, 30), "t", segments="2")
+    assert numbers(here.read(X)) == list(range(20))
+    assert here.read(X).where("more = 'a'").count() == 10
+    both = here.read(["t", X], includeMetadata="true")
+    assert {(r["__topic"], r["c"]) for r in both.groupBy("__topic").count().withColumnRenamed("count", "c").collect()} == {
+        (X, 20),
+        ("topic://public/default/t", 10),
+    }
+    positions = {(r["n"], r["__messageId"], r["__txnId"]) for r in both.collect()}
+    assert {(r["n"], r["__messageId"], r["__txnId"]) for r in here.scan(["t", X], includeMetadata="true").collect()} == positions
+    assert here.cluster.client.instream.topics.properties(persistent_name(X))["__contains_txn_messages"] == "true"
+
+
+def test_a_stream_from_one_persistent_topic_to_another_is_exactly_once(here: Deployment) -> None:
+    """Over a restart, and when Spark runs a micro-batch again whose commit it never heard of: the coordinator's log decides."""
+
+    def run() -> None:
+        query = (
+            here.stream(X, startingOffsets="earliest", maxRowsPerTrigger="10")
+            .writeStream.format("txnsegment")
+            .option("serviceUrl", here.url)
+            .option("checkpointLocation", str(here.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(Y)
+        )
+        here.queries.append(query)
+        query.awaitTermination()
+
+    for first in (0, 10):
+        here.write(rows(here, first, first + 10), X)
+    run()
+    assert numbers(here.read(Y)) == list(range(20))
+    here.write(rows(here, 20, 30), X)
+    run()
+    assert numbers(here.read(Y)) == list(range(30))
+    commits = here.folder / "checkpoint" / "commits"
+    last = max((path for path in commits.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+    run()
+    assert numbers(here.read(Y)) == list(range(30)), "the version was committed"
+    offsets = [json.loads(line) for line in (here.folder / "checkpoint" / "offsets" / last.name).read_text().splitlines()[1:]]
+    assert X in offsets[-1]
+    assert offsets[-1]["log"] == 0
+
+
+def test_a_stream_of_both_kinds(here: Deployment) -> None:
+    here.cluster.topics.create("t", schema="n bigint")
+    here.append("t", pa.table({"n": pa.array([1], pa.int64())}))
+    here.write(rows(here, 2, 3), X)
+    source = here.stream(None, topicsPattern=".*/(t|x)", startingOffsets="earliest")
+    assert [sorted(r["n"] for r in batch) for batch in here.drain(source)] == [[1, 2]]
+    here.append("t", pa.table({"n": pa.array([3], pa.int64())}))
+    here.write(rows(here, 4, 5), X)
+    assert [sorted(r["n"] for r in batch) for batch in here.drain(source)] == [[3, 4]]
+
+
+@pytest.mark.parametrize(("option", "value"), [("keyColumn", "n"), ("segments", "4")])
+def test_a_persistent_topic_has_one_log(here: Deployment, option: str, value: str) -> None:
+    with pytest.raises(PySparkException, match=f"The option {option} is given, but persistent://public/default/x"):
+        here.write(rows(here, 0, 1), X, **{option: value})
+    assert here.cluster.client.instream.topics.find(persistent_name(X)) is None
+
+
+def test_a_transaction_never_spans_both_kinds(here: Deployment) -> None:
+    """The second write is refused before a row is staged, and so is the whole transaction."""
+    here.cluster.topics.create("t", schema="n bigint")
+    here.write(rows(here, 0, 1), X)
+    for first, second in (("t", X), (X, "t")):
+        txn = here.cluster.transaction()
+        write = rows(here, 1, 2).write.format("txnsegment").mode("append").options(**txn.options)
+        write.save(first)
+        before = here.files()
+        with pytest.raises(PySparkException, match="one transaction never spans both"):
+            write.save(second)
+        assert here.files() == before
+        txn.abort()
+    assert numbers(here.read(["t", X])) == [0]
