@@ -25,7 +25,9 @@ RECORD = Word(
     "--record", "write the history to FILE, for --check; of many schedules: of one that failed", Path, "FILE", output=True
 )
 TRACE = Word("--trace", "print the schedule of --seed step by step", None, default=False, output=True)
-KIND = Word("--kind", "schedules of one kind alone: splitting, acking, moving, compacting or backing", str, "NAME", default="")
+KIND = Word(
+    "--kind", "schedules of one kind alone: splitting, acking, moving, compacting, backing or instream", str, "NAME", default=""
+)
 SUITE = "simulator"
 CHUNK = 100
 ENOUGH = 10

@@ -6,10 +6,11 @@ It goes over the events twice: first who decided what, in their order, which giv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from conformance.history import logs
 from conformance.history.acks import Acks
 from conformance.history.deciding import Deciding
 from conformance.history.deliveries import Deliveries
@@ -22,6 +23,7 @@ from conformance.history.format import (
     Complaint,
     Counts,
     End,
+    Entry,
     Event,
     Header,
     Horizon,
@@ -38,6 +40,7 @@ from conformance.history.format import (
     Watermark,
 )
 from conformance.history.horizons import Horizons
+from conformance.history.in_stream import InStream, TopicLog
 from conformance.history.layouts import Layouts
 from conformance.history.ranges import Ranges
 from conformance.history.reading import Reading, learn, versions_in_order
@@ -70,13 +73,50 @@ def verdict(events: Iterable[Event]) -> Verdict:
     """`check`, with the counts of what was judged."""
     history = sorted(events, key=attrgetter("at"))
     kinds = {type(event) for event in history}
-    truth, found = Truth(store=Header in kinds or Registration in kinds), Findings()
+    found, topics = Findings(), logs.persistent(history)
+    stored = not {Header, Registration, Entry}.isdisjoint(kinds)
+    if not topics:
+        truth, reads = _judged(history, found, acks=stored or Ack in kinds, stored=stored)
+        return Verdict(found, len(history), len(truth.committed), reads, stored)
+    in_stream = InStream(found)
+    common = logs.common(logs.with_headers(history, in_stream) if stored else history)
+    truth, reads = _judged(common, found, acks=stored or Ack in kinds, stored=stored)
+    commits = len(truth.committed)
+    for topic in sorted(topics):
+        part = logs.of_topic(history, topic)
+        if stored:
+            own, more = _by_its_log(part, in_stream, topic, truth, found)
+        else:
+            own, more = _judged(part, found, acks=Ack in kinds, stored=False)
+        commits, reads = commits + len(own.committed), reads + more
+    return Verdict(found, len(history), commits, reads, stored)
+
+
+def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Truth, found: Findings) -> tuple[Truth, int]:
+    """The truth of a persistent topic whose log was recorded, and how many reads were judged by it. Its acknowledgements are
+    decided with the transaction, not by the topic's markers.
+    """
+    own = in_stream.topics.get(topic, TopicLog(topic))
+    for event in part:
+        if isinstance(event, Trim):
+            own.truth.trims.trim(event)
+        elif isinstance(event, (Plan, Poll)):
+            own.truth.trims.began(event)
+    acking = replace(common, committed=own.truth.committed)
+    reads = _second_pass(part, own.truth, found, acks=True, acking=acking)
+    for last in [e for e in part if isinstance(e, Read) and e.final][-1:]:
+        in_stream.end(own, last.began)
+    return own.truth, reads
+
+
+def _judged(history: list[Event], found: Findings, *, acks: bool, stored: bool) -> tuple[Truth, int]:
+    """The truth of one log, or of a history that knows one alone, and how many reads were judged by it."""
+    truth = Truth(store=stored)
     _first_pass(history, truth, found)
-    if not truth.store:
+    if not stored:
         learn(truth, found, (e for e in _whole(history) if isinstance(e, (Read, Poll))))
         versions_in_order(truth, found)
-    reads = _second_pass(history, truth, found, acks=truth.store or Ack in kinds)
-    return Verdict(found, len(history), len(truth.committed), reads, truth.store)
+    return truth, _second_pass(history, truth, found, acks=acks)
 
 
 def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
@@ -105,10 +145,11 @@ def _first_pass(history: list[Event], truth: Truth, found: Findings) -> None:
             judge(event)
 
 
-def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: bool) -> int:
+def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: bool, acking: Truth | None = None) -> int:
+    """`acking`: by which acknowledgements are judged, where it is not the same."""
     ranges = Ranges(truth)
     reading, horizons = Reading(truth, ranges, found), Horizons(truth, ranges, found)
-    streams, cursors = Streams(truth, ranges, reading, found), Acks(truth, found)
+    streams, cursors = Streams(truth, ranges, reading, found), Acks(acking or truth, found)
     deliveries = Deliveries(truth, reading, cursors, found)
     reads, settled = 0, NEVER
     for event in _whole(history):

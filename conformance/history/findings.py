@@ -59,6 +59,11 @@ WORDS = {
     "key in several segments": (13, "rows of one key lie in segments that no split or merge connects"),
     "parent with child": (13, "a micro-batch passes a seal of one of its segments"),
     "unbounded": (14, "more is at rest than what is in flight, retention and the applications explain"),
+    # of the older model (persistent://)
+    "marker without a decision": (4, "a topic got a marker that the log of the transaction's coordinator does not bear out"),
+    "participant left out": (9, "a committed transaction never ended, or ended as aborted, in a topic that it had written to"),
+    "ended before its markers": (9, "a final state was logged before every participant had its marker"),
+    "low-water mark too high": (4, "a marker told a low-water mark at or above a transaction that had not ended"),
     "complaint": (0, "the recorder itself saw something to be wrong"),
 }
 """Anomaly -> (invariant of protocol.md section 8, what it means). A finding may name another invariant that it breaks besides."""

@@ -2,8 +2,9 @@
 
 A recorder notes what clients asked for and were told (`Commit`, `Abort`, `Told`), what readers got (`Read`, `Plan`, `Poll`,
 `Horizon`, `ReadFailed`), and, where it can watch the store, what records were seen to change (`Header`, `Registration`,
-`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`), besides sweeps, counts of what is at rest, and faults. Every recorder
-gives what it has: the checker decides as much as that allows. In memory an event is a named tuple; in a file it is one line,
+`Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the older model `Entry`), besides sweeps, counts of what is at
+rest, and faults. Every recorder gives what it has: the checker decides as much as that allows. In memory an event is a named
+tuple; in a file it is one line,
 
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
 
@@ -19,6 +20,10 @@ order in several files: `merge` orders them. `*_ms` are milliseconds of the STOR
 **Names.** Topics and segments as the protocol writes them (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
 transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for one explicit transaction over several topics
 `topic` is "". `call` is unique in the history.
+
+**The older model.** `persistent://tenant/namespace/name` stands where topic:// has a topic or a segment. Each such topic has a log
+of its own: what a reader of it records names it in `log`, and all numbers are of that log then. With `log` absent they are of the
+common log, and say nothing of persistent topics that the event names besides.
 
 What to record, at the least (a suite that sees clients only): a `Commit` before each commit with its rows, its `Told` after it
 (none if the client died: the outcome is then open), `Read`s with their rows, `Poll`s of each stream, and a `Read` with
@@ -270,6 +275,42 @@ class Ack(NamedTuple):
     cumulative: bool = False
 
 
+class Entry(NamedTuple):
+    """An entry was seen to be appended to a log of the older model: of a persistent topic, or of a coordinator.
+
+    log      the topic; a coordinator's log is `persistent://pulsar/system/__transaction_log_<n>`
+    number   counts in this log alone
+    kind     of a topic DATA, COMMIT or ABORT (markers), SEAL; of a coordinator NEW, ADD (participants), STATUS
+    id       unique to the append: a second one with it, of the same transaction, counts for nothing
+    txn      `<most>_<least>`; None: a plain message, or a seal
+    rows     of DATA
+    low_water  of a marker: all transactions of its coordinator up to this sequence number have ended everywhere
+    state    of STATUS: COMMITTING, COMMITTED, ABORTING or ABORTED
+    topics   of NEW and ADD: participants
+    deadline   of NEW: store time in ms after which it must be aborted, the clock allowance included; the rest as in `Header`
+    by       of STATUS: the attempt on whose behalf it was appended, if that was an abort of that attempt
+    why      of SEAL
+    """
+
+    at: Time
+    log: str
+    number: int
+    kind: str
+    id: str
+    txn: str | None = None
+    rows: tuple[Written, ...] = ()
+    low_water: int | None = None
+    state: str | None = None
+    topics: tuple[str, ...] = ()
+    app: str | None = None
+    topic: str | None = None
+    version: int | None = None
+    attempt: str | None = None
+    deadline: int | None = None
+    by: str | None = None
+    why: str | None = None
+
+
 # --- readers ------------------------------------------------------------------------------------------------------
 
 
@@ -297,6 +338,7 @@ class Read(NamedTuple):
     final: bool = False
     ordered: bool = True
     more: bool = False
+    log: str = ""
 
 
 class Plan(NamedTuple):
@@ -312,6 +354,7 @@ class Plan(NamedTuple):
     start: int
     end: int
     cut: int | None = None
+    log: str = ""
 
 
 class Poll(NamedTuple):
@@ -334,6 +377,7 @@ class Poll(NamedTuple):
     segments: tuple[str, ...] | None = None
     subscription: str | None = None
     ordered: bool = True
+    log: str = ""
 
 
 class Horizon(NamedTuple):
@@ -345,6 +389,7 @@ class Horizon(NamedTuple):
     topics: tuple[str, ...]
     cut: int
     positions: tuple[tuple[str, Position], ...] = ()
+    log: str = ""
 
 
 class ReadFailed(NamedTuple):
@@ -407,6 +452,7 @@ Event = (
     | Seal
     | Layout
     | Ack
+    | Entry
     | Read
     | Plan
     | Poll

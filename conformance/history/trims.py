@@ -51,4 +51,4 @@ class Trims:
         if segment is not None:
             return [segment] if segment in self._of else []
         stems = tuple(f"{topic.replace('topic://', 'segment://')}/" for topic in topics)
-        return [each for each in self._of if each.startswith(stems)]
+        return [each for each in self._of if each in topics or each.startswith(stems)]

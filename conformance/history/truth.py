@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from conformance.history.format import Application, Commit, Header, Registration, Time, Told, Written
+from conformance.history.format import Application, Commit, Entry, Header, Registration, Time, Told, Written
 from conformance.history.trims import Trims
 
 NEVER = float("inf")
@@ -20,8 +20,12 @@ Version = tuple[str, str, int]
 
 @lru_cache(maxsize=4096)
 def topic_of(place: str) -> str:
-    """The topic of a segment (or of a topic)."""
-    return place if place.startswith("topic://") else "topic://" + place.removeprefix("segment://").rpartition("/")[0]
+    """The topic of a segment (or of a topic, also a persistent one)."""
+    return (
+        place
+        if place.startswith(("topic://", "persistent://"))
+        else "topic://" + place.removeprefix("segment://").rpartition("/")[0]
+    )
 
 
 @dataclass(slots=True)
@@ -60,9 +64,9 @@ class Txn:
 
 @dataclass(slots=True)
 class Registered:
-    """A registration as it appeared, and how it was settled. `gone`: its record was dropped."""
+    """A registration (of a persistent topic: an entry with data) as it appeared, and how it was settled. `gone`: it was dropped."""
 
-    first: Registration
+    first: Registration | Entry
     state: str | None = None
     topics: frozenset[str] = frozenset()
     gone: bool = False

@@ -41,6 +41,7 @@ class Mutant:
     why      the rule, in one sentence
     store    URL scheme of the store that it sits in: the store suite may catch it
     tests    pytest node ids that may catch it, for what neither scripts nor simulator run
+    kind     of the simulator's schedules only those of this kind can show it
     """
 
     name: str
@@ -49,11 +50,14 @@ class Mutant:
     edits: tuple[Edit, ...]
     store: str = ""
     tests: tuple[str, ...] = ()
+    kind: str = ""
 
 
-def mutant(name: str, rules: str, why: str, *edits: tuple[str, str, str], store: str = "", tests: Sequence[str] = ()) -> Mutant:
+def mutant(
+    name: str, rules: str, why: str, *edits: tuple[str, str, str], store: str = "", tests: Sequence[str] = (), kind: str = ""
+) -> Mutant:
     """`rules` with commas between them; an edit is (where, old, new)."""
-    return Mutant(name, tuple(rules.split(", ")), why, tuple(Edit(*edit) for edit in edits), store, tuple(tests))
+    return Mutant(name, tuple(rules.split(", ")), why, tuple(Edit(*edit) for edit in edits), store, tuple(tests), kind)
 
 
 @contextmanager

@@ -113,13 +113,13 @@ def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
     """Schedules of the seeds from `seed` on."""
 
     def look(each: int) -> str | None:
-        return next(iter(schedule(each).violations), None)
+        return next(iter(schedule(each, only=fault.kind).violations), None)
 
     with planted(fault), quiet():  # in this order: what it remembers is remembered of the changed code
         for each in range(seed, seed + count):
             said = _said(partial(look, each))
             if said is not None:
-                return Catch("simulator", f"--seed {each}", each - seed + 1, said)
+                return Catch("simulator", f"--seed {each}{fault.kind and f' --kind {fault.kind}'}", each - seed + 1, said)
     return None
 
 

@@ -15,6 +15,7 @@ from conformance.history.format import (
     Complaint,
     Counts,
     End,
+    Entry,
     Event,
     Fault,
     Header,
@@ -213,6 +214,9 @@ def _described(event: Event, *, wrong: bool) -> Iterator[tuple[str, str, float]]
             yield "retention", f"{_short(segment)} trimmed up to {through}", began
         case Seal(number=number, segments=segments, why=why, at=at):
             yield "log", f"{number} seal of {', '.join(map(_short, segments))} ({why})", at
+        case Entry(number=number, kind=kind, txn=txn, at=at):
+            what = event.state or kind
+            yield f"log of {_short(event.log)}", f"{number} {what}{f' of {txn}' if txn else ''}", at
         case Layout(topic=topic, epoch=epoch, at=at):
             yield "layouts", f"{_short(topic)} epoch {epoch}" + (", deleted" if event.deleted else ""), at
         case Ack(subscription=subscription, state=state, txn=txn, at=at):

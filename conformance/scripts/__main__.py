@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from conformance.scripts import calls, happening, parsing, reading, showing, sweeping, writing
+from conformance.scripts import calls, happening, in_stream, parsing, reading, showing, sweeping, writing
 from conformance.scripts.parsing import ScriptError
 from conformance.scripts.running import check, rewrite, scripts
 
-PAGES = (parsing, writing, reading, sweeping, happening, showing, calls)
+PAGES = (parsing, writing, reading, sweeping, happening, showing, in_stream, calls)
 
 
 def main() -> int:

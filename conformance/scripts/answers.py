@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from conformance.scripts import in_stream_picture
 from conformance.scripts.names import layouts, records, short
 from conformance.scripts.world import Process, Work, World
 from conformance.simulator.storage import GatedStorage
@@ -153,7 +154,7 @@ def picture(world: World) -> Picture:
     for path in world.disk.files:
         if not path.startswith("sweep/"):
             found[f"9 {file_name(path)}"] = (f"file {file_name(path)}", "there")
-    return found
+    return found | in_stream_picture.picture(world)
 
 
 def _segment(world: World, encoded: str) -> str:

@@ -26,6 +26,12 @@
 | turns, turn | whose turn it is to sweep: read; taken |
 | schema | a schema is read or written |
 | pause | a wait |
+| txn-entries, log-txn | the log of a coordinator: listed or read; appended to |
+| entries, append | the log of a persistent topic: listed or read; appended to (data, markers, a seal) |
+| ack-entries, append-ack | a pending-ack log: listed or read; appended to |
+| records, change | records of persistent topics: read; written (property, snapshot, what is trimmed) |
+| subscriptions, subscription | records of their subscriptions: read; written |
+| leave | entries of these logs are deleted |
 | publish, read, files, unlink | a file is written, read, listed, deleted |
 """
 
@@ -47,6 +53,11 @@ _READS = (
     ("/sweep/", "turns"),
     ("/cursors/", "cursors"),
     ("/namespaces/", "said"),
+    ("/persistent/logs/persistent%3A%2F%2Fpulsar%2F", "txn-entries"),
+    ("/persistent/logs/", "entries"),
+    ("/persistent/acks/", "ack-entries"),
+    ("/persistent/topics/", "records"),
+    ("/persistent/subscriptions/", "subscriptions"),
 )
 _WRITES = (
     ("Put /txn/tc-seq/", "ids"),
@@ -72,6 +83,12 @@ _WRITES = (
     ("Append /txn/subscription-events/", "tell"),
     ("Delete /txn/subscription-events/", "clean"),
     ("Put /namespaces/", "say"),
+    ("Append /persistent/logs/persistent%3A%2F%2Fpulsar%2F", "log-txn"),
+    ("Append /persistent/logs/", "append"),
+    ("Append /persistent/acks/", "append-ack"),
+    ("Put /persistent/topics/", "change"),
+    ("Put /persistent/subscriptions/", "subscription"),
+    ("Delete /persistent/", "leave"),
 )
 _FILES = {"publish": "publish", "read": "read", "list": "files", "delete": "unlink", "sleep": "pause", "index": "index"}
 WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {"open", "decide", "list", "nothing"})

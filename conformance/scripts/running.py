@@ -14,6 +14,7 @@ from conformance.scripts import (
     acking,
     backing_up,
     happening,
+    in_stream,
     reading,
     schemas,
     showing,
@@ -42,6 +43,7 @@ COMMANDS = (
     | happening.COMMANDS
     | showing.COMMANDS
     | backing_up.COMMANDS
+    | in_stream.COMMANDS
 )
 
 

@@ -20,7 +20,7 @@ from metadata.transaction_buffer import Selection
 class Cast:
     """A world with everybody in it. `kept`: topics that nobody deletes. `forgets`: whether the end sweeps once more, when headers
     are old enough to go, and looks at what is left; `orphans`: whether it sweeps the files, too. `also_wrong`: what else is found
-    when all is over.
+    when all is over. `settle`: what else ends in the calm; `finish`: what else is looked at when all is late.
     """
 
     world: World
@@ -31,6 +31,8 @@ class Cast:
     orphans: bool
     topics: int
     also_wrong: Callable[[], Iterable[str]] = tuple
+    settle: Callable[[], None] = lambda: None
+    finish: Callable[[], None] = lambda: None
 
 
 def big(rng: random.Random, trace: bool) -> Cast:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from conformance.simulator import acking, backups, casts, compacting, moving, splitting
+from conformance.simulator import acking, backups, casts, compacting, in_stream, moving, splitting
 from conformance.simulator.casts import Cast
 
 Draw = Callable[[random.Random, bool], Cast]
@@ -21,7 +21,8 @@ LONGS: tuple[Share, ...] = (
     (0.18, acking.drawn),
     (0.12, moving.drawn),
     (0.12, compacting.drawn),
-    (0.18, backups.drawn),
+    (0.15, backups.drawn),
+    (0.03, in_stream.drawn),
 )
 SHORTS: tuple[Share, ...] = (
     (0.46, casts.middle),
@@ -29,7 +30,8 @@ SHORTS: tuple[Share, ...] = (
     (0.19, acking.short),
     (0.085, splitting.short),
     (0.07, moving.short),
-    (0.045, compacting.short),
+    (0.025, compacting.short),
+    (0.02, in_stream.short),
 )
 """Most begin in the middle of things. Each kind, long and short together, has about the share of the time that it had when all were
 long.
@@ -41,10 +43,12 @@ KINDS: dict[str, tuple[Draw, Draw]] = {
     "moving": (moving.drawn, moving.short),
     "compacting": (compacting.drawn, compacting.short),
     "backing": (backups.drawn, backups.drawn),
+    "instream": (in_stream.drawn, in_stream.short),
 }
 """What schedules can be asked to be of alone: (long, short). Topics with keys are split and merged; consumers acknowledge, row by
 row, in transactions and without; movers take, write two topics and acknowledge in one transaction, staged through manifests;
-somebody compacts and trims beside all these; backups are taken and restored.
+somebody compacts and trims beside all these; backups are taken and restored; persistent topics are
+written and read.
 """
 
 

@@ -32,6 +32,7 @@ from conformance.history.format import (
     Watermark,
     Written,
 )
+from conformance.simulator import in_stream_logs
 from conformance.simulator.cursors import LAST_ENTRY, changes, lacks
 from conformance.simulator.faults import Observer
 from conformance.simulator.keyed import rows_of
@@ -39,7 +40,7 @@ from conformance.simulator.storage import Disk
 from metadata.paths import Key, decode, encode
 from metadata.store.memory import MemoryState
 
-REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicNotFound"})
+REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicSealed", "TopicNotFound"})
 """Errors of a commit that say: nothing of this attempt counts, now or ever."""
 decoded = lru_cache(maxsize=1024)(decode)
 _DECODER = json.JSONDecoder()
@@ -160,6 +161,25 @@ class History(Observer):
         elif path.startswith("/topics/") and after is not None:
             self.events.append(self._layout(path, read_json(after)))
             self.showing(self.events[-1])
+        elif path.startswith("/persistent/"):
+            self._in_stream(key, after)
+
+    def _in_stream(self, key: Key, after: bytes | None) -> None:
+        """What leaves a log was trimmed or compacted before."""
+        at, path = len(self.events), key.path
+        if after is None:
+            return
+        if path.startswith("/persistent/logs/"):
+            event = in_stream_logs.entry(at, path, read_json(after), self._rows, self.allowance_ms, self.aborting)
+            self.commits += event.state == "COMMITTING"
+            self.events.append(event)
+            if event.kind == "DATA" and event.txn is not None and not in_stream_logs.expects(self.state, event.log):
+                self.bad(f"{event.log} took an entry of {event.txn} while its record said that there is none", 4)
+        elif path.startswith("/persistent/topics/"):
+            topic, through = in_stream_logs.trimmed(path, read_json(after))
+            if through > self.trimmed.get(topic, (0, 0))[0]:
+                self.trimmed[topic] = through, 0
+                self.events.append(Trim(at, at, topic, through))
 
     def _trimmed(self, segment: str, to: Any) -> None:
         """Retention has taken rows: none that a subscription still needs, unless somebody moves it, who may come too late. What

@@ -118,6 +118,7 @@ def _finish(cast: Cast) -> None:
     for job in jobs:
         if not job.done:
             start_driver(world, job)
+    cast.settle()
     if not world.run(world.steps + STEPS):
         history.bad(f"no end in the calm: {[a.name for a in world.actors]}")
         return
@@ -130,6 +131,7 @@ def _finish(cast: Cast) -> None:
     world.clock.now += late
     began, now_ms = history.now(), world.clock.now
     process.sweeper.sweep()
+    cast.finish()
     history.swept("end", began, now_ms)
     if cast.orphans or not cast.forgets:
         _read_all(world, Process(world, "end0"), "after settling")

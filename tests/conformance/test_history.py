@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_history_in_stream import CASES as IN_STREAM
 
 from conformance.command.main import main
 from conformance.history.checker import check, verdict
@@ -1029,7 +1030,7 @@ def test_what_is_wrong_is_found_and_its_twin_passes(word: str, invariant: int, w
 
 
 def test_every_word_and_every_invariant_is_shown() -> None:
-    assert {word for word, *_ in CASES} == set(WORDS)
+    assert {word for word, *_ in (*CASES, *IN_STREAM)} == set(WORDS)
     assert {invariant for _, invariant, *_ in CASES} == set(range(1, 15))
     assert {invariant for invariant, _ in WORDS.values()} <= set(range(15))
 

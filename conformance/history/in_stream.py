@@ -1,0 +1,227 @@
+"""The older model by its logs: what each topic's entries and markers say, and whether they are as the coordinators' logs decide.
+
+Of a topic's log DATA counts unless it stands behind its transaction's own marker, at or below a low-water mark told before it,
+behind the seal, or a second time; a marker decides what counts and was not decided before. Of a coordinator's log the first
+transition that is allowed takes effect, and COMMITTING only if its application has not committed this version or a higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from conformance.history.findings import Findings
+from conformance.history.format import Entry, Header, Time
+from conformance.history.truth import Batch, Registered, Truth, Txn
+
+ALLOWED = {
+    "OPEN": ("COMMITTING", "ABORTING"),
+    "COMMITTING": ("COMMITTED",),
+    "ABORTING": ("ABORTED",),
+    "COMMITTED": (),
+    "ABORTED": (),
+}
+ENDED = {"COMMIT": ("COMMITTING", "COMMITTED"), "ABORT": ("ABORTING", "ABORTED")}
+"""A marker's kind -> the states of its transaction that bear it out."""
+
+
+@dataclass(slots=True)
+class Logged:
+    """A transaction as its coordinator's log tells it."""
+
+    new: Entry
+    state: str = "OPEN"
+    topics: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class TopicLog:
+    """One topic's log so far. `truth`: by its own numbers, what a reader of it may see."""
+
+    name: str
+    truth: Truth = field(default_factory=lambda: Truth(store=True))
+    ongoing: dict[str, list[Entry]] = field(default_factory=dict)
+    """By transaction its entries that count and are not decided."""
+    ended: dict[str, str] = field(default_factory=dict)
+    """How the first marker of each ended it."""
+    marked: set[str] = field(default_factory=set)
+    """Transactions of which it has a marker, void or not."""
+    low_water: dict[str, int] = field(default_factory=dict)
+    last: int = 0
+    sealed: bool = False
+
+    def has_ended(self, txn: str) -> bool:
+        most, _, least = txn.partition("_")
+        return txn in self.ended or int(least) <= self.low_water.get(most, -1)
+
+
+class InStream:
+    """Follows the entries of all logs, in the order in which they were appended."""
+
+    def __init__(self, found: Findings) -> None:
+        self._found = found
+        self.topics: dict[str, TopicLog] = {}
+        self.txns: dict[str, Logged] = {}
+        self._seen: dict[str, int] = {}
+        self._versions: dict[tuple[str, str], tuple[int, str]] = {}
+        """Application -> the highest version that was committed, and by which transaction."""
+
+    def entry(self, event: Entry) -> Iterator[Header]:
+        """Take the next entry; what it does to the state of a transaction, as a header would show it."""
+        if event.number <= self._seen.get(event.log, 0):
+            text = f"entry {event.number} of {event.log} appeared after {self._seen[event.log]}"
+            self._found.note("late registration", text, event)
+            return
+        self._seen[event.log] = event.number
+        match event.kind:
+            case "NEW":
+                yield self._new(event)
+            case "ADD":
+                known = self.txns.get(event.txn or "")
+                if known is not None and known.state == "OPEN":
+                    known.topics.update(event.topics)
+            case "STATUS":
+                yield from self._status(event)
+            case _:
+                self._of_topic(event)
+
+    # --- a coordinator's log ------------------------------------------------------------------------------------------
+
+    def _new(self, event: Entry) -> Header:
+        assert event.txn is not None
+        self.txns[event.txn] = Logged(event, topics=set(event.topics))
+        return _header(event, event, "OPEN")
+
+    def _status(self, event: Entry) -> Iterator[Header]:
+        known = self.txns.get(event.txn or "")
+        state = event.state or ""
+        if known is None or state not in ALLOWED[known.state]:
+            return
+        if state == "COMMITTING" and self._is_overtaken(known.new):
+            return
+        known.state = state
+        if state == "COMMITTING":
+            if known.new.app is not None and known.new.version is not None:
+                self._versions[known.new.app, known.new.topic or ""] = known.new.version, event.txn or ""
+            yield _header(event, known.new, "COMMITTED")
+        elif state == "ABORTING":
+            yield _header(event, known.new, "ABORTED")
+        else:
+            self._final(event, known)
+
+    def _is_overtaken(self, new: Entry) -> bool:
+        if new.app is None or new.version is None:
+            return False
+        version, txn = self._versions.get((new.app, new.topic or ""), (-1, ""))
+        return txn != new.txn and version >= new.version
+
+    def _final(self, event: Entry, known: Logged) -> None:
+        missing = [t for t in sorted(known.topics) if t not in self.topics or event.txn not in self.topics[t].marked]
+        if missing:
+            text = f"{event.txn} was logged {event.state} before {', '.join(missing)} had its marker"
+            self._found.note("ended before its markers", text, known.new, event)
+
+    # --- a topic's log ------------------------------------------------------------------------------------------------
+
+    def _of_topic(self, event: Entry) -> None:
+        topic = self.topics.setdefault(event.log, TopicLog(event.log))
+        if event.kind == "DATA":
+            self._data(topic, event)
+            return
+        if topic.sealed:
+            topic.marked.add(event.txn or "")
+            return
+        if event.kind == "SEAL":
+            topic.sealed = event.why != "migrate" or not topic.ongoing
+            return
+        self._marker(topic, event)
+
+    @staticmethod
+    def _data(topic: TopicLog, event: Entry) -> None:
+        rows = event.rows
+        where = frozenset() if topic.sealed else frozenset({topic.name})
+        topic.truth.registered[event.number] = Registered(event, topics=where)
+        if topic.sealed:
+            return
+        if event.txn is None:
+            batch = Batch(f"plain message {event.number}", rows, event.number, topic=topic.name, committed_at=event.at)
+            topic.truth.committed[event.number] = batch
+            return
+        if topic.has_ended(event.txn):
+            return
+        if event.txn not in topic.truth.txns:
+            topic.truth.txns[event.txn] = Txn(Header(event.at, event.txn, "OPEN"), event.at)
+        mine = topic.ongoing.setdefault(event.txn, [])
+        if all(entry.id != event.id for entry in mine):
+            mine.append(event)
+
+    def _marker(self, topic: TopicLog, event: Entry) -> None:
+        txn, known = event.txn or "", self.txns.get(event.txn or "")
+        topic.marked.add(txn)
+        registered = known is not None and topic.name in known.topics
+        if known is None or (known.state not in ENDED[event.kind] and (registered or event.kind == "COMMIT")):
+            state = "unknown" if known is None else known.state
+            self._found.note("marker without a decision", f"{topic.name} got {event.kind} of {txn}, which is {state}", event)
+        if not topic.has_ended(txn):
+            topic.ended[txn] = event.kind
+            self._decided(topic, txn, event.at, committed=event.kind == "COMMIT")
+        if event.low_water is not None:
+            self._low_water(topic, txn.partition("_")[0], event)
+
+    @staticmethod
+    def _decided(topic: TopicLog, txn: str, at: Time, *, committed: bool) -> None:
+        mine, known = topic.ongoing.pop(txn, []), topic.truth.txns.get(txn)
+        if known is None:
+            header = Header(at, txn, "OPEN")
+            topic.truth.txns[txn] = known = Txn(header, at)
+        known.state, known.decided_at = "COMMITTED" if committed else "ABORTED", min(known.decided_at, at)
+        for entry in mine if committed else ():
+            batch = Batch(txn, entry.rows, entry.number, txn, topic=topic.name, committed_at=at)
+            topic.truth.committed[entry.number] = batch
+
+    def _low_water(self, topic: TopicLog, most: str, event: Entry) -> None:
+        assert event.low_water is not None
+        if event.low_water <= topic.low_water.get(most, -1):
+            return
+        topic.low_water[most] = event.low_water
+        below = [t for t in self.txns.values() if _is_below(t.new, most, event.low_water)]
+        for known in [t for t in below if t.state not in ("COMMITTED", "ABORTED")][:1]:
+            text = f"{event.low_water} in {topic.name}, though {known.new.txn} is {known.state}"
+            self._found.note("low-water mark too high", text, known.new, event)
+        for txn in [t for t in topic.ongoing if t.partition("_")[0] == most and int(t.partition("_")[2]) <= event.low_water]:
+            self._decided(topic, txn, event.at, committed=False)
+
+    # --- when all is over ---------------------------------------------------------------------------------------------
+
+    def end(self, topic: TopicLog, at: Time) -> None:
+        """`at`: when a read of the topic began before which everything was to be decided."""
+        for txn, entries in () if topic.sealed else topic.ongoing.items():  # a topic that was terminated takes no marker
+            if entries[0].at < at:
+                known = self.txns.get(txn)
+                state = "unknown" if known is None else known.state
+                text = f"{txn}, {state}, was never ended in {topic.name}, where it wrote {entries[0].number}"
+                self._found.note("participant left out", text, *entries[:1])
+        for txn, known in self.txns.items():
+            if known.state in ENDED["COMMIT"] and topic.ended.get(txn) == "ABORT" and topic.name in known.topics:
+                text = f"{txn}, {known.state}, ended as aborted in {topic.name}"
+                self._found.note("participant left out", text, known.new)
+
+
+def _header(event: Entry, new: Entry, state: str) -> Header:
+    return Header(
+        event.at,
+        new.txn or "",
+        state,
+        new.app,
+        new.topic,
+        new.version,
+        new.attempt,
+        None,
+        new.deadline,
+        event.by if state == "ABORTED" else None,
+    )
+
+
+def _is_below(new: Entry, most: str, least: int) -> bool:
+    found, _, number = (new.txn or "").partition("_")
+    return found == most and int(number) <= least

@@ -1,0 +1,116 @@
+"""A history of several logs, divided: the common log of topic://, and each persistent topic's own, whose numbers count in it alone.
+
+Transactions, applications and answers are common to all: they go with the common log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from conformance.history.format import (
+    Ack,
+    Commit,
+    Entry,
+    Event,
+    Horizon,
+    Plan,
+    Poll,
+    Read,
+    Told,
+    Trim,
+    Written,
+)
+from conformance.history.in_stream import InStream
+
+PERSISTENT = "persistent://"
+SYSTEM = "persistent://pulsar/system/"
+"""The logs of coordinators: nobody reads them as a topic."""
+
+Seen = Read | Plan | Poll | Horizon
+"""What somebody saw of topics."""
+
+
+def persistent(history: Iterable[Event]) -> set[str]:
+    """The persistent topics that a history tells of."""
+    found: set[str] = set()
+    for event in history:
+        if isinstance(event, (Read, Plan, Poll, Horizon)):
+            found.update(topic for topic in event.topics if topic.startswith(PERSISTENT))
+        elif isinstance(event, Commit):
+            found.update(topic for row in event.rows if (topic := _place(row, event)).startswith(PERSISTENT))
+        elif isinstance(event, Entry) and not event.log.startswith(SYSTEM):
+            found.add(event.log)
+    return found
+
+
+def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
+    """With the states of transactions of the older model, as its coordinators' logs tell them in their order."""
+    found: list[Event] = []
+    for event in history:
+        found.append(event)
+        if isinstance(event, Entry):
+            found += in_stream.entry(event)
+    return found
+
+
+def common(history: Iterable[Event]) -> list[Event]:
+    """Without what is of persistent topics alone."""
+    found: list[Event] = []
+    for event in history:
+        if isinstance(event, (Read, Plan, Poll, Horizon)):
+            if not event.log and (less := _less(event)) is not None:
+                found.append(less)
+        elif isinstance(event, Commit):
+            found.append(event._replace(rows=tuple(row for row in event.rows if not _place(row, event).startswith(PERSISTENT))))
+        elif isinstance(event, (Ack, Trim)):
+            if not event.segment.startswith(PERSISTENT):
+                found.append(event)
+        elif not isinstance(event, Entry):
+            found.append(event)
+    return found
+
+
+def _less(event: Seen) -> Seen | None:
+    topics = tuple(topic for topic in event.topics if not topic.startswith(PERSISTENT))
+    if topics == event.topics:
+        return event
+    if not topics:
+        return None
+    less = event._replace(topics=topics)
+    if isinstance(less, (Read, Poll)):
+        return less._replace(rows=tuple(row for row in less.rows if not row.segment.startswith(PERSISTENT)))
+    return less
+
+
+def of_topic(history: Iterable[Event], topic: str) -> list[Event]:
+    """What is of one persistent topic, by the numbers of its log; of calls their rows in it."""
+    found: list[Event] = []
+    calls: set[str] = set()
+    for event in history:
+        if isinstance(event, (Read, Plan, Poll, Horizon)):
+            if topic in event.topics and event.log in ("", topic) and (one := _of(event, topic)) is not None:
+                found.append(one)
+        elif isinstance(event, Commit):
+            rows = tuple(row for row in event.rows if _place(row, event) == topic)
+            if rows:
+                calls.add(event.call)
+                found.append(event._replace(rows=rows))
+        elif isinstance(event, Told):
+            if event.call in calls:
+                found.append(event._replace(number=None))
+        elif isinstance(event, (Ack, Trim)) and event.segment == topic:
+            found.append(event)
+    return found
+
+
+def _of(event: Seen, topic: str) -> Seen | None:
+    """A plan or a horizon of the common log says nothing of the topic; of a read it is not known how far it went."""
+    if isinstance(event, (Read, Poll)):
+        rows = tuple(row for row in event.rows if row.segment == topic)
+        one = event._replace(topics=(topic,), rows=rows, segments=None)
+        return one if event.log else one._replace(start=None, end=None, cut=None)
+    return event._replace(topics=(topic,)) if event.log else None
+
+
+def _place(row: Written, call: Commit) -> str:
+    return row.segment or call.topic

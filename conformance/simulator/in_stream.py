@@ -1,0 +1,176 @@
+"""Schedules of the older model: persistent topics, whose logs decide, through the same faults as everything else; in a quarter of
+them beside writers and readers of topic://. Nobody owns a topic or a coordinator's log: all of them act as both.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+from conformance.simulator.casts import Cast
+from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
+from conformance.simulator.in_stream_readers import GONE, read_all, start_in_stream_reader, start_in_stream_stream
+from conformance.simulator.plan import Plan
+from conformance.simulator.readers import Stream, start_batch_reader
+from conformance.simulator.scheduler import SETTINGS, Process, World
+from conformance.simulator.stage import P, Q, T, staged
+from conformance.simulator.writers import Job, start_driver
+from metadata.errors import TxnSegmentError
+from metadata.names import persistent_name
+from metadata.transaction_buffer import Selection
+
+
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """Twins of one application, another one over both topics, clients that go step by step, producers, readers, keepers; now and
+    then somebody who trims, and somebody who terminates a topic.
+    """
+    return _cast(rng, trace, long=True)
+
+
+def short(rng: random.Random, trace: bool) -> Cast:
+    """A few of them, once or twice each."""
+    return _cast(rng, trace, long=False)
+
+
+def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
+    mixed = rng.random() < 0.25
+    world = World(
+        rng,
+        Plan.draw(rng, small=True),
+        SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500))}),
+        state=staged(*([(T, 2)] if mixed else []), persistent=(P, Q)),
+        trace=[] if trace else None,
+        files_go=False,
+        rested=True,
+    )
+    within = 120 if long else 50
+    jobs = _jobs(rng, long=long)
+    for job in jobs:
+        process = start_in_stream_driver(world, job)
+        if rng.random() < 0.15:  # a reader in the same process
+            start_in_stream_reader(world, f"{job.name}.reader", (P, Q), 2, process, within=within)
+    for i in range(rng.choice((0, 1, 2) if long else (0, 1))):
+        start_client(world, f"c{i}", (P, Q), rng.choice((1, 2)), within=within)
+    if rng.random() < (0.5 if long else 0.25):
+        start_producer(world, "plain", rng.choice((P, Q)), rng.choice((1, 3)), within=within)
+    if rng.random() < 0.7:
+        start_in_stream_reader(world, "b0", (P, Q), rng.choice((2, 4) if long else (1, 2)), within=within)
+    if rng.random() < 0.4:
+        start_in_stream_stream(world, Stream("s0", Selection((P,)), rng.choice((None, 1)), left=3), P, within=within)
+    for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1))):
+        start_keeper(world, f"k{i}", rng.choice((1, 3) if long else (1, 2)), within=within)
+    if rng.random() < 0.15:
+        start_trimmer(world, "r0", rng.choice((P, Q)), within=within)
+    if rng.random() < 0.05:
+        _start_terminating(world, "x0", Q, within=within)
+    others = _others(world) if mixed else []
+    cast = Cast(world, others, [], frozenset({T}) if mixed else frozenset(), forgets=False, orphans=False, topics=1)
+    cast.settle, cast.finish = partial(_settle, world, jobs), partial(_finish, world, jobs)
+    return cast
+
+
+def _jobs(rng: random.Random, *, long: bool) -> list[Job]:
+    versions = rng.choice(((0, 1), (0, 1, 2)) if long else ((0,), (0,), (0, 1)))
+    empty = frozenset(v for v in (0, 1, 2) if rng.random() < 0.12)
+    jobs = [Job("q", "q", "", rng.choice(((P,), (P, Q))), versions, replays=True, by="query-q", empty=empty)]
+    if rng.random() < 0.5:
+        jobs.append(Job("q2", "q", "", jobs[0].topics, versions, replays=True, by="query-q", empty=empty))
+    if rng.random() < 0.15:  # a new checkpoint under the old name
+        jobs.append(Job("o", "q", "", jobs[0].topics, (0,), replays=True, by="query-o"))
+    if rng.random() < 0.5:
+        jobs.append(Job("m", "m", "", (P, Q), (1, 2)[: rng.choice((1, 2))]))
+    if rng.random() < 0.2:
+        jobs.append(Job("r", "r-random", "", (Q,), (1,), random=True))
+    return jobs
+
+
+def _others(world: World) -> list[Job]:
+    """Those who have nothing to do with it, on the same store."""
+    jobs = [Job("t", "q", T, (T,), (0, 1), replays=True, by="query-t")]
+    for job in jobs:
+        start_driver(world, job, tries=4, within=30)
+    start_batch_reader(world, "bt", Selection((T,)), 2)
+    return jobs
+
+
+def start_keeper(world: World, name: str, rounds: int, *, within: int) -> None:
+    """Somebody who sweeps, or does a part of it. One who sleeps over it wakes to another world."""
+    process, rng = Process(world, name), world.rng
+
+    def run() -> None:
+        party = Party(world, process)
+        hands = party.hands
+        parts: dict[str, Callable[[], object]] = {
+            "sweep": lambda: hands.sweeper.sweep().complain(),
+            "end": lambda: (hands.sweeper.timeouts(), hands.coordinator.ending.finish_all()),
+            "snapshot": lambda: [hands.buffer.snapshot(persistent_name(topic)) for topic in (P, Q)],
+            "compact": hands.coordinator.log.compact,
+        }
+        for _ in range(rounds):
+            what = "sweep" if rng.random() < 0.5 else rng.choice(sorted(parts))
+            try:
+                parts[what]()
+            except GONE as error:
+                world.history.bad(f"{name}: {error}", 5)
+                return
+            except TxnSegmentError:
+                continue
+            process.cluster.clock.sleep(0.2)
+
+    actor = world.spawn(process, name, run, delay=rng.randrange(within))
+    if rng.random() < 0.4:
+        actor.nap = rng.randrange(20), rng.choice((10, 30, 60, 1_000))
+
+
+def start_trimmer(world: World, name: str, topic: str, *, within: int) -> None:
+    """Somebody who takes rows away, as far as they are decided and in a snapshot."""
+    process, rng = Process(world, name), world.rng
+
+    def run() -> None:
+        hands = Party(world, process).hands
+        for _ in range(2):
+            try:
+                reading = hands.buffer.read(persistent_name(topic))
+                hands.sweeper.trimmer.trim_to(reading, rng.randint(0, reading.cut))
+                hands.sweeper.trimmer.leave(persistent_name(topic))
+            except GONE as error:
+                world.history.bad(f"{name}: {error}", 5)
+                return
+            except TxnSegmentError:
+                continue
+            process.cluster.clock.sleep(0.2)
+
+    world.spawn(process, name, run, delay=rng.randrange(within))
+
+
+def _start_terminating(world: World, name: str, topic: str, *, within: int) -> None:
+    process = Process(world, name)
+
+    def run() -> None:
+        try:
+            Party(world, process).hands.sealing.terminate(persistent_name(topic))
+        except TxnSegmentError:
+            return
+
+    world.spawn(process, name, run, delay=world.rng.randrange(within))
+
+
+# --- the end ------------------------------------------------------------------------------------------------------------
+
+
+def _settle(world: World, jobs: list[Job]) -> None:
+    """In the calm everybody finishes what he had to write."""
+    for job in jobs:
+        if not job.done:
+            start_in_stream_driver(world, job)
+
+
+def _finish(world: World, jobs: list[Job]) -> None:
+    """Everything is late by now: one sweep, and every participant shows what was committed, to old readers and to new ones."""
+    for job in jobs:
+        if not job.done:
+            world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
+    Party(world, Process(world, "end")).hands.sweeper.sweep().complain()
+    for topic in (P, Q):
+        read_all(world, Party(world, Process(world, "end0")), "reader at the end", topic, final=True)
