@@ -2,8 +2,9 @@
 
 It lists the files first, then everything that can protect one (staging manifests, live log, registration manifests, snapshot
 chains and the parts they list, and what notes of replaced snapshots spare). A part that nothing protects goes once it is older
-than the orphan age, by its modification time and the store's clock; an index snapshot file that was superseded goes once it has
-been seen unprotected for the grace period, because a reader may have planned from it a moment before.
+than the orphan age, by its modification time and the store's clock; an index snapshot file that was superseded, and the manifest of
+a registration that has left the log, go once they have been seen unprotected for the grace period, because a reader may have
+planned from them a moment before.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from metadata.topics import Topics, every
 from metadata.transaction_buffer import TransactionBuffer
 
 SEEN = "sweep/unprotected"
-"""Files of this name say when each unprotected snapshot file was first seen (ms). Losing one only costs delay."""
+"""Files of this name say when each unprotected snapshot file or manifest was first seen (ms). Losing one only costs delay."""
+
+MANIFESTS = "manifests/"
+"""The folder of what was too big for a record."""
 
 _OURS = re.compile(
     r"manifests/[^/]+\.json"  # registration manifests
@@ -84,7 +88,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     for path, file in sorted(files.items()):
         if path in protected or not _OURS.fullmatch(path):
             continue
-        if path.endswith(snapshots.SUFFIX):
+        if path.endswith(snapshots.SUFFIX) or path.startswith(MANIFESTS):
             if file.mtime_ms + settings.orphan_age_ms >= now_ms:
                 continue  # just published, perhaps not named yet: that moment must not count as the beginning of its end
             first = seen.get(path, now_ms)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from metadata import paths
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, UnknownOutcome
-from metadata.names import TopicName, topic_name
+from metadata.names import TopicName, any_topic_name, topic_name
 from metadata.records import Layout, Policies
 from metadata.retention import effective
 from metadata.store.contract import ABSENT, View, decide, look, until
@@ -31,7 +31,7 @@ def holding(cluster: Cluster, topics: Iterable[Topic]) -> list[tuple[Topic, Poli
 def get(cluster: Cluster, topics: Topics, name: str) -> Policies:
     """What holds for a topic, or what a `namespace://tenant/namespace` says. Raises TopicNotFound, OptionError."""
     if not name.startswith(NAMESPACE):
-        ((_, found),) = holding(cluster, [topics.get(topic_name(name))])
+        ((_, found),) = holding(cluster, [topics.get(any_topic_name(name))])
         return found
     checked = _namespace(name)
     record = look(cluster.store, paths.namespace(checked.tenant, checked.namespace))
@@ -41,7 +41,7 @@ def get(cluster: Cluster, topics: Topics, name: str) -> Policies:
 def put(cluster: Cluster, name: str, change: Change) -> Policies:
     """`set_for_topic`, or `set_for_namespace` for a `namespace://tenant/namespace`. Raises TopicNotFound, OptionError."""
     if not name.startswith(NAMESPACE):
-        return set_for_topic(cluster, topic_name(name), change)
+        return set_for_topic(cluster, any_topic_name(name), change)
     checked = _namespace(name)
     return set_for_namespace(cluster, checked.tenant, checked.namespace, change)
 

@@ -18,11 +18,12 @@ from metadata.client import Client
 from metadata.cursors import Where
 from metadata.errors import BadVersion, OptionError, UnknownOutcome
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, segment_name
+from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, segment_name
 from metadata.paths import Key
 from metadata.records import Cursor, JsonRecord
 from metadata.row_ranges import Rows
 from metadata.store.contract import ABSENT, decide, look, until
+from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
 
@@ -47,6 +48,24 @@ class Selected(JsonRecord):
     name: str
 
 
+class TransactionBufferProvider(Protocol):
+    """What a reader may see of a topic or segment, of either model."""
+
+    def read(self, name: str) -> Reading: ...
+
+
+class SubscriptionsProvider(Protocol):
+    """The subscriptions of topics of either model; numbers are of the log that orders the topic's rows."""
+
+    def create(self, topic: TopicName, name: str, *, at: int) -> None: ...
+
+    def delete(self, topic: TopicName, name: str) -> None: ...
+
+    def seek(self, topic: TopicName, name: str, *, to: int) -> None: ...
+
+    def list(self, topic: TopicName | None = None) -> Sequence[tuple[TopicName, str]]: ...
+
+
 class CoordinatorProvider(Protocol):
     """What commits a write set, of either model."""
 
@@ -65,6 +84,32 @@ class PendingAckProvider(Protocol):
     def seek(self, to: Mapping[Where, Rows]) -> None: ...
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]: ...
+
+
+@dataclass(frozen=True)
+class Provider:
+    """All that serves the topics of one model."""
+
+    model: Model
+    buffer: TransactionBufferProvider
+    acks: PendingAckProvider
+    subscriptions: SubscriptionsProvider
+    coordinator: CoordinatorProvider
+
+
+def model_of(name: str | TopicName) -> Model:
+    """Of the name that a topic or segment goes by (as `Providers.select` gives it): its domain says it."""
+    return Model.IN_STREAM if is_persistent(str(name)) else Model.METADATA
+
+
+def one_model(names: Iterable[str | TopicName]) -> Model:
+    """The model of all of these topics and segments (of none: the metadata's). Raises OptionError: no transaction spans both."""
+    by_model: dict[Model, list[str]] = {model: [] for model in Model}
+    for name in dict.fromkeys(map(str, names)):
+        by_model[model_of(name)].append(name)
+    if all(by_model.values()):
+        raise _spans_both(by_model)
+    return Model.IN_STREAM if by_model[Model.IN_STREAM] else Model.METADATA
 
 
 @dataclass(frozen=True)
@@ -95,12 +140,28 @@ class Providers:
         found = self.select(names)
         if len({chosen.model for chosen in found.values()}) > 1:
             by_model = {model: [str(n) for n, chosen in found.items() if chosen.model is model] for model in Model}
-            raise OptionError(
-                f"{', '.join(by_model[Model.IN_STREAM])} keep their transactions in the stream, "
-                f"{', '.join(by_model[Model.METADATA])} in the metadata store: one transaction never spans both.",
-                advice="Nothing was written. Use two transactions, or migrate the persistent topics (txnsegment topics migrate).",
-            )
+            raise _spans_both(by_model)
         return next((chosen.model for chosen in found.values()), Model.METADATA)
+
+    def resolve(self, text: str) -> TopicName:
+        """The topic that a name stands for: a persistent one goes by its topic:// name once it is migrated, or if its namespace has
+        new topics made so. A round trip for a persistent name, none for others. Raises OptionError.
+        """
+        name = any_topic_name(text)
+        return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
+
+    def of(self, names: Iterable[str | TopicName]) -> Provider:
+        """What serves these topics or segments, all of one model. Raises OptionError."""
+        return self.by_model(one_model(names))
+
+    def by_model(self, model: Model) -> Provider:
+        client = self.client
+        if model is Model.METADATA:
+            return Provider(model, _Segments(client), client.coordinator.acks, client.subscriptions, client.coordinator)
+        from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
+
+        mine = client.instream
+        return Provider(model, _InStream(client), mine.acks, InStreamSubscriptions(mine.topics, mine.acks), mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
         """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
@@ -111,6 +172,11 @@ class Providers:
     def pending_acks(self, segment: str) -> PendingAckProvider:
         """What keeps the cursors of a segment, or of a persistent topic."""
         return self.client.instream.acks if is_persistent(segment) else self.client.coordinator.acks
+
+    def namespace(self, tenant: str, namespace: str) -> Model:
+        """Which model serves persistent names of a namespace that do not exist yet."""
+        record = look(self.client.cluster.store, namespace_key(tenant, namespace))
+        return (NamespaceModel() if record is None else NamespaceModel.of(record)).new_persistent
 
     def set_namespace(self, tenant: str, namespace: str, new_persistent: Model) -> None:
         """Say which model serves persistent names of a namespace that do not exist yet. Idempotent."""
@@ -128,6 +194,35 @@ class Providers:
             return True
 
         until(step)
+
+
+@dataclass(frozen=True)
+class _Segments:
+    client: Client
+
+    def read(self, name: str) -> Reading:
+        return self.client.buffer.read(Selection((name,)))
+
+
+@dataclass(frozen=True)
+class _InStream:
+    client: Client
+
+    def read(self, name: str) -> Reading:
+        from metadata.instream.view import as_reading
+
+        return as_reading(self.client.instream.buffer.read(persistent_name(name)))
+
+
+def _spans_both(by_model: Mapping[Model, Sequence[str]]) -> OptionError:
+    older, newer = (
+        ", ".join(found[:3]) + (" .." if len(found) > 3 else "")
+        for found in map(by_model.__getitem__, (Model.IN_STREAM, Model.METADATA))
+    )
+    return OptionError(
+        f"{older} keep their transactions in the stream, {newer} in the metadata store: one transaction never spans both.",
+        advice="Nothing was committed. Use two transactions, or migrate the persistent topics (txnsegment topics migrate).",
+    )
 
 
 def namespace_key(tenant: str, namespace: str) -> Key:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from metadata import paths
 from metadata.errors import BadVersion, UnknownOutcome
-from metadata.names import TopicName, segment_name, topic_name
+from metadata.names import TopicName, is_persistent, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import Cursor, Layout, TopicSchema
 from metadata.store.contract import Delete, MetadataStore, View, decide, in_groups
@@ -26,6 +26,8 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
         schemas: dict[TopicName, list[Key]] = defaultdict(list)
         for path in view.keys(paths.SCHEMAS):
             topic = path.split("/")[2]
+            if is_persistent(paths.decode(topic)):
+                continue  # it has one life alone
             schemas[topic_name(paths.decode(topic))].append(Key(path, topic))
         cursors = {path: paths.cursor_of(path)[0] for path in view.keys(paths.CURSORS)}
         several = {name: keys for name, keys in schemas.items() if len(keys) > 1}

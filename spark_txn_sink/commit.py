@@ -8,19 +8,15 @@ import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ledgers.model import Part
 from metadata.client import Client
 from metadata.errors import OptionError, TxnConflict
-from metadata.names import PersistentName
+from metadata.providers import CoordinatorProvider, Providers
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
-
-if TYPE_CHECKING:
-    from metadata.providers import CoordinatorProvider
 
 log = logging.getLogger("txnsegment.sink")
 
@@ -79,7 +75,7 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
 
 def _coordinator(client: Client, plan: WritePlan) -> CoordinatorProvider:
     """Who decides a write to this topic."""
-    return client.instream.coordinator if isinstance(plan.topic, PersistentName) else client.coordinator
+    return Providers(client).of([plan.topic]).coordinator
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:

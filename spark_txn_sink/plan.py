@@ -54,14 +54,14 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
         return _plan_values(options, schema)
     check_writable(schema)
     client = shared_client(options.service_url.text)
-    topic = _ensure(client, options, schema)
+    topic = _ensure(client, options, where_to(client, options), schema)
     key = _key(topic, options, schema)
     latest = client.topics.schemas.latest(topic)
     grown = client.topics.schemas.grown(topic, schema)
     same = latest is not None and grown is latest.columns
     types = StructType([grown[field.name] for field in schema])
     return client, WritePlan(
-        topic=options.topic,
+        topic=topic.name,
         to=targets(topic),
         key=key,
         types=types,
@@ -73,15 +73,24 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
     )
 
 
-def _ensure(client: Client, options: WriteOptions, schema: StructType) -> Topic:
+def where_to(client: Client, options: WriteOptions) -> TopicName:
+    """The topic that the name stands for: a persistent one goes by its topic:// name once it is migrated."""
+    if not isinstance(options.topic, PersistentName):
+        return options.topic
+    from metadata.providers import Providers  # here: most processes never meet one
+
+    return Providers(client).resolve(str(options.topic))
+
+
+def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: StructType) -> Topic:
     """The topic, made if that is allowed. Raises TopicNotFound, OptionError for a key that is none."""
-    if isinstance(options.topic, PersistentName):
-        made = client.instream.topics.ensure(options.topic, schema=schema, create=options.auto_create)
+    if isinstance(name, PersistentName):
+        made = client.instream.topics.ensure(name, schema=schema, create=options.auto_create)
         return Topic(made.name, made.layout, made.record)
     if options.key_column is not None:
         check_key(options.key_column, arrow_schema(schema))
     return client.topics.ensure(
-        options.topic,
+        name,
         segments=options.segments,
         key=options.key_column,
         schema=schema,
@@ -97,7 +106,7 @@ def _plan_values(options: WriteOptions, schema: StructType) -> tuple[Client, Wri
             advice='Write df.select("value"). What the rows are routed by is a field of the record (keyColumn).',
         )
     client = shared_client(options.service_url.text)
-    topic, schemas = client.topics.get(options.topic), client.topics.schemas
+    topic, schemas = client.topics.get(where_to(client, options)), client.topics.schemas
     found = schemas.latest(topic) if options.schema_version is None else schemas.version(topic, options.schema_version)
     if found is None:
         raise SchemaError(
@@ -109,7 +118,7 @@ def _plan_values(options: WriteOptions, schema: StructType) -> tuple[Client, Wri
     if key is not None:
         check_key(key, arrow_schema(types))
     return client, WritePlan(
-        topic=options.topic,
+        topic=topic.name,
         to=targets(topic),
         key=key,
         types=types,

@@ -9,6 +9,7 @@ segment has no row before a registration that came after it); what was committed
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from metadata import paths
 from metadata.client import Client
@@ -19,10 +20,10 @@ MOST_SECONDS = 0.1
 
 
 class Following:
-    """The newest reading of a selection, for one query."""
+    """The newest reading of a selection, for one query. `told` hears of each wake-up, from any thread."""
 
-    def __init__(self, client: Client, selection: Selection) -> None:
-        self._client, self._selection = client, selection
+    def __init__(self, client: Client, selection: Selection, told: Callable[[], None] = lambda: None) -> None:
+        self._client, self._selection, self._told = client, selection, told
         self._woken = threading.Event()
         self._watches: dict[str, Watch] = {}
         self._reading: Reading | None = None
@@ -52,7 +53,7 @@ class Following:
         wanted = {paths.LOG.path: paths.LOG} | {s.name: paths.segment_events(s.name) for s in reading.segments}
         for name in wanted.keys() - self._watches.keys():
             self._watches[name] = store.watch(wanted[name], self.wake)
-            self._woken.set()  # what came between the reading and its first watch has woken nobody
+            self.wake()  # what came between the reading and its first watch has woken nobody
         for name in self._watches.keys() - wanted.keys():
             self._watches.pop(name).close()
 
@@ -63,6 +64,7 @@ class Following:
     def wake(self) -> None:
         """Something may have changed: the next reading is taken anew."""
         self._woken.set()
+        self._told()
 
     def close(self) -> None:
         for watch in self._watches.values():

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ledgers.stretches import of_ledgers
 from metadata import transitions
 from metadata.client import Client
-from metadata.errors import DataLoss, OffsetOutOfRange
-from metadata.names import PersistentName
+from metadata.errors import DataLoss, OffsetOutOfRange, TopicNotFound
+from metadata.names import PersistentName, persistent_name
+from metadata.store.contract import View, decide
 from metadata.topic import Topic
 from metadata.transaction_buffer import Reading
 from spark_txn_source import limits
@@ -101,10 +102,18 @@ def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
     return Range(reading, start, end)
 
 
-def read_to(client: Client, ends: Mapping[PersistentName, tuple[int, int]]) -> tuple[Range, ...]:
-    """GIVEN ranges, start and end of each topic: the same rows for ever. Raises OffsetOutOfRange rather than fewer."""
-    buffer = client.instream.buffer
-    return tuple(Range(buffer.read_to(name, end), start, end) for name, (start, end) in ends.items())
+def read_to(client: Client, ends: Mapping[PersistentName, tuple[int, int]], *, fail: bool) -> tuple[Range, ...]:
+    """GIVEN ranges, start and end of each topic: the same rows for ever. Raises OffsetOutOfRange rather than fewer; `fail`
+    (failOnDataLoss): DataLoss for a topic that was deleted, which is left out otherwise.
+    """
+    found = []
+    for name, (start, end) in ends.items():
+        try:
+            found.append(Range(client.instream.buffer.read_to(name, end), start, end))
+        except TopicNotFound as error:
+            if fail:
+                raise _deleted(str(name), start) from error
+    return tuple(found)
 
 
 # --- starts and ends -----------------------------------------------------------------------------------------------
@@ -186,6 +195,43 @@ def check_trim(reading: TopicReading, start: int, end: int, known: int) -> None:
             advice="Start later (earliest does, in a new checkpoint), keep rows longer (retention), or set failOnDataLoss=false to "
             "go on without them.",
         )
+
+
+def deleted(
+    client: Client, selection: Selection, positions: Mapping[str, Position], readings: Sequence[TopicReading], *, fail: bool
+) -> set[str]:
+    """The topics of a pattern that were read and are deleted by now: they need no position any more, as no name is used again.
+
+    `fail`: raises DataLoss if one had rows beyond its position, or may have had, which is not known after the grace period.
+    """
+    if not isinstance(selection, Pattern):
+        return set()
+    there = {one.name for one in readings}
+    gone = {name for name in positions if name not in there and selection.matches(persistent_name(name))}
+    for name in sorted(gone):
+        if fail and _had_more(client, persistent_name(name), positions[name].ledger):
+            raise _deleted(name, positions[name].ledger)
+    return gone
+
+
+def _had_more(client: Client, name: PersistentName, after: int) -> bool:
+    log = client.instream.buffer.log(name)
+
+    def body(view: View) -> bool:
+        numbers = log.numbers(view, after - 1)
+        entries, _ = log.entries(view, numbers)
+        if not entries:
+            return True  # it has left the log
+        return any(entry.write is not None for number, entry in entries.items() if number > after)
+
+    return decide(client.cluster.store, body)
+
+
+def _deleted(name: str, after: int) -> DataLoss:
+    return DataLoss(
+        f"The topic {name} was deleted: rows of it after {after}, which this read may need, went with it.",
+        advice="Set failOnDataLoss=false to go on without these rows, or use a new checkpoint.",
+    )
 
 
 # --- the limits of a micro-batch ------------------------------------------------------------------------------------

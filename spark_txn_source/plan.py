@@ -12,6 +12,7 @@ from metadata import metrics, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange
+from metadata.providers import Providers
 from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
 from metadata.transaction_buffer import Reading, SegmentView
 from spark_txn_source import persistent
@@ -83,7 +84,8 @@ def reading_to(client: Client, selection: Selection, end: int) -> Reading:
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
     """What a subscription has done of each segment of a reading. Raises SubscriptionNotFound."""
-    cursors = client.coordinator.acks.read((segment.name, subscription) for segment in reading.segments)
+    names = [segment.name for segment in reading.segments]
+    cursors = Providers(client).of(names).acks.read((name, subscription) for name in names)
     return acked({segment: cursor for (segment, _), cursor in cursors.items()})
 
 

@@ -147,6 +147,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         within_log(begin, reading)
         for one in topics:
             persistent.within_log(offset.number(one.name), one)
+        gone = persistent.deleted(self._client(), self._selection, offset.positions, topics, fail=self._options.fail_on_data_loss)
+        offset = dataclasses.replace(offset, positions={n: place for n, place in offset.positions.items() if n not in gone})
         self._measure(reading, topics)
         if self._options.subscription is not None:
             self._join(reading, self._options.subscription)
@@ -225,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         client = self._client()
         planned = planned_selection(end, self._selection)
-        reading, ranges = reading_to(client, planned, last), persistent.read_to(client, ends)
+        reading, ranges = reading_to(client, planned, last), persistent.read_to(client, ends, fail=self._options.fail_on_data_loss)
         if self._options.fail_on_data_loss:
             # Spark asks for the initial offset anew when it replays the first batch: only the end says what was known then.
             check_deletions(reading, begin, last, min(offset.deleted_to, max(last, to.deleted_to)))

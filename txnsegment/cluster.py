@@ -14,7 +14,7 @@ from metadata.client import Client, client
 from metadata.cluster import open_cluster
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import OptionError
-from metadata.names import segment_name, topic_name
+from metadata.names import is_persistent, segment_name
 from metadata.orphans import sweep_orphans
 from metadata.records import Settings
 from metadata.sweeper import SweepReport
@@ -22,7 +22,7 @@ from metadata.upkeep import upkeep
 from txnsegment.retention import ClusterRetention
 from txnsegment.scaling import ClusterScaling
 from txnsegment.subscriptions import ClusterSubscriptions, Where
-from txnsegment.topics import ClusterTopics
+from txnsegment.topics import ClusterTopics, scalable
 from txnsegment.transaction import Transaction, identity, timeout_ms
 from txnsegment.transactions import ClusterTransactions
 
@@ -119,15 +119,23 @@ class Cluster:
             self.subscriptions.join(names, subscription, start)
         return Consumer(self.client, names, subscription, columns=columns, value_format=value_format, schema_version=schema_version)
 
-    def producer(self, topic: str, *, value_format: str = "columns", schema_version: int | None = None) -> Producer:
+    def producer(
+        self, topic: str, *, value_format: str = "columns", schema_version: int | None = None, plain: bool = False
+    ) -> Producer:
         """Write to one topic, transaction by transaction. `value_format="avro"`: rows are bytes, by the last version of the topic's
-        schema as it is now, or by `schema_version`. Raises TopicNotFound, SchemaError, OptionError.
+        schema as it is now, or by `schema_version`. `plain` (persistent:// topics only): without a transaction, so each flush is
+        seen at once and costs one append, but may be there twice after a reply that was lost. Raises TopicNotFound, SchemaError,
+        OptionError.
         """
+        from txnsegment.plain import PlainSend
         from txnsegment.producer import Producer
         from txnsegment.values import written_values
 
         name = self.topics.describe(topic).name
-        return Producer(self.begin, name, written_values(self.client, name, value_format, schema_version))
+        if plain and not is_persistent(name):
+            raise OptionError(f"{name} takes rows in transactions alone.", advice="Leave plain out: a flush is a transaction.")
+        begin = (lambda: PlainSend(self.client)) if plain else self.begin
+        return Producer(begin, name, written_values(self.client, name, value_format, schema_version), plain=plain)
 
     def sweep(self) -> SweepReport:
         """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing
@@ -176,7 +184,7 @@ class Cluster:
             if str(one) not in {topic.segment(info) for info in topic.layout.kept()}:
                 raise OptionError(f"There is no segment {one}.", advice="txnsegment segments show TOPIC lists them.")
             return [str(one)]
-        topic = self.client.topics.get(topic_name(name))
+        topic = self.client.topics.get(scalable(name, "It is not compacted"))
         return [topic.segment(info) for info in topic.layout.kept()]
 
     def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:

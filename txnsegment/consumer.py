@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,14 @@ from metadata import backlog
 from metadata.acks import Ack, up_to
 from metadata.backlog import Lag
 from metadata.client import Client
-from metadata.names import segment_name, topic_name
+from metadata.names import is_persistent, segment_name, topic_of
+from metadata.providers import Model, Providers, model_of
 from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, end_of, rows
 from metadata.subscriptions import checked
-from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.entries import EntryRows, in_order
-from spark_txn_source.following import Following
-from spark_txn_source.plan import acknowledged, check_cursors, check_trims, pieces
+from spark_txn_source.plan import check_trims, pieces
 from spark_txn_source.topics import full_schema
+from txnsegment.feeds import Feed, feeds, full_name
 from txnsegment.transaction import Transaction
 from txnsegment.values import as_values, values_of
 
@@ -83,8 +84,9 @@ class Consumer:
                 consumer.ack(message)
 
     Rows come in the order of their transactions, over all segments and topics, so parents before children, each committed row as
-    long as it is not acknowledged. It sleeps until a commit wakes it. Several consumers of one subscription all get everything:
-    who acknowledges a row first wins, the other one's ack is an AckConflict.
+    long as it is not acknowledged. A `persistent://` topic has an order of its own: its rows come in the order of its log, up to
+    its maxReadPosition, and stand in no order to those of other topics. It sleeps until a commit wakes it. Several consumers of one
+    subscription all get everything: who acknowledges a row first wins, the other one's ack is an AckConflict.
     """
 
     def __init__(
@@ -98,30 +100,29 @@ class Consumer:
         schema_version: int | None = None,
     ) -> None:
         self._client, self._subscription, self._columns = client, checked(subscription), columns
-        self._values = values_of(topics, columns, value_format, schema_version)
-        names = tuple(n if n.startswith("segment:") else str(topic_name(n)) for n in topics)
-        self._following = Following(client, Selection(names))
+        names = [full_name(client, name) for name in topics]
+        self._values = values_of(names, columns, value_format, schema_version)
+        self._woken = threading.Event()
+        self._feeds = feeds(client, names, self._subscription, self._woken)
         self._done: dict[str, Rows] = {}
         self._floor: dict[str, Row] = {}
         self._seen: dict[str, Row] = {}
-        self._after = 0
-        self._guards: dict[str, int] = {}
         self._current: Iterator[Batch] | None = None
         self._life = 0
-        self.rewind()
+        try:
+            self.rewind()
+        except BaseException:
+            self.close()
+            raise
 
     def rewind(self) -> None:
         """Deliver again what is not acknowledged. It happens by itself when a transaction that acknowledges ends without a commit.
 
         Raises SubscriptionNotFound, DataLoss (retention has taken rows of it).
         """
-        reading = self._following.read()
-        self._done = acknowledged(self._client, reading, self._subscription)
-        check_cursors(reading, self._done, self._subscription)
+        self._done = {segment: done for feed in self._feeds for segment, done in feed.begin().items()}
         self._floor = {s: found[0][1] if found and found[0][0] == FIRST else FIRST for s, found in self._done.items()}
         self._seen = {}
-        self._after = backlog.first_pending(reading, self._done, reading.cut)
-        self._guards = reading.guards()
         self._current = None
         self._life += 1
 
@@ -144,9 +145,8 @@ class Consumer:
         idle = clock.monotonic()
         while True:
             if self._current is None:
-                reading = self._following.read()
-                if reading.cut > self._after:
-                    self._current = self._deliver(reading)
+                self._woken.clear()  # before looking: a wake-up in between is not lost
+                self._current = self._more()
             batch = None if self._current is None else next(self._current, None)
             if batch is not None:
                 yield batch
@@ -158,25 +158,37 @@ class Consumer:
             left = IDLE_SECONDS if timeout is None else timeout - (clock.monotonic() - idle)
             if left <= 0:
                 return
-            self._following.wait(min(left, UNDECIDED_SECONDS if reading.undecided else IDLE_SECONDS))
+            undecided = any(feed.reading.undecided for feed in self._feeds)
+            self._woken.wait(min(left, UNDECIDED_SECONDS if undecided else IDLE_SECONDS))
 
-    def _deliver(self, reading: Reading) -> Iterator[Batch]:
-        check_trims(reading, self._after, reading.cut, self._guards, self._done)
+    def _more(self) -> Iterator[Batch] | None:
+        """What is new in the first feed that has something; it goes to the back of the queue then, so that none waits for ever."""
+        for feed in self._feeds:
+            if feed.look().cut > feed.after:
+                self._feeds.remove(feed)
+                self._feeds.append(feed)
+                return self._deliver(feed)
+        return None
+
+    def _deliver(self, feed: Feed) -> Iterator[Batch]:
+        reading = feed.reading
+        check_trims(reading, feed.after, reading.cut, feed.guards, self._done)
         codec = None if self._values is None else self._values.codec(self._client, reading)
-        wanted = self._wanted(reading) if codec is None else codec.arrow
+        wanted = self._wanted() if codec is None else codec.arrow
         order = sorted(reading.segments, key=lambda s: _order(s.name))
         if wanted is not None:
             found = [
-                pieces(reading, segment, self._after, reading.cut, marks=True, done=self._done.get(segment.name, NONE))
+                pieces(reading, segment, feed.after, reading.cut, marks=True, done=self._done.get(segment.name, NONE))
                 for segment in order
             ]
             for rows in in_order(self._client.cluster.storage, found, wanted, None if codec is None else codec.filled):
                 yield self._batch(rows if codec is None else rows._replace(batch=as_values(codec, rows)))
-        self._after = reading.cut
+        feed.after = reading.cut
 
-    def _wanted(self, reading: Reading) -> pa.Schema | None:
+    def _wanted(self) -> pa.Schema | None:
         """The columns of today: a topic that grows one shows it from the next batch on. None: nothing was ever written."""
-        full: StructType | None = full_schema(self._client, reading.topics)
+        topics = sorted((topic for feed in self._feeds for topic in feed.reading.topics), key=lambda topic: str(topic.name))
+        full: StructType | None = full_schema(self._client, topics)
         if full is None:
             return None
         return arrow_schema(full if self._columns is None else schemas.columns(full, list(self._columns)))
@@ -188,7 +200,7 @@ class Consumer:
             first = self._behind(found.segment, first)
         end = Row(found.ledger, found.entry + 1, 0) if stop == found.of else Row(found.ledger, found.entry, stop)
         self._seen[found.segment] = end
-        topic = str(segment_name(found.segment).topic)
+        topic = str(topic_of(found.segment))
         return Batch(
             topic,
             found.segment,
@@ -223,14 +235,19 @@ class Consumer:
         acks = [Ack(segment, self._subscription, rows(found)) for segment, found in sorted(spans.items())]
         if txn is not None:
             txn.acknowledge(acks, dropped=self.rewind)
-        elif acks:
-            self._client.coordinator.acks.acknowledge(acks)
+        else:
+            for model in Model:  # one call for each kind; after an error the one may have been, and not the other
+                if some := [ack for ack in acks if model_of(ack.segment) is model]:
+                    Providers(self._client).of([ack.segment for ack in some]).acks.acknowledge(some)
 
     def ack_cumulative(self, given: Message | Batch, *, txn: Transaction | None = None) -> None:
-        """Acknowledge everything that was delivered up to and with it, in all segments. Raises as `ack` does."""
+        """Acknowledge everything that was delivered up to and with it, in all segments that one log orders: of a `persistent://`
+        topic in that topic alone, else in all `topic://` topics. Raises as `ack` does.
+        """
         ledger = given.span[1].ledger_id
         boundaries = {}
-        for segment in self._seen.keys() | {given.segment}:
+        (feed,) = (found for found in self._feeds if found.covers(given.segment))
+        for segment in {segment for segment in self._seen if feed.covers(segment)} | {given.segment}:
             if segment == given.segment:
                 boundaries[segment] = given.span[1]
             else:
@@ -240,21 +257,25 @@ class Consumer:
         if txn is not None:
             txn.acknowledge(acks, dropped=self.rewind)
         else:
-            self._client.coordinator.acks.advance(acks)
+            feed.provider.acks.advance(acks)
         self._floor |= new
 
     def lag(self) -> Lag:
         """How far the subscription lags behind what is committed."""
-        reading = self._following.read()
-        done = acknowledged(self._client, reading, self._subscription)
-        found = {s.name: backlog.lag(reading, s, done[s.name], reading.cut) for s in reading.segments}
-        for topic in reading.topics:
-            whole = backlog.total({segment: found[segment] for segment in topic.segments() if segment in found})
-            backlog.measure(str(topic.name), self._subscription, whole)
+        found: dict[str, Lag] = {}
+        for feed in self._feeds:
+            reading = feed.look()
+            done = feed.done(reading)
+            lags = {s.name: backlog.lag(reading, s, done[s.name], reading.cut) for s in reading.segments}
+            for topic in reading.topics:
+                whole = backlog.total({name: lag for name, lag in lags.items() if topic_of(name) == topic.name})
+                backlog.measure(str(topic.name), self._subscription, whole)
+            found |= lags
         return backlog.total(found)
 
     def close(self) -> None:
-        self._following.close()
+        for feed in self._feeds:
+            feed.close()
 
     def __enter__(self) -> Self:
         return self
@@ -265,8 +286,7 @@ class Consumer:
 
 def _order(segment: str) -> tuple[str, int]:
     """Of one transaction's rows: topic by topic, segment by segment."""
-    name = segment_name(segment)
-    return str(name.topic), name.segment_id
+    return str(topic_of(segment)), 0 if is_persistent(segment) else segment_name(segment).segment_id
 
 
 def _flat(given: Iterable[Message | Batch | Iterable[Message | Batch]]) -> Iterator[Message | Batch]:

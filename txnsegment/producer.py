@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from metadata.errors import SchemaError
+from metadata.errors import OptionError, SchemaError
 from metadata.write_set import Committed
 from txnsegment.transaction import Batches, Transaction, batches_of
 from txnsegment.values import WrittenValues
@@ -25,11 +25,16 @@ class Producer:
     Rows wait in memory until `flush` commits them as one transaction; leaving the block flushes, unless it raises: then they are
     forgotten. For several topics, or together with acknowledgements, give a transaction (`cluster.begin()`) to `write`.
 
+    A `plain` one writes to a `persistent://` topic without a transaction: rows are seen at once, and after an OutcomeUnknown
+    another `flush` may double them.
+
     With `value_format="avro"` rows are bytes (and batches have the one column `value`), by the schema of the topic.
     """
 
-    def __init__(self, begin: Callable[[], Transaction], topic: str, values: WrittenValues | None = None) -> None:
-        self._begin, self._topic, self._values = begin, topic, values
+    def __init__(
+        self, begin: Callable[[], Transaction], topic: str, values: WrittenValues | None = None, *, plain: bool = False
+    ) -> None:
+        self._begin, self._topic, self._values, self._plain = begin, topic, values, plain
         self._waiting: list[Any] = []
         self._unsure: Transaction | None = None
         """Staged, and not known to be committed: tried again as it is."""
@@ -49,8 +54,8 @@ class Producer:
 
     def flush(self) -> Committed | None:
         """Commit what waits, in order; None if nothing does. After an error nothing of it was committed, or (OutcomeUnknown) it is
-        not known; calling `flush` again is safe either way and never doubles a row. Raises what `Transaction.append` and
-        `Transaction.commit` do.
+        not known; calling `flush` again is safe either way and never doubles a row (but for a plain one). Raises what
+        `Transaction.append` and `Transaction.commit` do.
         """
         if self._unsure is None:
             if not self._waiting:
@@ -69,6 +74,8 @@ class Producer:
         """Write Arrow batches at once, as a transaction of their own; or stage them in `txn`, which commits them (then None)."""
         rows = batches if self._values is None else self._values.batches(batches_of(batches))
         if txn is not None:
+            if self._plain:
+                raise OptionError("A plain producer writes in no transaction.", advice="Make one without plain=True.")
             txn.append(self._topic, rows)
             return None
         self.flush()

@@ -7,7 +7,7 @@ from datetime import timedelta
 from metadata import policies
 from metadata.client import Client
 from metadata.errors import OptionError
-from metadata.names import topic_name
+from metadata.names import any_topic_name, topic_name
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.trimming import Trimmed, Trimmer
@@ -23,7 +23,7 @@ class ClusterRetention:
 
     def get(self, name: str) -> Policies:
         """What holds for a topic: its own policies, else its namespace's; None is no limit. Raises TopicNotFound."""
-        topic = self._client.topics.get(topic_name(name))
+        topic = self._client.topics.get(any_topic_name(name))
         return Trimmer(self._client.cluster, self._client.buffer).policies(topic.name, topic.layout)
 
     def set(

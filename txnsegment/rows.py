@@ -16,8 +16,8 @@ from pyspark.sql import types as T
 
 from ledgers.arrow import arrow_schema
 from metadata.client import Client
-from metadata.names import segment_name, topic_name
-from metadata.transaction_buffer import Selection
+from metadata.names import segment_name
+from metadata.providers import Providers
 from spark_txn_source.entries import in_order
 from spark_txn_source.plan import large_pieces
 
@@ -34,12 +34,13 @@ class Rows:
 
 def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool = False) -> Rows:
     """The first `limit` committed rows of a topic or of one `segment://...`, at the cut of now: those of a transaction together,
-    of one segment in their order. Reads no more files than it needs. Raises TopicNotFound, CorruptPart.
+    of one segment (or persistent topic) in their order. Reads no more files than it needs. Raises TopicNotFound, CorruptPart.
 
     `message_ids` adds the column `__messageId`, `ledger:entry:index`.
     """
-    topic = segment_name(name).topic if name.startswith("segment:") else topic_name(name)
-    reading = client.buffer.read(Selection((name if name.startswith("segment:") else str(topic),)))
+    topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
+    full = name if name.startswith("segment:") else str(topic)
+    reading = Providers(client).of([full]).buffer.read(full)
     schema = client.topics.schema(client.topics.get(topic))  # after the reading: it has every column that its parts have
     if schema is None:
         return Rows([], iter(()))

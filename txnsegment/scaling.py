@@ -7,9 +7,11 @@ from datetime import timedelta
 from metadata import policies
 from metadata.client import Client
 from metadata.errors import OptionError
+from metadata.names import is_persistent
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.scaling import Rule, rule
+from txnsegment.topics import scalable
 
 FIELDS = ("split_rows_per_second", "split_bytes_per_second", "min_segments", "max_segments", "scaling_cool_down_ms")
 
@@ -44,6 +46,8 @@ class ClusterScaling:
         Of the sweepers that stay (`txnsegment sweep --every 10s`) the one that leads carries it out, and `cluster.sweep()` if it
         gets to lead. What is set now for this topic or namespace alone. Raises TopicNotFound, OptionError.
         """
+        if is_persistent(name):
+            scalable(name, "It neither splits nor merges")
         change: dict[str, int | bool | None] = {}
         for field, option, value in (
             ("split_rows_per_second", "rows_per_second", rows_per_second),

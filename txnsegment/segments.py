@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from metadata import paths
 from metadata.client import Client
-from metadata.names import topic_name
+from metadata.names import is_persistent
+from metadata.providers import Providers
 from metadata.records import Registration, SegmentState
 from metadata.store.contract import decide
-from metadata.transaction_buffer import Reading, SegmentView, Selection
+from metadata.transaction_buffer import Reading, SegmentView
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class TopicReport:
 
 def report(client: Client, topic: str) -> TopicReport:
     """Counts every committed ledger: reads the topic's index snapshots. Raises TopicNotFound."""
-    name = str(topic_name(topic))
-    reading = client.buffer.read(Selection((name,)))
-    undecided = _undecided(client, reading)
+    name = str(Providers(client).resolve(topic))
+    reading = Providers(client).of([name]).buffer.read(name)
+    undecided = [] if is_persistent(name) else _undecided(client, reading)
     return TopicReport(name, reading.cut, reading.end_of_log, tuple(_segment(reading, s, undecided) for s in reading.segments))
 
 

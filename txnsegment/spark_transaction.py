@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from metadata.client import Client
 from metadata.errors import TxnConflict, TxnSegmentError
-from metadata.names import topic_name
+from metadata.names import any_topic_name
 from metadata.options import option_text
 from metadata.orphans import sweep_staging
 from metadata.staging_manifests import StagingArea, StagingManifest
@@ -123,6 +123,7 @@ class SparkTransaction(Transaction):
         self._staged = [one for *_, one in sorted(found, key=lambda place: place[:3])]
         begun = [manifest.staged_ms for manifest in manifests] + ([] if self._appended_ms is None else [self._appended_ms])
         self._staged_ms = min(begun, default=None)
+        self._check_kind(str(staged.topic) for staged in self._staged)
         for name in dict.fromkeys(staged.topic for staged in self._staged):  # before any schema grows for it
             self._schema_with_staged(name, self._client.topics.schema(self._client.topics.get(name)))
 
@@ -174,4 +175,4 @@ class SparkTransaction(Transaction):
 
 def _appended(manifest: StagingManifest) -> Appended:
     types = StructType.fromJson(json.loads(manifest.types))
-    return Appended(topic_name(manifest.topic), types, manifest.key, manifest.parts)
+    return Appended(any_topic_name(manifest.topic), types, manifest.key, manifest.parts)

@@ -13,16 +13,17 @@ from metadata.acks import boundary, done
 from metadata.backlog import Lag
 from metadata.client import Client
 from metadata.errors import OptionError, SubscriptionExists
-from metadata.names import TopicName, segment_name, topic_name
+from metadata.names import TopicName, segment_name
+from metadata.providers import Model, Providers, SubscriptionsProvider
 from metadata.row_ranges import before, texts
 from metadata.subscriptions import checked
-from metadata.transaction_buffer import Reading, Selection
+from metadata.transaction_buffer import Reading
 from spark_txn_source.plan import start_number, within_log
 from spark_txn_source.selection import AtLog, AtTime, Earliest, Latest, Start
 
 Where: TypeAlias = "str | int | datetime"
-"""`earliest`, `latest`, a number of the log (everything up to it is behind the cursor), or a moment with a time zone (everything
-published before it is)."""
+"""`earliest`, `latest`, a number of the log (everything up to it is behind the cursor; of a `persistent://` topic its own log, the
+ledger of a position), or a moment with a time zone (everything published before it is)."""
 
 
 @dataclass(frozen=True)
@@ -58,27 +59,31 @@ class ClusterSubscriptions:
 
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> SubscriptionDescription:
         """Make a subscription. Raises TopicNotFound, SubscriptionExists, OptionError."""
-        parsed, name = topic_name(topic), checked(name)
-        self._client.subscriptions.create(parsed, name, at=self._number(parsed, start))
+        parsed, name = Providers(self._client).resolve(topic), checked(name)
+        self._of(parsed).create(parsed, name, at=self._number(parsed, start))
         return self.describe(topic, name)
 
     def join(self, topics: Sequence[str], name: str, start: Where) -> None:
         """Make it on those of the topics that do not have it. Raises TopicNotFound, OptionError."""
-        for topic in dict.fromkeys(segment_name(t).topic if t.startswith("segment:") else topic_name(t) for t in topics):
-            if (topic, checked(name)) not in self._client.subscriptions.list(topic):
+        for topic in dict.fromkeys(
+            segment_name(t).topic if t.startswith("segment:") else Providers(self._client).resolve(t) for t in topics
+        ):
+            if (topic, checked(name)) not in self._of(topic).list(topic):
                 with suppress(SubscriptionExists):  # somebody beside us has just made it
-                    self._client.subscriptions.create(topic, checked(name), at=self._number(topic, start))
+                    self._of(topic).create(topic, checked(name), at=self._number(topic, start))
 
     def list(self, topic: str | None = None) -> list[SubscriptionDescription]:
         """All, or those of a topic, by topic and name. Raises TopicNotFound."""
-        parsed = None if topic is None else topic_name(topic)
-        if parsed is not None:
+        if topic is not None:
+            parsed = Providers(self._client).resolve(topic)
             self._client.topics.get(parsed)
-        return [self._described(found, name) for found, name in self._client.subscriptions.list(parsed)]
+            return [self._described(found, name) for found, name in self._of(parsed).list(parsed)]
+        both = [*self._client.subscriptions.list(), *Providers(self._client).by_model(Model.IN_STREAM).subscriptions.list()]
+        return [self._described(found, name) for found, name in both]
 
     def describe(self, topic: str, name: str) -> SubscriptionDescription:
         """Raises TopicNotFound, SubscriptionNotFound."""
-        return self._described(topic_name(topic), name)
+        return self._described(Providers(self._client).resolve(topic), name)
 
     def seek(self, topic: str, name: str, to: Where) -> SubscriptionDescription:
         """Move the cursors: everything before counts as acknowledged, nothing after. What OPEN transactions claim stays claimed. A
@@ -86,13 +91,17 @@ class ClusterSubscriptions:
 
         Raises TopicNotFound, SubscriptionNotFound, OptionError.
         """
-        parsed = topic_name(topic)
-        self._client.subscriptions.seek(parsed, name, to=self._number(parsed, to))
+        parsed = Providers(self._client).resolve(topic)
+        self._of(parsed).seek(parsed, name, to=self._number(parsed, to))
         return self.describe(topic, name)
 
     def delete(self, topic: str, name: str) -> None:
         """Raises TopicNotFound, SubscriptionNotFound."""
-        self._client.subscriptions.delete(topic_name(topic), name)
+        parsed = Providers(self._client).resolve(topic)
+        self._of(parsed).delete(parsed, name)
+
+    def _of(self, topic: TopicName) -> SubscriptionsProvider:
+        return Providers(self._client).of([topic]).subscriptions
 
     def _number(self, topic: TopicName, where: Where) -> int:
         start = _start(where)
@@ -106,11 +115,11 @@ class ClusterSubscriptions:
         return number
 
     def _read(self, topic: TopicName) -> Reading:
-        return self._client.buffer.read(Selection((str(topic),)))
+        return Providers(self._client).of([topic]).buffer.read(str(topic))
 
     def _described(self, topic: TopicName, name: str) -> SubscriptionDescription:
         reading = self._read(topic)
-        found = self._client.coordinator.acks.read((segment.name, name) for segment in reading.segments)
+        found = Providers(self._client).of([topic]).acks.read((segment.name, name) for segment in reading.segments)
         lags, described = {}, []
         for segment in reading.segments:
             cursor = found[segment.name, name]

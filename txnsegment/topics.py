@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -14,12 +14,15 @@ from ledgers.arrow import arrow_schema
 from ledgers.avro.modes import DEFAULT, Compatibility
 from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
-from metadata.names import TopicName, topic_name
+from metadata.instream.records import PersistentLayout
+from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent
 from metadata.options import one_of
+from metadata.policies import NAMESPACE
+from metadata.providers import Model, Providers
 from metadata.records import SegmentState
 from metadata.routing import check_key
 from metadata.schemas import SchemaVersion
-from metadata.topics import Topic
+from metadata.topics import Topic, compiled
 from txnsegment.ddl import parse_schema
 from txnsegment.schemas import from_arrow
 
@@ -55,6 +58,18 @@ class TopicDescription:
 
 
 @dataclass(frozen=True)
+class PersistentDescription(TopicDescription):
+    """A `persistent://` topic as it is now: one log, no segments, no key. `properties`: the system's among them, such as
+    `__contains_txn_messages`. `sealed`: it takes no more entries, or soon will not; `migrated_to`: the topic:// that goes on.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    created_ms: int = 0
+    sealed: bool = False
+    migrated_to: str | None = None
+
+
+@dataclass(frozen=True)
 class SchemaDescription:
     """One version of a topic's schema. `columns`: what the topic keeps, which only grows. `avro`: the Avro schema as JSON text, or
     None if the columns have none (`why` says it). `registered`: somebody gave it; else it is made from the columns.
@@ -74,7 +89,9 @@ Schema: TypeAlias = "StructType | pa.Schema | str"
 
 
 class ClusterTopics:
-    """Create, list, describe, split, merge and delete topics. A bare `name` means `topic://public/default/name`."""
+    """Create, list, describe, split, merge and delete topics. A bare `name` means `topic://public/default/name`; topics of the
+    older model are named whole, `persistent://tenant/namespace/name`, and have neither segments nor a key (docs/in_stream.md).
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -86,6 +103,15 @@ class ClusterTopics:
         """
         parsed = _whole_topic(name)
         struct = None if schema is None else _struct(schema)
+        if isinstance(parsed, PersistentName) and self._client.instream.topics.find(parsed) is None:
+            parsed = Providers(self._client).resolve(name)  # its namespace may have new ones made as topic://
+        if isinstance(parsed, PersistentName):
+            if segments != 1:
+                raise _no_segments(parsed, f"It cannot have {segments}")
+            if key is not None:
+                raise _no_segments(parsed, f"Rows are not routed by a key such as {key!r}")
+            self._client.instream.topics.create(parsed, schema=struct)
+            return self.describe(name)
         if key is not None:
             if not key.strip():
                 raise OptionError(
@@ -96,8 +122,12 @@ class ClusterTopics:
         return self._described(self._client.topics.create(parsed, segments=segments, key=key, schema=struct))
 
     def list(self, pattern: str | None = None) -> list[TopicDescription]:
-        """All topics whose full name matches the whole regular expression, in the order of their names. Raises OptionError."""
-        return [self._described(topic) for topic in self._client.topics.list(pattern)]
+        """All topics whose full name matches the whole regular expression, in the order of their names, those of `persistent://`
+        behind the others. Raises OptionError.
+        """
+        scalable = [self._described(topic) for topic in self._client.topics.list(pattern)]
+        older = self._client.instream.topics.list(compiled(pattern))
+        return [*scalable, *(self._described(Topic(topic.name, topic.layout, topic.record)) for topic in older)]
 
     def describe(self, name: str) -> TopicDescription:
         """Raises TopicNotFound."""
@@ -105,9 +135,14 @@ class ClusterTopics:
 
     def delete(self, name: str) -> None:
         """Seal all segments of the topic; its rows are gone for every new read, its files after the grace period. For ever: a topic
-        made again under the name has new segments. A read at offsets that need the rows raises DataLoss. Raises TopicNotFound.
+        made again under the name has new segments. A read at offsets that need the rows raises DataLoss. A `persistent://` topic is
+        never made again under its name: its log goes on for ever. Raises TopicNotFound.
         """
-        self._client.topics.delete(_whole_topic(name))
+        parsed = _whole_topic(name)
+        if isinstance(parsed, PersistentName):
+            self._client.instream.sealing.delete(parsed)
+        else:
+            self._client.topics.delete(parsed)
 
     def split(self, name: str, segment: int) -> TopicDescription:
         """Halve the range of an active segment, given by its id: it is sealed, two children go on. Rows stay where they are; each
@@ -115,11 +150,47 @@ class ClusterTopics:
 
         Raises TopicNotFound, OptionError (no such segment, or it cannot be halved), SegmentSealed (it is not active any more).
         """
-        return self._described(self._client.topics.split(_whole_topic(name), segment))
+        return self._described(self._client.topics.split(scalable(name, "Nothing of it can be split"), segment))
 
     def merge(self, name: str, first: int, second: int) -> TopicDescription:
         """Join two active neighbours, given by their ids: they are sealed, one child goes on. Raises as `split` does."""
-        return self._described(self._client.topics.merge(_whole_topic(name), first, second))
+        return self._described(self._client.topics.merge(scalable(name, "Nothing of it can be merged"), first, second))
+
+    # --- properties -------------------------------------------------------------------------------------------------
+
+    def properties(self, name: str) -> dict[str, str]:
+        """All properties of a `persistent://` topic, the system's among them. Raises TopicNotFound, OptionError (topic://)."""
+        return self._client.instream.topics.properties(_older(name))
+
+    def set_property(self, name: str, key: str, value: str) -> dict[str, str]:
+        """Set one; all of them then. Raises NotAllowed (`__contains_txn_messages` is the system's), TopicNotFound, OptionError."""
+        topic = _older(name)
+        if not key.strip() or not key.isprintable():
+            raise OptionError(f"{key!r} is no name of a property.", advice="Give printable characters.")
+        self._client.instream.topics.set_property(topic, key, value)
+        return self.properties(name)
+
+    def remove_property(self, name: str, key: str) -> dict[str, str]:
+        """Remove one, there or not; all of them then. Raises NotAllowed, TopicNotFound, OptionError."""
+        self._client.instream.topics.remove_property(_older(name), key)
+        return self.properties(name)
+
+    def model(self, namespace: str) -> str:
+        """What serves `persistent://` names that a `namespace://tenant/namespace` does not have yet: `in-stream` (the older model),
+        or `metadata`: they become `topic://` of the same name. Raises OptionError.
+        """
+        tenant, name = _namespace(namespace)
+        return Providers(self._client).namespace(tenant, name).value
+
+    def set_model(self, namespace: str, new_persistent: str) -> str:
+        """Say it: for a migration, so that programs which name `persistent://` topics make no more of them. What exists stays as it
+        is until it is migrated. Idempotent. Raises OptionError.
+        """
+        tenant, name = _namespace(namespace)
+        Providers(self._client).set_namespace(
+            tenant, name, Model(one_of(*(m.value for m in Model))("new_persistent", new_persistent))
+        )
+        return self.model(namespace)
 
     # --- schemas ------------------------------------------------------------------------------------------------
 
@@ -160,6 +231,19 @@ class ClusterTopics:
         return found
 
     def _described(self, topic: Topic) -> TopicDescription:
+        if isinstance(topic.name, PersistentName):
+            layout = PersistentLayout.of(topic.record)
+            return PersistentDescription(
+                name=str(topic.name),
+                key=None,
+                schema=self._client.topics.schema(topic),
+                epoch=0,
+                segments=(),
+                properties=dict(layout.properties),
+                created_ms=layout.created_ms,
+                sealed=bool(layout.sealing),
+                migrated_to=layout.migrated_to,
+            )
         infos = topic.layout.kept()
         return TopicDescription(
             name=str(topic.name),
@@ -202,7 +286,40 @@ def _schema(version: SchemaVersion) -> SchemaDescription:
 def _whole_topic(name: str) -> TopicName:
     if name.startswith("segment:"):
         raise OptionError(f"{name} names a segment.", advice="Name the topic: topic://tenant/namespace/name.")
-    return topic_name(name)
+    return any_topic_name(name)
+
+
+def _namespace(text: str) -> tuple[str, str]:
+    """Of `namespace://tenant/namespace`. Raises OptionError."""
+    tenant, _, name = text.removeprefix(NAMESPACE).partition("/")
+    if not text.startswith(NAMESPACE) or not tenant or not name or "/" in name:
+        raise OptionError(f"{text!r} is not a namespace.", advice="Write namespace://tenant/namespace.")
+    return tenant, name
+
+
+def _no_segments(name: TopicName, what: str) -> OptionError:
+    return OptionError(
+        f"{name} has no segments, it is one log. {what}.",
+        advice=f"Make topic://{name.tenant}/{name.namespace}/{name.name} instead, or migrate this one to it "
+        "(txnsegment topics migrate).",
+    )
+
+
+def scalable(name: str, why: str) -> TopicName:
+    """The name of a topic that has segments. Raises OptionError for a persistent topic, and says why it cannot be."""
+    parsed = _whole_topic(name)
+    if isinstance(parsed, PersistentName):
+        raise _no_segments(parsed, why)
+    return parsed
+
+
+def _older(name: str) -> PersistentName:
+    """Raises OptionError for anything but the name of a persistent topic."""
+    if not is_persistent(name):
+        raise OptionError(f"{name} is no persistent:// topic; only those have properties.", advice="Name it whole.")
+    parsed = _whole_topic(name)
+    assert isinstance(parsed, PersistentName)
+    return parsed
 
 
 def _struct(schema: Schema) -> StructType:

@@ -22,9 +22,12 @@ from ledgers.storage import segment_folder
 from metadata.acks import Ack, merged
 from metadata.client import Client
 from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
-from metadata.names import TopicName, segment_name, topic_name
+from metadata.instream.records import folder_of
+from metadata.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name
+from metadata.providers import Providers, one_model
 from metadata.routing import Router, targets
 from metadata.store.contract import time_ms
+from metadata.topics import Topic
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
 from txnsegment.schemas import from_arrow
@@ -65,6 +68,8 @@ class Transaction:
         self._attempt = client.cluster.unique()
         self._staged: list[Appended] = []
         self._acks: list[Ack] = []
+        self._touched: dict[str, None] = {}
+        """Topics and segments that it has to do with, rows or none: they are all of one kind."""
         self._dropped: list[Callable[[], None]] = []
         self._staged_ms: int | None = None
         self._tried = False
@@ -75,7 +80,7 @@ class Transaction:
     @property
     def id(self) -> str:
         """The transaction's id, `0_977`. A commit that had to open again (after a lost race) goes under another one: then this is
-        the one that committed, as in `Committed.txn_id`.
+        the one that committed, as in `Committed.txn_id`. Over `persistent://` topics it gets its id, `1000000_12`, in the commit.
         """
         return self._id
 
@@ -85,13 +90,16 @@ class Transaction:
         little. Order is kept within each segment, over all calls.
 
         If it raises, nothing of this call counts, and the transaction can go on. Raises TopicNotFound, SchemaError (a type that
-        does not fit the topic), OptionError (the topic's key column is missing or no key), StorageError, TxnConflict (ended).
+        does not fit the topic), OptionError (the topic's key column is missing or no key; a topic of the other kind than those
+        before), StorageError, TxnConflict (ended).
         """
         self._check_open("append to")
         found = batches_of(batches)
         first = next(found, None)
-        name = topic_name(topic)
+        name = Providers(self._client).resolve(topic)
+        self._check_kind([str(name)])
         now = self._client.topics.get(name)
+        self._touched[str(name)] = None
         if first is None:
             return
         incoming = from_arrow(first.schema)
@@ -100,8 +108,7 @@ class Transaction:
         registered = self._client.topics.schemas.codec(now)
         types = StructType([grown[field.name] for field in incoming])
         schema = arrow_schema(types)
-        start = int(self._id.partition("_")[2]) + len(self._staged)
-        router = Router(targets(now), now.layout.key, schema, start=start)
+        routed = self._router(now, schema)
         if self._staged_ms is None:
             self._staged_ms = time_ms(self._client.cluster.store)
         writers: dict[str, PartWriter] = {}
@@ -110,7 +117,7 @@ class Transaction:
                 fitting = conform(batch, schema)
                 if registered is not None:
                     registered.refuse_nulls(fitting, str(name))
-                for segment, rows in router.route(fitting):
+                for segment, rows in routed(fitting):
                     if segment not in writers:
                         writers[segment] = self._writer(segment, schema)
                     writers[segment].write(rows)
@@ -125,10 +132,14 @@ class Transaction:
         """Acknowledge with the commit, all of it or nothing (`Consumer.ack` and what reads a subscription call this).
 
         `dropped` is called when the transaction ends without a commit: then what was acknowledged is to be delivered again.
-        Raises TxnConflict (ended), AckConflict (rows that this transaction acknowledges already).
+        Raises TxnConflict (ended), AckConflict (rows that this transaction acknowledges already), OptionError (topics of the other
+        kind than those before).
         """
         self._check_open("acknowledge in")
-        self._acks = merged([*self._acks, *acks])
+        given = list(acks)
+        self._check_kind(ack.segment for ack in given)
+        self._acks = merged([*self._acks, *given])
+        self._touched |= dict.fromkeys(ack.segment for ack in given)
         if dropped is not None and dropped not in self._dropped:
             self._dropped.append(dropped)
 
@@ -140,12 +151,21 @@ class Transaction:
                 known = evolve(known, staged.types)
         return known
 
+    def _check_kind(self, names: Iterable[str]) -> None:
+        """Raises OptionError if they are not of the kind that it has to do with already: one transaction never spans both."""
+        one_model([*self._touched, *names])
+
+    def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
+        """Which rows of a batch go to which segment; all of them to a persistent topic, which is its own segment."""
+        if isinstance(topic.name, PersistentName):
+            return lambda rows: [(str(topic.name), rows)]
+        start = int(self._id.partition("_")[2]) + len(self._staged)
+        return Router(targets(topic), topic.layout.key, schema, start=start).route
+
     def _writer(self, segment: str, schema: pa.Schema) -> PartWriter:
-        name = segment_name(segment)
-        topic = name.topic
         return PartWriter(
             self._client.cluster.storage,
-            segment_folder(topic.tenant, topic.namespace, topic.name, segment.rsplit("/", 1)[1]),
+            segment_folder(*_folder(segment)),
             schema,
             UNASSIGNED,
             staging_id=self._attempt,
@@ -165,6 +185,7 @@ class Transaction:
         if self._committed is not None:
             return self._committed
         self._check_open("commit")
+        self._check_kind(str(staged.topic) for staged in self._staged)
         if self._app is None and not self._acks and not any(staged.parts for staged in self._staged):
             self._committed = Committed(None, None, 0, 0)  # no rows, and no version to remember: nothing for anybody to see
             return self._committed
@@ -185,7 +206,7 @@ class Transaction:
             acks=tuple(self._acks),
         )
         try:
-            committed = self._client.coordinator.commit(work)
+            committed = Providers(self._client).of(self._names()).coordinator.commit(work)
         except BaseException as error:
             # Any other error of ours says that nothing was committed; one that is not ours (Ctrl-C) may come at any moment.
             if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnSegmentError):
@@ -194,6 +215,10 @@ class Transaction:
         self._committed = committed
         self._id = committed.txn_id or self._id
         return committed
+
+    def _names(self) -> list[str]:
+        """Of all topics and segments that it has to do with."""
+        return [*self._touched, *(str(staged.topic) for staged in self._staged)]
 
     @property
     def _application(self) -> str:
@@ -234,7 +259,7 @@ class Transaction:
         if self._committed is not None:
             raise TxnConflict(f"Transaction {self._id} has committed.", advice="A commit is final; write what corrects it.")
         if self._tried and not self._aborted:
-            self._client.coordinator.abort_attempt(self._application, "", self.claim)
+            Providers(self._client).of(self._names()).coordinator.abort_attempt(self._application, "", self.claim)
         if not self._aborted:
             self._aborted = True
             for dropped in self._dropped:
@@ -255,6 +280,14 @@ class Transaction:
             if kind is None:
                 log.info("txn=%s left without a commit: %s appends forgotten", self._id, len(self._staged))
             self.abort()
+
+
+def _folder(segment: str) -> tuple[str, str, str, str]:
+    """Of a segment's files, or of those of a persistent topic (`ledgers.storage.segment_folder`)."""
+    if is_persistent(segment):
+        return folder_of(persistent_name(segment))
+    topic = segment_name(segment).topic
+    return topic.tenant, topic.namespace, topic.name, segment.rsplit("/", 1)[1]
 
 
 def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -> int:

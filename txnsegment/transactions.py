@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from metadata import paths
 from metadata.client import Client
 from metadata.errors import OptionError, TransactionNotFound
+from metadata.instream import rules as txn_rules
+from metadata.instream.transaction_log import FIRST_COORDINATOR
+from metadata.instream.txn_records import Txn, TxnState
 from metadata.options import one_of
 from metadata.records import Header, Op, State
 from metadata.store.contract import Record, View, decide
@@ -18,13 +21,15 @@ _LAST = "9" * 20
 
 @dataclass(frozen=True)
 class TransactionDescription:
-    """One transaction as its header says. Times are ms since 1970 by the store's clock; `deadline_ms` is when an OPEN one may be
-    aborted by anybody. `app` None: opened by another program without one; `topic` empty: over several topics. `commit`: the number
-    of the registration that it committed. `segments`: what its op records name (they go when it is settled).
+    """One transaction as its header says, or the transaction log of the older model. Times are ms since 1970 by the store's clock;
+    `deadline_ms` is when an OPEN one may be aborted by anybody. `app` None: opened by another program without one; `topic` empty:
+    over several topics. `commit`: the number of the registration that it committed. `segments`: what its op records name (they go
+    when it is settled); of a transaction over `persistent://` topics those that take part. COMMITTING and ABORTING are of that kind
+    alone: decided, with markers still to come.
     """
 
     id: str
-    state: State
+    state: State | TxnState
     app: str | None
     topic: str | None
     version: int | None
@@ -42,27 +47,37 @@ class ClusterTransactions:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def list(self, state: State | str | None = None) -> list[TransactionDescription]:
+    def list(self, state: State | TxnState | str | None = None) -> list[TransactionDescription]:
         """All that have a header (OPEN, or ended within the header retention), of one state or of all: OPEN ones by deadline, then
-        the ended ones by the time they ended. Raises OptionError for a state that does not exist.
+        the ended ones by the time they ended; behind them those over `persistent://` topics, in the order in which they began.
+        Raises OptionError for a state that does not exist.
         """
-        wanted = list(State) if state is None else [_state(state)]
+        asked = None if state is None else _state(state)
+        wanted = [one for one in State if asked is None or one.value == asked.value]
 
         def body(view: View) -> list[Record]:
             return [record for one in wanted for record in _of_state(view, one)]
 
-        return [_described(r) for r in decide(self._client.cluster.store, body)]
+        older = self._client.instream.coordinator.log
+        return [
+            *(_described(r) for r in decide(self._client.cluster.store, body)),
+            *(_of_log(older.most, txn) for txn in older.txns() if asked in (None, txn.state)),
+        ]
 
     def get(self, txn_id: str) -> TransactionDescription:
         """One transaction with the segments that its op records name. Raises TransactionNotFound."""
         _check(txn_id)
+        if _is_older(txn_id):
+            log, ident = self._client.instream.coordinator.log, txn_rules.txn_id(txn_id)
+            txn = log.txn(ident.least) if ident.most == log.most else None
+            if txn is None:
+                raise _not_found(txn_id)
+            return _of_log(log.most, txn)
 
         def body(view: View) -> TransactionDescription:
             record = view.get(paths.header(txn_id))
             if record is None:
-                raise TransactionNotFound(
-                    f"There is no transaction {txn_id}.", advice="It never opened, or was forgotten after its retention."
-                )
+                raise _not_found(txn_id)
             return _described(record, tuple(Op.of(op).segment for op in view.scan(paths.ops(txn_id).range())))
 
         return decide(self._client.cluster.store, body)
@@ -73,11 +88,25 @@ class ClusterTransactions:
         Raises TxnConflict if it has committed, TransactionNotFound if there is none.
         """
         _check(txn_id)
-        self._client.coordinator.abort(txn_id)
+        if _is_older(txn_id):
+            self._client.instream.coordinator.end(txn_id, commit=False)
+        else:
+            self._client.coordinator.abort(txn_id)
 
 
-def _state(given: State | str) -> State:
-    return given if isinstance(given, State) else State(one_of(*(s.value for s in State))("state", given))
+def _is_older(txn_id: str) -> bool:
+    """Whether it is the id of a transaction over persistent topics: the high part says it."""
+    return txn_rules.txn_id(txn_id).most >= FIRST_COORDINATOR
+
+
+def _not_found(txn_id: str) -> TransactionNotFound:
+    return TransactionNotFound(
+        f"There is no transaction {txn_id}.", advice="It never opened, or was forgotten after its retention."
+    )
+
+
+def _state(given: State | TxnState | str) -> TxnState:
+    return TxnState(one_of(*(s.value for s in TxnState))("state", given))
 
 
 def _of_state(view: View, state: State) -> list[Record]:
@@ -89,6 +118,23 @@ def _of_state(view: View, state: State) -> list[Record]:
 def _check(txn_id: str) -> None:
     if not _ID.fullmatch(txn_id):
         raise OptionError(f"{txn_id!r} is not a transaction id.", advice="Write it as `txnsegment txns list` does, e.g. 0_977.")
+
+
+def _of_log(most: int, txn: Txn) -> TransactionDescription:
+    app, _, topic = (txn.app or "").partition(":")
+    return TransactionDescription(
+        id=f"{most}_{txn.least}",
+        state=txn.state,
+        app=None if txn.app is None else paths.decode(app),
+        topic=None if txn.app is None else paths.decode(topic),
+        version=txn.version,
+        owner=txn.owner,
+        created_ms=txn.created_ms,
+        deadline_ms=txn.deadline_ms,
+        finalized_ms=txn.ended_ms,
+        commit=None,
+        segments=tuple(dict.fromkeys([*txn.topics, *(topic for topic, _ in txn.subscriptions)])),
+    )
 
 
 def _described(record: Record, segments: tuple[str, ...] = ()) -> TransactionDescription:

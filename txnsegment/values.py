@@ -10,7 +10,7 @@ import pyarrow as pa
 from ledgers.avro.rows import VALUE, Codec
 from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
-from metadata.names import TopicName, segment_name, topic_name
+from metadata.names import TopicName, any_topic_name, segment_name
 from metadata.options import one_of
 from metadata.transaction_buffer import Reading
 from spark_txn_source.entries import EntryRows
@@ -34,7 +34,7 @@ def values_of(topics: Sequence[str], columns: Sequence[str] | None, value_format
     """None: rows as columns. Raises OptionError for what cannot work together."""
     if not _is_avro(value_format, version):
         return None
-    if len({segment_name(n).topic if n.startswith("segment:") else topic_name(n) for n in topics}) != 1:
+    if len({segment_name(n).topic if n.startswith("segment:") else any_topic_name(n) for n in topics}) != 1:
         raise OptionError("value_format='avro' reads one topic, by its schema.", advice="Make a consumer for each topic.")
     if columns is not None:
         raise OptionError("value_format='avro' and columns are both given: a value is a whole record.", advice="Leave one out.")
@@ -80,7 +80,7 @@ def written_values(client: Client, name: str, value_format: str, version: int | 
     """None: rows as columns. Raises OptionError, TopicNotFound, SchemaError."""
     if not _is_avro(value_format, version):
         return None
-    topic, schemas = client.topics.get(topic_name(name)), client.topics.schemas
+    topic, schemas = client.topics.get(any_topic_name(name)), client.topics.schemas
     found = schemas.latest(topic) if version is None else schemas.version(topic, version)
     if found is None:
         raise SchemaError(f"The topic {topic.name} has no schema yet.", advice="Register one: cluster.topics.set_schema.")

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from ledgers.errors import CorruptPart, CorruptSnapshot
 from ledgers.parts import verify_part
 from metadata.client import Client
-from metadata.names import topic_name
-from metadata.transaction_buffer import Reading, SegmentView, Selection
+from metadata.providers import Providers
+from metadata.transaction_buffer import Reading, SegmentView
 from spark_txn_source.plan import large_pieces
 from spark_txn_source.tasks import Piece
 
@@ -47,8 +47,8 @@ def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lam
     """Verify everything that is committed at the cut of now; `told` hears of the progress. Raises TopicNotFound, and StorageError
     when the storage cannot be reached (which says nothing about the parts).
     """
-    name = str(topic_name(topic))
-    reading = client.buffer.read(Selection((name,)))
+    name = str(Providers(client).resolve(topic))
+    reading = Providers(client).of([name]).buffer.read(name)
     found = Verified(name, reading.cut)
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="txnsegment-verify") as threads:
         for segment in reading.segments:

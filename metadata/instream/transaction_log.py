@@ -61,6 +61,12 @@ class TransactionLog:
         """About how many entries the log has since its last compaction, as far as this process has read it."""
         return self.replay.at - self._kept
 
+    def txns(self) -> list[Txn]:
+        """All transactions as they stand, by sequence number; final ones until a compaction forgets them."""
+        self.replay.now()
+        with self.replay.lock:
+            return list(self.replay.state.txns.values())
+
     def live(self) -> list[Txn]:
         """The transactions that are not final, by sequence number."""
         self.replay.now()

@@ -16,7 +16,7 @@ from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.records import PersistentLayout, Trimmed
 from metadata.instream.topics import PersistentTopic, PersistentTopics, every
 from metadata.names import PersistentName
-from metadata.records import Policies
+from metadata.records import Policies, Position
 from metadata.retention import Kept
 from metadata.store.contract import Delete, decide, in_groups, look, time_ms
 
@@ -50,12 +50,14 @@ class InStreamTrimmer:
             return reading.trimmed_to
         latest = max((ms for _, ms in reading.published(0, to)), default=0)
         gone = Trimmed(to=to, at_ms=reading.now_ms)
+        last = max(((found.id, found.last_entry) for found in reading.ledgers(0, to)), default=None)
 
         def trimmed(layout: PersistentLayout) -> PersistentLayout:
             if layout.trimmed_log >= to or not _replayable(layout, to):
                 return layout
             update = {
                 "trimmed_log": to,
+                "trimmed_to": layout.trimmed_to if last is None else Position(ledger_id=last[0], entry_id=last[1]),
                 "trimmed_ms": max(latest, layout.trimmed_ms or 0),
                 "leaving": (*layout.leaving, gone),
             }

@@ -6,19 +6,22 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from metadata.cluster import open_cluster
-from metadata.errors import OutcomeUnknown
+from metadata.errors import AckConflict, OutcomeUnknown
 from metadata.instream.client import InStream, instream
 from metadata.names import PersistentName
 from metadata.records import Settings
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
+from txnsegment import connect
 
 T, U = PersistentName("public", "default", "t"), PersistentName("public", "default", "t1")
 WRITERS, VERSIONS = 3, 8
@@ -117,3 +120,29 @@ def test_writers_a_sweeper_and_a_reader_at_once(url: str, tmp_path: Path) -> Non
             assert mine == [f"{writer}.{version}" for version in range(VERSIONS)]
     for each in (first, fresh):
         each.cluster.close()
+
+
+def test_programs_of_two_sessions(url: str, tmp_path: Path) -> None:
+    """A consumer in one session is woken by what another one writes; their acks meet; a transaction takes rows on."""
+    ledgers = None if url.startswith("file:") else f"file://{tmp_path}/ledgers"
+    with connect(url, ledgers=ledgers) as mine, connect(url, ledgers=ledgers) as other:
+        for name in (str(T), str(U)):
+            mine.topics.create(name, schema="n bigint")
+        mine.topics.create("s", schema="n bigint")
+        with mine.consumer([str(T), "topic://public/default/s"], "s", start="earliest") as consumer:
+            with ThreadPoolExecutor(1) as reader, other.producer(str(T)) as producer:
+                found = reader.submit(lambda: list(islice(consumer.messages(timeout=20), 3)))
+                for n in range(3):
+                    producer.send({"n": n})
+                    producer.flush()
+                assert [m.value["n"] for m in found.result(30)] == [0, 1, 2]
+            with other.consumer(str(T), "s") as rival, mine.begin() as txn:
+                consumer.ack(found.result(), txn=txn)
+                txn.append(str(U), pa.table({"n": [3]}))
+                txn.commit()
+                with pytest.raises(AckConflict):
+                    rival.ack(found.result())
+            assert consumer.lag().rows == other.subscriptions.describe(str(T), "s").lag.rows == 0
+        assert other.topics.describe(str(U)).name == str(U)
+        with other.consumer(str(U), "s", start="earliest") as consumer:
+            assert [m.value["n"] for m in consumer.messages(timeout=0)] == [3]

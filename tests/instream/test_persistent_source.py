@@ -14,6 +14,7 @@ from spark_bench import Query, SparkBench, X, Y
 from metadata.errors import DataLoss, OffsetOutOfRange, OptionError, SchemaChanged, SchemaError, TopicNotFound
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.names import persistent_name, topic_name
+from spark_txn_source.options import ReadOptions
 from txnsegment import connect
 
 
@@ -128,10 +129,9 @@ def test_timestamps(bench: SparkBench) -> None:
         ({"topic": X, "subscription": "s"}, "is a persistent:// topic"),
     ],
 )
-def test_offsets_say_where_everything_begins_and_nothing_else(bench: SparkBench, options: dict[str, str], what: str) -> None:
-    bench.plain(X, [1])
+def test_offsets_say_where_everything_begins_and_nothing_else(options: dict[str, str], what: str) -> None:
     with pytest.raises(OptionError, match=what):
-        bench.batch([], **options)
+        ReadOptions.parse({"serviceUrl": "memory://t", **options}, streaming=False)
 
 
 def test_an_end_before_the_start(bench: SparkBench) -> None:
@@ -270,12 +270,37 @@ def test_what_retention_took_is_an_error(bench: SparkBench) -> None:
         bench.batch(X, startingOffsets=json.dumps({X: "0:0"}))
     new = bench.stream(X, startingOffsets="earliest")
     assert new.next() == [3], "what was gone before it began is no loss"
-    assert "from" not in Query(new.reader, new.at).reader.latestOffset(new.at, ReadAllAvailable())
+    bench.plain(X, [4])
+    assert new.next() == [4]
+    assert "from" not in new.at
 
 
 def trim(bench: SparkBench, to: int) -> None:
     """As retention does it."""
     bench.client.instream.topics.change(persistent_name(X), lambda layout: layout.model_copy(update={"trimmed_log": to}))
+
+
+def test_a_deleted_topic_of_a_pattern(bench: SparkBench) -> None:
+    """Rows that nobody has read go with it, and the query says so; what was read is no loss."""
+    bench.plain(X, [1])
+    bench.plain(Y, [2])
+    read, unread = (bench.stream([], topicsPattern="persistent://.*", startingOffsets="earliest") for _ in range(2))
+    assert sorted(read.next()) == [1, 2]
+    before, end = unread.at, read.at
+    bench.client.instream.sealing.delete(persistent_name(Y))
+    assert read.next() == []
+    assert Y not in read.at
+    bench.plain(X, [3])
+    assert read.next() == [3]
+    with pytest.raises(DataLoss, match="persistent://public/default/y was deleted: rows of it after 0"):
+        unread.next()
+    with pytest.raises(DataLoss, match="was deleted"):
+        unread.read(before, end)
+    careless = Query(bench.stream([], topicsPattern="persistent://.*", failOnDataLoss="false").reader, before)
+    assert careless.read(before, end) == [1]
+    assert careless.next() == [1, 3]
+    with pytest.raises(TopicNotFound):
+        bench.batch(Y)
 
 
 def test_a_checkpoint_of_another_cluster(bench: SparkBench) -> None:

@@ -166,7 +166,7 @@ BOTH = [
     ({"paths": '["a"]', "topic": "a", "topicsPattern": ".*"}, "3 ways; topic, load([...]), topicsPattern"),
     ({"topic": "a b"}, "option topic; 'a b' is not a topic name; topic://tenant/namespace/name"),
     ({"topic": "topic://t/n"}, "option topic; not a topic name"),
-    ({"topic": "persistent://t/n/a"}, "option topic; not a topic name"),
+    ({"topic": "kafka://t/n/a"}, "option topic; not a topic name"),
     ({"path": "/data/a"}, "option path; not a topic name"),
     ({"topic": "segment://t/n/a"}, "option topic; not a segment name; 0000-ffff-0"),
     ({"topics": "a,,b"}, "option topics; empty"),

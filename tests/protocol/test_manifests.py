@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable
 
 import pytest
-from bench import Bench
+from bench import Bench, T, U
 
 from ledgers.errors import TxnSegmentError
 from metadata import coordinator
 from metadata.errors import CorruptRecord, SweepIncomplete
 from metadata.orphans import sweep_orphans
 from metadata.records import Registration
+from metadata.transaction_buffer import Selection
 
 
 def _other_part(data: bytes) -> bytes:
@@ -71,3 +72,25 @@ def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.M
         without = Registration.of(record).model_copy(update={"manifest_bytes": None, "manifest_crc": None})
         store.put(record.key, without.to_bytes(), expect=record)
     assert len(bench.read()) == 3
+
+
+def test_a_manifest_that_a_reader_has_planned_from_stays_for_the_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last registration of an idle cluster stays in the log, and its manifest grows older than the orphan age (simulator, kind
+    compacting, seed 600184): who has listed the log reads it, though the next commit has it folded and dropped meanwhile.
+    """
+    monkeypatch.setattr(coordinator, "MAX_INLINE", 0)
+    bench = Bench()
+    bench.party().coordinator.commit(bench.work(1))
+    (manifest,) = (path for path in bench.disk.files if path.startswith("manifests/"))
+    bench.clock.now += bench.settings.orphan_age_ms + 1
+    reading = bench.party().buffer.read(Selection((T, U)))
+    bench.party().coordinator.commit(bench.work(2))
+    bench.party().sweeper.sweep()
+    bench.old()
+    bench.party().sweeper.sweep()
+    sweep_orphans(bench.party().cluster)
+    planned = [ledger.id for segment in reading.segments for ledger in reading.ledgers(segment, 0, reading.cut)]
+    assert planned == [1, 1, 1]
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    sweep_orphans(bench.party().cluster)
+    assert manifest not in bench.disk.files

@@ -134,7 +134,7 @@ def _tell(report: SweepReport, json: bool) -> None:
 
 def verify(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, a bare name, or persistent://..")],
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:

@@ -15,7 +15,7 @@ from txnsegment.subscriptions import Where
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, seek and delete subscriptions.")
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, a bare name, or persistent://..")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The subscription.")]
 Place = Annotated[
     str,
@@ -25,7 +25,7 @@ Place = Annotated[
 
 @app.command()
 def create(context: typer.Context, topic: Topic, name: Name, start: Place = "earliest", service_url: ServiceUrl = None) -> None:
-    """Make a subscription: a cursor for each segment of the topic."""
+    """Make a subscription: a cursor for each segment of the topic (a persistent:// topic has one)."""
     with opened(context, service_url) as cluster:
         made = cluster.subscriptions.create(topic, name, start=_place("--start", start))
     typer.echo(f"Created the subscription {made.name} of {made.topic}; {_shown(made.lag)}.")

@@ -1,4 +1,4 @@
-"""`txnsegment topics create|list|describe|schema|split|merge|delete|read`."""
+"""`txnsegment topics create|list|describe|schema|split|merge|delete|properties|model|read`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from txnsegment.cli.schema import schema
 from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, show_facts, show_json, show_table
 from txnsegment.retention import FIELDS as RETAINED
 from txnsegment.rows import committed_rows
-from txnsegment.topics import TopicDescription
+from txnsegment.topics import PersistentDescription, TopicDescription
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, split, merge, delete and read topics; their schemas.")
 
 app.command()(schema)
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")]
+Name = Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, a bare name, or persistent://..")]
+Persistent = Annotated[str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/name.")]
 
 
 @app.command()
@@ -37,6 +38,9 @@ def create(
     """Make a topic."""
     with opened(context, service_url, create=True) as cluster:
         made = cluster.topics.create(name, segments=segments, key=key, schema=schema)
+    if isinstance(made, PersistentDescription):
+        typer.echo(f"Created {made.name}.")
+        return
     typer.echo(f"Created {made.name} with {len(made.segments)} segment{'' if len(made.segments) == 1 else 's'}.")
 
 
@@ -53,7 +57,7 @@ def list_topics(
     if json:
         show_json(found)
         return
-    rows = [(t.name, sum(s.sealed_ms is None for s in t.segments), t.key, _columns(t)) for t in found]
+    rows = [(t.name, _active(t), t.key, _columns(t)) for t in found]
     show_table(("TOPIC", "ACTIVE SEGMENTS", "KEY", "COLUMNS"), rows, empty="There are no topics.")
 
 
@@ -68,10 +72,17 @@ def describe(
     """Show a topic: its key, schema, segments, and which came from which."""
     with opened(context, service_url) as cluster:
         topic = cluster.topics.describe(name)
+    if svg is not None and isinstance(topic, PersistentDescription):
+        raise OptionError(f"{topic.name} has no segments to draw.", advice="Leave --svg out.")
     if svg is not None:
         svg.write_text(lineage.svg(topic))
     if json:
         show_json(topic)
+        return
+    if isinstance(topic, PersistentDescription):
+        facts = [("topic", topic.name), ("created", moment(topic.created_ms)), ("columns", _columns(topic))]
+        facts += [("sealed", "it takes no more rows" if topic.sealed else None), ("goes on as", topic.migrated_to)]
+        show_facts([*facts, *(("property", f"{key}={value}") for key, value in sorted(topic.properties.items()))])
         return
     show_facts([("topic", topic.name), ("key", topic.key or "none"), ("epoch", topic.epoch), ("columns", _columns(topic))])
     typer.echo()
@@ -123,6 +134,46 @@ def delete(context: typer.Context, name: Name, service_url: ServiceUrl = None) -
     with opened(context, service_url) as cluster:
         cluster.topics.delete(name)
     typer.echo(f"Deleted {name}. Its files go with the orphan sweep, once they are old enough.")
+
+
+@app.command()
+def properties(
+    context: typer.Context,
+    name: Persistent,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")] = None,
+    remove: Annotated[list[str] | None, typer.Option("--remove", metavar="KEY", help="Remove a property.")] = None,
+    json: AsJson = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Show or change the properties of a persistent:// topic. __contains_txn_messages is the system's: it can be read alone."""
+    with opened(context, service_url) as cluster:
+        for pair in set_ or ():
+            key, equals, value = pair.partition("=")
+            if not equals:
+                raise OptionError(f"--set {pair!r} is not key=value.", advice="Write it like --set owner=me.")
+            cluster.topics.set_property(name, key.strip(), value)
+        for key in remove or ():
+            cluster.topics.remove_property(name, key)
+        found = cluster.topics.properties(name)
+    if json:
+        show_json(found)
+    else:
+        show_table(("PROPERTY", "VALUE"), sorted(found.items()), empty="It has no properties.")
+
+
+@app.command()
+def model(
+    context: typer.Context,
+    namespace: Annotated[str, typer.Argument(metavar="NAMESPACE", help="namespace://tenant/namespace.")],
+    new_persistent: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="in-stream or metadata: what serves persistent:// names that are new there.")
+    ] = None,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Show or set which model serves persistent:// topics that a namespace does not have yet: metadata makes them topic://."""
+    with opened(context, service_url) as cluster:
+        found = cluster.topics.model(namespace) if new_persistent is None else cluster.topics.set_model(namespace, new_persistent)
+    typer.echo(f"{namespace}: new persistent:// topics are {'persistent://' if found == 'in-stream' else 'topic://'} ({found}).")
 
 
 @app.command()
@@ -225,6 +276,10 @@ def scaling(
             f"{name}: a segment splits above {' or '.join(limits)} over {found.cool_down_ms / 1000:g} s, "
             f"{found.fewest} to {found.most} segments."
         )
+
+
+def _active(topic: TopicDescription) -> int | None:
+    return None if isinstance(topic, PersistentDescription) else sum(s.sealed_ms is None for s in topic.segments)
 
 
 def _columns(topic: TopicDescription) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from metadata.instream.txn_records import TxnState
 from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, show_facts, show_json, show_table
 
 app = typer.Typer(no_args_is_help=True, help="List, show and abort transactions.")
@@ -16,11 +17,14 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="A transaction's id, such 
 @app.command("list")
 def list_transactions(
     context: typer.Context,
-    state: Annotated[str | None, typer.Option(metavar="STATE", help="OPEN, COMMITTED or ABORTED.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(metavar="STATE", help="OPEN, COMMITTED or ABORTED; of persistent:// topics COMMITTING or ABORTING, too."),
+    ] = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """List the transactions that have a header: OPEN ones, and those that ended a while ago."""
+    """List transactions: OPEN ones, and those that ended a while ago; behind them those over persistent:// topics."""
     with opened(context, service_url) as cluster:
         found = cluster.transactions.list(state)
     if json:
@@ -51,7 +55,10 @@ def show(context: typer.Context, txn_id: Id, json: AsJson = False, service_url: 
             ("deadline", moment(found.deadline_ms)),
             ("ended", moment(found.finalized_ms)),
             ("log number", found.commit),
-            ("op records", ", ".join(found.segments) or "none (settled, or nothing recorded yet)"),
+            (
+                "takes part" if isinstance(found.state, TxnState) else "op records",
+                ", ".join(found.segments) or "none (settled, or nothing recorded yet)",
+            ),
         ]
     )
 

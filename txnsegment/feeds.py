@@ -1,0 +1,91 @@
+"""What a consumer follows: all `topic://` topics together, which one log orders, and each `persistent://` topic by itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from metadata import backlog
+from metadata.client import Client
+from metadata.instream import paths
+from metadata.names import PersistentName, is_persistent, topic_of
+from metadata.providers import Provider, Providers
+from metadata.row_ranges import Rows
+from metadata.transaction_buffer import Reading, Selection
+from spark_txn_source.following import Following
+from spark_txn_source.plan import acknowledged, check_cursors
+
+
+class _Follows(Protocol):
+    def read(self) -> Reading: ...
+
+    def close(self) -> None: ...
+
+
+class _FollowingOne:
+    """A persistent topic: its log wakes, and is listed at each look."""
+
+    def __init__(self, client: Client, name: PersistentName, wake: threading.Event, buffer: Provider) -> None:
+        self._name, self._buffer = str(name), buffer.buffer
+        self._watch = client.cluster.store.watch(paths.log(name), wake.set)
+
+    def read(self) -> Reading:
+        return self._buffer.read(self._name)
+
+    def close(self) -> None:
+        self._watch.close()
+
+
+class Feed:
+    """One log's part of a consumer. `after`: the number in that log up to which all has been delivered."""
+
+    def __init__(self, client: Client, names: Sequence[str], follows: _Follows, subscription: str) -> None:
+        self._client, self._follows, self._subscription = client, follows, subscription
+        self.provider = Providers(client).of(names)
+        self.after = 0
+        self.guards: Mapping[str, int] = {}
+        self.reading = self.look()
+
+    def look(self) -> Reading:
+        """A reading with all that was decided before this call; it stays in `reading`. Raises TopicNotFound."""
+        self.reading = self._follows.read()
+        return self.reading
+
+    def begin(self) -> dict[str, Rows]:
+        """Begin anew where the subscription stands; what it has done of each segment. Raises SubscriptionNotFound, DataLoss."""
+        reading = self.look()
+        done = self.done(reading)
+        check_cursors(reading, done, self._subscription)
+        self.after = backlog.first_pending(reading, done, reading.cut)
+        self.guards = reading.guards()
+        return done
+
+    def done(self, reading: Reading) -> dict[str, Rows]:
+        return acknowledged(self._client, reading, self._subscription)
+
+    def covers(self, segment: str) -> bool:
+        """Whether the segment's rows come in the order of this log."""
+        return any(segment == found.name for found in self.reading.segments)
+
+    def close(self) -> None:
+        self._follows.close()
+
+
+def feeds(client: Client, names: Sequence[str], subscription: str, wake: threading.Event) -> list[Feed]:
+    """Of topics and segments by full name. `wake` is set when something may have come. Raises TopicNotFound."""
+    scalable = [name for name in names if not is_persistent(name)]
+    found: list[Feed] = []
+    if scalable:
+        found.append(Feed(client, scalable, Following(client, Selection(tuple(scalable)), wake.set), subscription))
+    for name in dict.fromkeys(name for name in names if is_persistent(name)):
+        parsed = topic_of(name)
+        assert isinstance(parsed, PersistentName)
+        client.instream.topics.get(parsed)  # before anything watches its log
+        found.append(Feed(client, [name], _FollowingOne(client, parsed, wake, Providers(client).of([name])), subscription))
+    return found
+
+
+def full_name(client: Client, text: str) -> str:
+    """A segment's name as it is, of a topic the one that it goes by. Raises OptionError."""
+    return text if text.startswith("segment:") else str(Providers(client).resolve(text))
