@@ -1,4 +1,4 @@
-"""Of which domain the topics of a chaos run are: `topic://`, `persistent://` (the older model, docs/in_stream.md), or one of each."""
+"""The domain of a chaos run's topics: `topic://`, `persistent://` (the older model, docs/in_stream.md), or one topic of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def domain(text: str) -> str:
     if word in DOMAINS:
         return word
     near = difflib.get_close_matches(word, DOMAINS, n=1, cutoff=0.0)[0]
-    raise argparse.ArgumentTypeError(f"{text!r} is no domain of topics ({', '.join(DOMAINS)}); did you mean {near}?")
+    raise argparse.ArgumentTypeError(f"{text!r} is no domain of topics (those are {', '.join(DOMAINS)}), the nearest is {near}")
 
 
 def named(domain: str, name: str) -> str:

@@ -23,7 +23,6 @@ from metadata.client import Client
 from metadata.cluster import open_cluster
 from metadata.coordinator import Coordinator
 from metadata.errors import TxnSegmentError
-from metadata.instream.txn_rules import FINAL
 from metadata.names import PersistentName, is_persistent, persistent_name
 from metadata.records import Settings
 from metadata.sweeper import Sweeper
@@ -174,6 +173,5 @@ def unfinished(place: Place) -> list[str]:
 def _unfinished_in_stream(client: Client, name: PersistentName) -> list[str]:
     """The same of a persistent topic."""
     client.instream.sweeper.sweep()
-    txns = client.instream.coordinator.log.now().txns.values()
-    found = [f"still {txn.state}: {txn.least}" for txn in txns if txn.state not in FINAL]
+    found = [f"still {txn.state}: {txn.least}" for txn in client.instream.coordinator.log.live()]
     return found + [f"ongoing in {name}: {txn}" for txn in client.instream.buffer.read(name).ongoing]
