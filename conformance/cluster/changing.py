@@ -53,7 +53,7 @@ class Changes:
     def __init__(self, url: str, topics: Sequence[str], rng: random.Random, notes: Path) -> None:
         self._url, self._rng, self._notes = url, rng, notes
         self._topics = [topic for topic in topics if not is_persistent(topic)]
-        self.kinds = KINDS if len(self._topics) == len(topics) else (*KINDS, SWEEP)
+        self.kinds = _kinds(older=len(topics) - len(self._topics), newer=len(self._topics))
         self._passing = str(topic_name(PASSING))
         file = notes / "history.jsonl"
         if file.exists():
@@ -175,6 +175,14 @@ class Changes:
     def _note(self, text: str) -> None:
         with (self._notes / "done").open("a") as out:
             out.write(text.replace("\n", " ") + "\n")
+
+
+def _kinds(*, older: int, newer: int) -> tuple[str, ...]:
+    """What can be done to so many topics of the jobs (`older`: of persistent://), and to PASSING, whose trims leave nothing to
+    compact.
+    """
+    found = KINDS if newer else tuple(kind for kind in KINDS if kind != "compact")
+    return (*found, SWEEP) if older else found
 
 
 def _lines(file: Path) -> list[str]:
