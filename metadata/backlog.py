@@ -61,8 +61,8 @@ Pending = Iterator[tuple[Ledger, list[Left] | None]]
 
 
 def pending(reading: Reading, segment: SegmentView, done: Rows, after: int, through: int) -> Pending:
-    """The ledgers of a segment with rows that are left, and which; None: all of it. after < id <= through."""
-    for ledger in reading.ledgers(segment, max(after, behind(done)), through):
+    """The ledgers of a segment with rows that are left, and which; None: all of it. after < number <= through."""
+    for ledger in reading.ledgers(segment, max(after, segment.number(behind(done))), through):
         whole = extent(ledger)
         if not common(whole, done):
             yield ledger, None
@@ -76,7 +76,7 @@ def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> i
     for segment in reading.segments:
         first = next(pending(reading, segment, done.get(segment.name, NONE), 0, through), None)
         if first is not None:
-            found.append(first[0].id - 1)
+            found.append(segment.number(first[0].id) - 1)
     return min(found)
 
 

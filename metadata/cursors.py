@@ -32,8 +32,8 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
     for key in sorted(after.segments.keys() - before.segments.keys()):
         child = after.segments[key]
         parents = [after.segments[str(i)] for i in child.parent_ids]
-        above = [topic.segment(p.range, p.segment_id) for p in parents]
-        name = topic.segment(child.range, child.segment_id)
+        above = [p.full_name(topic) for p in parents]
+        name = child.full_name(topic)
         made = sorted({subscription for parent in above for subscription in live(view, parent)})
         make_missing(store, [(name, subscription) for subscription in made])
         made += sorted(live(view, name).keys() - set(made))  # by one who died before he could take them back

@@ -23,6 +23,7 @@ from metadata.compaction import folder_of
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.instream.client import instream
 from metadata.log import LiveLog, ledger
+from metadata.names import is_persistent
 from metadata.records import Watermark
 from metadata.retired import spared
 from metadata.staging_manifests import StagingArea
@@ -116,7 +117,7 @@ def _fence(cluster: Cluster, folders: Collection[str]) -> None:
 
     def body(view: View) -> bool | None:
         segments = [topic.segment(info) for topic in every(view) for info in topic.layout.segments.values()]
-        mine = [segment for segment in segments if folder_of(segment) in folders]
+        mine = [s for s in segments if not is_persistent(s) and folder_of(s) in folders]  # what was migrated is never compacted
         for record in view.get_many([paths.watermark(segment) for segment in mine]):
             if record is not None:
                 try:

@@ -204,7 +204,7 @@ class PendingAcks:
             if where in cursors or info is None or not info.parent_ids or record is None:  # a tombstone, or a root
                 raise not_found(name.topic, subscription)
             parents = [Layout.of(record).segments.get(str(i)) for i in info.parent_ids]
-            names = [name.topic.segment(p.range, p.segment_id) for p in parents if p is not None]
+            names = [p.full_name(name.topic) for p in parents if p is not None]
             found = [Cursor.of(r) for r in view.get_many([paths.cursor(n, subscription) for n in names]) if r is not None]
             if not any(cursor.deleted_ms is None for cursor in found):
                 raise not_found(name.topic, subscription)

@@ -18,7 +18,7 @@ from metadata.client import Client
 from metadata.cursors import Where
 from metadata.errors import BadVersion, OptionError, UnknownOutcome
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, segment_name
+from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import Cursor, JsonRecord
 from metadata.row_ranges import Rows
@@ -104,9 +104,11 @@ def model_of(name: str | TopicName) -> Model:
 
 def one_model(names: Iterable[str | TopicName]) -> Model:
     """The model of all of these topics and segments (of none: the metadata's). Raises OptionError: no transaction spans both."""
-    by_model: dict[Model, list[str]] = {model: [] for model in Model}
-    for name in dict.fromkeys(map(str, names)):
-        by_model[model_of(name)].append(name)
+    return _the_one({name: model_of(name) for name in dict.fromkeys(map(str, names))})
+
+
+def _the_one(models: Mapping[str, Model]) -> Model:
+    by_model = {model: [name for name, found in models.items() if found is model] for model in Model}
     if all(by_model.values()):
         raise _spans_both(by_model)
     return Model.IN_STREAM if by_model[Model.IN_STREAM] else Model.METADATA
@@ -128,6 +130,8 @@ class Providers:
             record, said = records[i], records[len(mine) + i]
             layout = None if record is None else PersistentLayout.of(record)
             if layout is not None and layout.migrated_to is not None:
+                if self.client.topics.find(topic_name(layout.migrated_to)) is None:
+                    self.client.instream.migrator.finish(name)  # nobody has made it yet
                 found[name] = Selected(model=Model.METADATA, name=layout.migrated_to)
             elif layout is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA:
                 found[name] = Selected(model=Model.METADATA, name=str(TopicName(*name)))
@@ -152,7 +156,20 @@ class Providers:
 
     def of(self, names: Iterable[str | TopicName]) -> Provider:
         """What serves these topics or segments, all of one model. Raises OptionError."""
-        return self.by_model(one_model(names))
+        return self.by_model(self.model(names))
+
+    def model(self, names: Iterable[str | TopicName]) -> Model:
+        """The one model of all of these (of none: the metadata's). Raises OptionError."""
+        return _the_one(self.models(names))
+
+    def models(self, names: Iterable[str | TopicName]) -> dict[str, Model]:
+        """The model of each topic or segment by its full name. A persistent topic that was migrated is a segment of the topic that
+        goes on. A round trip if there are persistent ones.
+        """
+        texts = list(dict.fromkeys(map(str, names)))
+        older = {name: persistent_name(name) for name in texts if is_persistent(name)}
+        found = self.select(list(older.values())) if older else {}
+        return {name: found[older[name]].model if name in older else Model.METADATA for name in texts}
 
     def by_model(self, model: Model) -> Provider:
         client = self.client
@@ -167,11 +184,13 @@ class Providers:
         """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
         names = {*work.parts, *(ack.segment for ack in work.acks)} or {work.app_topic or "any"}
         model = self.one([_topic_of(name) for name in sorted(names)])
+        if any(is_persistent(name) for name in work.parts):
+            return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
     def pending_acks(self, segment: str) -> PendingAckProvider:
         """What keeps the cursors of a segment, or of a persistent topic."""
-        return self.client.instream.acks if is_persistent(segment) else self.client.coordinator.acks
+        return self.of([segment]).acks
 
     def namespace(self, tenant: str, namespace: str) -> Model:
         """Which model serves persistent names of a namespace that do not exist yet."""

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from ledgers.avro.modes import Compatibility
 from ledgers.model import Ledger, Part
 from metadata.errors import CorruptRecord
-from metadata.names import HashRange
+from metadata.names import HashRange, TopicName
 from metadata.paths import (
     ACKS_BY_SEGMENT_SUBSCRIPTION,
     OPS_BY_TXN,
@@ -271,6 +271,7 @@ class SegmentInfo(JsonRecord):
 
     `deleted_at_log`: number of the seal that deleted the topic with it. The layout keeps such a segment for the grace period, also
     when the topic is made again, so that its files stay for who planned from them, and a later reader knows what it has lost.
+    `legacy_topic_name`: the persistent:// topic that the segment was before its migration; its ledgers lie in that topic's log.
     """
 
     segment_id: int
@@ -284,6 +285,11 @@ class SegmentInfo(JsonRecord):
     sealed_at_ms: int = -1
     sealed_at_log: int | None = None
     deleted_at_log: int | None = None
+    legacy_topic_name: str | None = None
+
+    def full_name(self, topic: TopicName) -> str:
+        """Of the segment as one of this topic's: `segment://..`, or that of the persistent topic that it was (PIP-475)."""
+        return self.legacy_topic_name or topic.segment(self.range, self.segment_id)
 
     @property
     def range(self) -> HashRange:
@@ -311,12 +317,21 @@ class Policies(JsonRecord):
     scaling_cool_down_ms: int | None = None
 
 
+class Migration(JsonRecord):
+    """Where a topic comes from: the persistent `topic`, the number of the `seal` in its log, how many `segments` go on from it."""
+
+    topic: str
+    seal: int
+    segments: int
+
+
 class Layout(JsonRecord):
     """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`,
     `compatibility` (of schemas; None: nobody has set it).
 
     `deleted_to_log`: the highest seal of a deletion whose segments have left the layout: the guard of readers that begin below it.
     `trimmed_to`, `trimmed_ms`: the highest of the sealed segments that were trimmed whole and left the layout: a guard, too.
+    `migration`: the topic was a persistent one (docs/in_stream.md, Migration); it stays, also when the topic is made again.
     """
 
     epoch: int
@@ -331,6 +346,11 @@ class Layout(JsonRecord):
     policies: Policies | None = None
     trimmed_to: Position | None = None
     trimmed_ms: int | None = None
+    migration: Migration | None = None
+
+    def unsealed_legacy(self) -> SegmentInfo | None:
+        """The persistent topic that this one was, while its seal is missing in the layout: whoever meets it completes it."""
+        return next((i for i in self.kept() if i.legacy_topic_name is not None and i.state is SegmentState.ACTIVE), None)
 
     def kept(self) -> list[SegmentInfo]:
         """The segments that no deletion took, in the order of their ids."""

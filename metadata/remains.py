@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from metadata import paths
 from metadata.errors import BadVersion, UnknownOutcome
-from metadata.names import TopicName, is_persistent, segment_name, topic_name
+from metadata.instream.records import PersistentLayout
+from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import Cursor, Layout, TopicSchema
 from metadata.store.contract import Delete, MetadataStore, View, decide, in_groups
@@ -30,16 +31,19 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
                 continue  # it has one life alone
             schemas[topic_name(paths.decode(topic))].append(Key(path, topic))
         cursors = {path: paths.cursor_of(path)[0] for path in view.keys(paths.CURSORS)}
+        tombstones = [Key(path, path.removeprefix("/cursors/")) for path in cursors]
+        migrated = {path: cursors.pop(path) for path in list(cursors) if is_persistent(cursors[path])}
         several = {name: keys for name, keys in schemas.items() if len(keys) > 1}
         names = sorted({segment_name(s).topic for s in (*watermarks, *cursors.values())} | several.keys())
         records = view.get_many([paths.topic(n) for n in names]) if names else []
         layouts = {n: Layout.of(r) for n, r in zip(names, records, strict=True) if r is not None}
         doomed = [paths.watermark(s) for s in watermarks if _left(layouts, s)]
         doomed += [Key(path, path.removeprefix("/cursors/")) for path, segment in cursors.items() if _left(layouts, segment)]
+        doomed += [Key(path, path.removeprefix("/cursors/")) for path, name in migrated.items() if _left_behind(view, name)]
         for name, keys in several.items():
             if name in layouts:
                 doomed += _earlier(view, layouts[name], keys, grace_period_ms)
-        _delete_tombstones(store, view, [Key(path, path.removeprefix("/cursors/")) for path in cursors], grace_period_ms)
+        _delete_tombstones(store, view, tombstones, grace_period_ms)
         for some in in_groups(doomed):
             store.write(*(Delete(key) for key in some))  # ids of segments and schemas are never used again
         return len(doomed)
@@ -65,6 +69,15 @@ def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
     name = segment_name(segment)
     layout = layouts.get(name.topic)
     return layout is not None and name.segment_id < layout.next_segment_id and str(name.segment_id) not in layout.segments
+
+
+def _left_behind(view: View, persistent: str) -> bool:
+    """The same of a persistent topic that was migrated: its record says to which topic. (Cursors are there before the layout.)"""
+    record = view.get(paths.topic(persistent_name(persistent)))
+    to = None if record is None else PersistentLayout.of(record).migrated_to
+    found = None if to is None else view.get(paths.topic(topic_name(to)))
+    infos = [] if found is None else list(Layout.of(found).segments.values())
+    return found is not None and all(info.legacy_topic_name != persistent for info in infos)
 
 
 def _earlier(view: View, layout: Layout, keys: list[Key], grace_period_ms: int) -> Iterator[Key]:

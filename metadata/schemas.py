@@ -24,7 +24,7 @@ from ledgers.avro.modes import DEFAULT, Compatibility
 from ledgers.schema import check_writable, evolve
 from metadata import paths
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, OptionError, SchemaError, UnknownOutcome
+from metadata.errors import BadVersion, OptionError, SchemaError, TopicSealed, UnknownOutcome
 from metadata.names import TopicName
 from metadata.records import Layout, TopicSchema
 from metadata.routing import check_key
@@ -228,7 +228,13 @@ class TopicSchemas:
         return topic
 
     def _change(self, topic: Topic, layout: Layout) -> Topic | None:
-        """None: somebody has changed the layout, or perhaps we have; look again."""
+        """None: somebody has changed the layout, or perhaps we have; look again. Raises TopicSealed: it was migrated."""
+        to = (topic.layout.model_extra or {}).get("migratedTo")  # of a persistent topic
+        if to is not None:
+            raise TopicSealed(
+                f"The topic {topic.name} was migrated to {to}: its schema changes there.",
+                advice=f"Write to {to}; nothing was written.",
+            )
         try:
             record = self._cluster.store.put(paths.topic(topic.name), layout.to_bytes(), expect=topic.record)
         except (BadVersion, UnknownOutcome):

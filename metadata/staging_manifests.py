@@ -7,7 +7,7 @@ machines of Spark's driver reach like the parts; each is published once and neve
     <token>.<write>.begun        a write was planned: its topic, and how many had begun before it
     <token>.<write>.manifest     what it staged; it counts
     <token>.<write>.withdrawn    Spark gave it up: what it left does not count
-    <token>.persistent           a write goes to a persistent:// topic: none may go to a topic://
+    <token>.persistent           a write to a persistent:// topic has begun: no other may go to a topic://
     <token>.closed               the driver is at its end: no more writes
     <token>.ended                it is decided, or given up: nothing here protects a file any more
 
@@ -156,11 +156,12 @@ class StagingArea:
         """One transaction never spans both. Each write says what it is, then looks for others: of two, one sees the other."""
         if is_persistent(topic):
             self._once(PERSISTENT, {"topic": topic})
-            others = (self.storage.read(path) for path in self.files() if path.endswith(BEGUN))
-            mixed = any(not is_persistent(json.loads(data)["topic"]) for data in others)
-        else:
-            mixed = self.storage.info(self._path(PERSISTENT)) is not None
-        if mixed:
+        elif self.storage.info(self._path(PERSISTENT)) is None:
+            return
+        files = self.files()
+        withdrawn = {path.removesuffix(WITHDRAWN) for path in files if path.endswith(WITHDRAWN)}
+        begun = [path for path in files if path.endswith(BEGUN) and path.removesuffix(BEGUN) not in withdrawn]
+        if any(is_persistent(json.loads(self.storage.read(path))["topic"]) is not is_persistent(topic) for path in begun):
             self.withdraw(write)
             raise OptionError(
                 f"A write to {topic} is part of a transaction that writes to the other kind of topics, too: one transaction never "

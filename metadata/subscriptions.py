@@ -8,7 +8,8 @@ from metadata import acks, paths
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
 from metadata.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
-from metadata.names import TopicName, segment_name
+from metadata.instream.legacy import shift
+from metadata.names import TopicName, is_persistent, segment_name
 from metadata.pending_ack import PendingAcks
 from metadata.records import Cursor, Watermark
 from metadata.row_ranges import NONE, Rows, before, end_of
@@ -24,6 +25,14 @@ def checked(name: str) -> str:
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise OptionError(f"subscription={name!r:.200} must be 1 to {MAX_NAME} printable characters.", advice="Give a short name.")
     return name.strip()
+
+
+def legacy_shift(topic: Topic, segment: str) -> int:
+    """What is added to the ledger ids of a persistent topic that became this one's segment, for their place in the log."""
+    info = next(info for info in topic.layout.kept() if info.legacy_topic_name == segment)
+    assert topic.layout.migration is not None
+    assert info.sealed_at_log is not None
+    return shift(info.sealed_at_log, topic.layout.migration.seal)
 
 
 def behind(number: int) -> Rows:
@@ -56,7 +65,7 @@ class Subscriptions:
                     f"The topic {topic} has a subscription {name!r}.", advice="Seek it, or use it where it stands."
                 )
             started = True
-            done = self._behind([w for w, _ in missing], at)
+            done = self._behind(topic, [w for w, _ in missing], at)
             cursors = [(w, acks.with_done(Cursor(), done[w]).to_bytes(), ABSENT if r is None else r) for w, r in missing]
             self._write([Put(paths.cursor(*w), cursor, expect=expect) for w, cursor, expect in cursors])
             return None  # look again: somebody may have split or merged segments meanwhile, and not seen these
@@ -87,7 +96,7 @@ class Subscriptions:
         """Move it: exactly the rows at or below the number `to` count as acknowledged. What OPEN transactions claim stays claimed.
         Raises TopicNotFound, SubscriptionNotFound.
         """
-        self._pending.seek(self._behind(self.where(self._topics.get(topic), name), to))
+        self._pending.seek(self._behind(topic, self.where(self._topics.get(topic), name), to))
 
     def cursors(self, topic: Topic, name: str) -> dict[str, Cursor]:
         """The cursor of each segment of the topic. Raises SubscriptionNotFound."""
@@ -98,6 +107,7 @@ class Subscriptions:
 
         def body(view: View) -> list[tuple[TopicName, str]]:
             named = [paths.cursor_of(path) for path in view.keys(paths.CURSORS)]
+            named = [w for w in named if not is_persistent(w[0])]  # the children of what was migrated have the same subscriptions
             wanted = [w for w in named if topic is None or segment_name(w[0]).topic == topic]
             records = view.get_many([paths.cursor(*w) for w in wanted]) if wanted else []
             found = [w for w, r in zip(wanted, records, strict=True) if _live(r)]
@@ -109,10 +119,11 @@ class Subscriptions:
 
         return decide(self._cluster.store, body)
 
-    def _behind(self, where: Sequence[Where], number: int) -> dict[Where, Rows]:
+    def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
         """What lies behind a cursor at a number of the log; before the first row (0): what retention has taken of its segment."""
         if number:
-            return dict.fromkeys(where, behind(number))
+            shifts = {s: legacy_shift(self._topics.get(topic), s) for s, _ in where if is_persistent(s)}
+            return {w: behind(max(0, number - shifts.get(w[0], 0))) for w in where}
         records = decide(self._cluster.store, lambda view: view.get_many([paths.watermark(segment) for segment, _ in where]))
         trims = [None if record is None else Watermark.of(record).trimmed_to for record in records]
         return {w: behind(0 if trimmed is None else trimmed.ledger_id) for w, trimmed in zip(where, trims, strict=True)}
@@ -137,10 +148,13 @@ class Subscriptions:
         """All there are, also of children that a layout does not show yet."""
 
         def body(view: View) -> dict[Where, Record]:
-            if of_record(topic, view.get(paths.topic(topic))) is None:
+            now = of_record(topic, view.get(paths.topic(topic)))
+            if now is None:
                 raise no_topic(topic)
+            legacy = {s for s in now.segments() if is_persistent(s)}
             named = [paths.cursor_of(path) for path in view.keys(paths.CURSORS)]
-            where = [w for w in named if segment_name(w[0]).topic == topic and w[1] == name]
+            mine = [w for w in named if w[0] in legacy or (not is_persistent(w[0]) and segment_name(w[0]).topic == topic)]
+            where = [w for w in mine if w[1] == name]
             records = view.get_many([paths.cursor(*w) for w in where]) if where else []
             return {w: r for w, r in zip(where, records, strict=True) if r is not None}
 

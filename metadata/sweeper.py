@@ -18,7 +18,7 @@ from metadata import ending, metrics, paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, CorruptRecord, SweepIncomplete, UnknownOutcome
 from metadata.log import Entry, Listing, ledger
-from metadata.names import TopicName, segment_name, topic_name
+from metadata.names import TopicName, is_persistent, segment_name, topic_name
 from metadata.paths import Key
 from metadata.pending_ack import PendingAcks
 from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
@@ -292,13 +292,15 @@ class Sweeper:
         def body(view: View) -> None:
             unfolded.clear()
             listing = self.buffer.log.list(view, again=_unsettled)
-            segments = sorted({s for e in listing.entries for s in _segments(e.registration)})
-            if not segments:
+            named = {s for e in listing.entries for s in _segments(e.registration)}
+            if not named:
                 return
-            layouts = _layouts(view, segments)
-            marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
-            folded_to: dict[str, int | None] = {}
             seals = listing.seals()
+            segments = sorted(s for s in named if not is_persistent(s))
+            layouts = _layouts(view, segments, [topic_name(s.topic) for s in seals.values() if s.topic is not None])
+            records = view.get_many([paths.watermark(s) for s in segments]) if segments else []
+            marks = dict(zip(segments, records, strict=True))
+            folded_to: dict[str, int | None] = {s: None for s in named if is_persistent(s)}  # what was migrated never folds
             for segment in segments:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
@@ -457,9 +459,9 @@ def _unsettled(entry: Entry) -> bool:
     return entry.registration.txn is not None and entry.registration.state is None
 
 
-def _layouts(view: View, segments: Sequence[str]) -> dict[TopicName, Layout | None]:
-    """The layouts of the topics of these segments (tombstones too)."""
-    names = sorted({segment_name(s).topic for s in segments})
+def _layouts(view: View, segments: Sequence[str], topics: Sequence[TopicName] = ()) -> dict[TopicName, Layout | None]:
+    """The layouts of the topics of these segments (tombstones too), and of these topics."""
+    names = sorted({*topics, *(segment_name(s).topic for s in segments)})
     records = view.get_many([paths.topic(n) for n in names]) if names else []
     return {n: None if r is None else Layout.of(r) for n, r in zip(names, records, strict=True)}
 

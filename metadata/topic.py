@@ -19,7 +19,7 @@ class Topic:
     record: Record
 
     def segment(self, info: SegmentInfo) -> str:
-        return self.name.segment(info.range, info.segment_id)
+        return info.full_name(self.name)
 
     def segments(self) -> list[str]:
         """Full names of all segments that no deletion took, in the order of their ids."""

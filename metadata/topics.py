@@ -42,13 +42,18 @@ class Topics:
 
     def get(self, name: TopicName) -> Topic:
         """Raises TopicNotFound."""
-        topic = of_record(name, look(self._cluster.store, paths.topic(name)))
+        topic = self.find(name)
         if topic is None:
             raise not_found(name)
         return topic
 
     def find(self, name: TopicName) -> Topic | None:
-        return of_record(name, look(self._cluster.store, paths.topic(name)))
+        """None if there is none. A migration that nobody has finished is completed first: the topic then has active segments."""
+        topic = of_record(name, look(self._cluster.store, paths.topic(name)))
+        if topic is not None and topic.layout.unsealed_legacy() is not None:
+            self.complete(name)
+            return self.find(name)
+        return topic
 
     def list(self, pattern: str | None = None) -> list[Topic]:
         """All topics whose full name matches the whole regular expression, in the order of their names."""
@@ -88,6 +93,7 @@ class Topics:
                 key=key,
                 schema_id=None if first_schema is None else self.schemas.put(view, name, first_schema),
                 deleted_to_log=None if old is None else old.deleted_to_log,
+                migration=None if old is None else old.migration,
             )
             try:
                 made = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT if record is None else record)
@@ -245,6 +251,31 @@ class Topics:
         """Whether the topic is there, and not another one that was made again under its name: that one has other segment ids."""
         now = self.find(topic.name)
         return now is not None and not set(now.segments()).isdisjoint(topic.segments())
+
+    def complete(self, name: TopicName) -> None:
+        """Seal the persistent topic that this one was, in the log, and show the segments that go on from it: the last step of a
+        migration. Anyone may do it, any number at once: of several seals from one layout the first counts (A35).
+
+        Its ledgers stand in the log just below the seal (`metadata.instream.legacy`). So that no reader can have passed them before
+        the layout named them, the log skips as many numbers first, counted from an end that is listed AFTER the layout was there.
+        """
+
+        def step() -> bool | None:
+            self.finish_seals()  # somebody else's
+            topic = of_record(name, look(self._cluster.store, paths.topic(name)))
+            legacy = None if topic is None else topic.layout.unsealed_legacy()
+            if topic is None or legacy is None:
+                return True
+            migration = topic.layout.migration
+            assert migration is not None
+            end = decide(self._cluster.store, self._log.list).end
+            first = topic.layout.next_segment_id
+            with suppress(UnknownOutcome):
+                self._cluster.store.skip(paths.LOG, end + 1 + migration.seal + 1)
+                self._append_seal(topic, [legacy], "migrate", tuple(range(first, first + migration.segments)))
+            return None
+
+        until(step)
 
     def forget_deleted(self) -> None:
         """Take the segments of deletions whose grace period is over out of their layouts; what names them is the guard alone."""

@@ -20,13 +20,16 @@ from ledgers.stretches import Stretch
 from metadata import ending, paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import OffsetOutOfRange, OptionError
+from metadata.instream.buffer import InStreamBuffer
+from metadata.instream.legacy import LegacyView, shift
+from metadata.instream.records import PersistentLayout
 from metadata.log import Entry, Listing, LiveLog, ledger
-from metadata.names import TopicName, segment_name, topic_name
+from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records import Header, Registration, SegmentInfo, State, Watermark
 from metadata.row_ranges import FIRST, NONE, Rows, end_of
 from metadata.row_ranges import rows as row_ranges
 from metadata.store.contract import Record, View, decide
-from metadata.topics import Topic, compiled, every, not_found, of_record
+from metadata.topics import Topic, Topics, compiled, every, not_found, of_record
 from metadata.transitions import Gone, Verdict, Weight
 
 T = TypeVar("T")
@@ -34,10 +37,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Selection:
-    """What a read covers: topics or segments by full name, or a regular expression over full topic names."""
+    """What a read covers: topics or segments by full name, or a regular expression over full topic names.
+
+    `beside`: persistent topics that are read under their own names beside it: of those that were migrated only what goes on from
+    them is covered, or their rows would come twice. (Of a pattern: those that it matches.)
+    """
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
+    beside: tuple[str, ...] = ()
+
+    def leaves_out(self, info: SegmentInfo) -> bool:
+        """Whether a segment is a persistent topic that is read beside this."""
+        name = info.legacy_topic_name
+        if name is None or name in self.beside or self.pattern is None:
+            return name is not None and name in self.beside
+        expression = compiled(self.pattern)
+        return expression is not None and expression.fullmatch(name) is not None
 
     def covers(self, segment: str) -> bool:
         """Whether rows of this segment belong to the read (whether or not a layout shows the segment yet)."""
@@ -58,6 +74,16 @@ class SegmentView(NamedTuple):
     head: SnapshotHead | None
     sealed_at: int | None
     live: tuple[tuple[int, Registration], ...]
+    legacy: LegacyView | None = None
+    """Of a persistent topic that was migrated: its ledgers lie in its own log, and keep their ids."""
+
+    def number(self, ledger_id: int) -> int:
+        """Where a ledger stands in the log of the cluster (0: before the first): at its id, unless it was migrated."""
+        return ledger_id + self.legacy.shift if self.legacy is not None and ledger_id else ledger_id
+
+    def ledger_id(self, number: int) -> int:
+        """The id of the last ledger that can stand at or below a number of the log."""
+        return max(0, number - self.legacy.shift) if self.legacy is not None else number
 
     @property
     def deleted_at(self) -> int | None:
@@ -72,11 +98,16 @@ class SegmentView(NamedTuple):
     @property
     def trimmed_to(self) -> int:
         """The number at or below which rows of this segment may be gone (0: none)."""
+        if self.legacy is not None:
+            return self.legacy.trimmed_to
         trimmed = None if self.watermark is None else self.watermark.trimmed_to
         return 0 if trimmed is None else trimmed.ledger_id
 
     def trimmed(self, after: int = 0) -> Rows:
-        """The rows of ledgers above `after` that may be gone."""
+        """The rows of ledgers above the number `after` that may be gone."""
+        if self.legacy is not None:
+            after, to = self.ledger_id(after), self.legacy.reading.trimmed_to
+            return row_ranges([(end_of(after) if after else FIRST, end_of(to))]) if to else NONE
         last = None if self.watermark is None else self.watermark.trimmed_to
         return NONE if last is None else row_ranges([(end_of(after) if after else FIRST, end_of(last.ledger_id, last.entry_id))])
 
@@ -105,7 +136,10 @@ class Reading:
     selection: Selection
 
     def ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
-        """The visible ledgers of a segment with after < id <= through, ascending."""
+        """The visible ledgers of a segment with after < number <= through, ascending. Ids are numbers, but in what was migrated."""
+        if segment.legacy is not None:
+            yield from segment.legacy.ledgers(after, through)
+            return
         if segment.head is not None and after < segment.folded_to:
             yield from snapshots.read_ledgers(
                 self.cluster.storage, segment.head, after=after, through=min(through, segment.folded_to)
@@ -114,6 +148,9 @@ class Reading:
 
     def stretches(self, segment: SegmentView, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
         """As `ledgers`, with the rows that lie together in a compacted file taken together; `marks`: with each one's position."""
+        if segment.legacy is not None:
+            yield from stretches.of_ledgers(segment.legacy.ledgers(after, through), marks=marks)
+            return
         if segment.head is not None and after < segment.folded_to:
             top = min(through, segment.folded_to)
             yield from stretches.of_snapshot(self.cluster.storage, segment.head, after, top, marks=marks)
@@ -136,6 +173,10 @@ class Reading:
             yield pending
 
     def _weights(self, segment: SegmentView, after: int, through: int) -> Iterator[tuple[int, int, int]]:
+        if segment.legacy is not None:
+            for weight in segment.legacy.weights(after, through):
+                yield weight.number, weight.rows, weight.bytes
+            return
         if segment.head is not None and after < segment.folded_to:
             top = min(through, segment.folded_to)
             for found in snapshots.read_ledgers(self.cluster.storage, segment.head, after=after, through=top):
@@ -157,6 +198,9 @@ class Reading:
             last = number
 
     def _published(self, segment: SegmentView, after: int, through: int) -> Iterator[tuple[int, int]]:
+        if segment.legacy is not None:
+            yield from segment.legacy.published(after, through)
+            return
         if after < segment.trimmed_to <= through and segment.watermark is not None:
             yield segment.trimmed_to, segment.watermark.trimmed_ms or 0
         for found in self.ledgers(segment, after, through):
@@ -191,6 +235,9 @@ class Reading:
         """
         found = [start, *self.seals(start, self.cut), *(n for n in self.deletions() if start < n <= self.cut)]
         for segment in self.segments:
+            if segment.legacy is not None and start < (segment.sealed_at or 0):  # else all of it lies behind
+                last_of = segment.legacy.last(self.cut)
+                found += [] if last_of is None else [segment.number(last_of[0])]
             numbers = [n for n, _ in segment.live if n <= self.cut]
             if numbers:
                 found.append(numbers[-1])
@@ -212,6 +259,8 @@ class Reading:
 
         Of visible ledgers only: a watermark may also lie over a VOID one, and who reads with a cut below it could not tell which.
         """
+        if segment.legacy is not None:
+            return segment.legacy.last(self.cut)
         live = [(n, r.segments[segment.name].entries - 1) for n, r in segment.live if n <= self.cut]
         if live or segment.head is None:
             return live[-1] if live else None
@@ -231,9 +280,14 @@ class TransactionBuffer:
 
     cluster: Cluster
     log: LiveLog = field(default_factory=LiveLog)
+    instream: InStreamBuffer = field(init=False)
+    """The same of persistent topics, for those that were migrated."""
     _final: dict[int, Verdict] = field(default_factory=dict)
     _heads: OrderedDict[str, SnapshotHead] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.instream = InStreamBuffer(self.cluster)
 
     def read(self, selection: Selection, *, uncommitted: bool = False) -> Reading:
         """One decision. Raises TopicNotFound for a name that does not exist.
@@ -328,6 +382,10 @@ class TransactionBuffer:
         marks = view.get_many([paths.watermark(s) for _, _, s in names])
         seals = listing.seals()
         sealed = {name: transitions.sealed_at(info.segment_id, name, topic.layout, seals) for topic, info, name in names}
+        for topic, info, name in names:
+            if info.legacy_topic_name is not None and sealed[name] is None and info.deleted_at_log is None:
+                Topics(self.cluster).complete(topic.name)  # a migration that nobody has finished
+                raise _LookAgain
         undecided = [
             (e.number, e.registration.txn or "")
             for e in listing.entries
@@ -370,23 +428,38 @@ class TransactionBuffer:
             topics = every(view, compiled(selection.pattern))
             wanted = None
         else:
-            parsed = [segment_name(n).topic if n.startswith("segment://") else topic_name(n) for n in selection.names]
-            names = list(dict.fromkeys(parsed))
+            names = list(dict.fromkeys(self._topic_of(view, n) for n in selection.names))
             records = view.get_many([paths.topic(n) for n in names])
             topics = [_present(n, r) for n, r in zip(names, records, strict=True)]
             wanted = set(selection.names)
-        found = []
+        found: list[tuple[Topic, SegmentInfo, str]] = []
         for topic in topics:
             for info in (*topic.layout.kept(), *self._in_grace(view, topic)):
                 name = topic.segment(info)
+                if selection.leaves_out(info):
+                    continue
                 if wanted is None or str(topic.name) in wanted or name in wanted:
                     found.append((topic, info, name))
         if wanted is not None:
             there = {name for _, info, name in found if info.deleted_at_log is None}
-            missing = [n for n in wanted if n.startswith("segment://") and n not in there]
+            missing = [n for n in wanted if n.startswith(("segment://", "persistent://")) and n not in there]
             if missing:
                 raise OptionError(f"There is no segment {missing[0]}.", advice="txnsegment segments show TOPIC lists them.")
         return topics, found
+
+    @staticmethod
+    def _topic_of(view: View, name: str) -> TopicName:
+        """The topic that a name of a selection belongs to; of a persistent topic the one that it was migrated to."""
+        if not is_persistent(name):
+            return segment_name(name).topic if name.startswith("segment://") else topic_name(name)
+        persistent = persistent_name(name)
+        record = view.get(paths.topic(persistent))
+        to = None if record is None else PersistentLayout.of(record).migrated_to
+        if to is None:
+            raise OptionError(
+                f"{name} is no segment of a topic:// topic.", advice="It would be once it was migrated (txnsegment topics migrate)."
+            )
+        return topic_name(to)
 
     def _segment(
         self,
@@ -398,6 +471,8 @@ class TransactionBuffer:
         sealed: int | None,
         shown: set[int],
     ) -> SegmentView:
+        if info.legacy_topic_name is not None:
+            return SegmentView(name, topic, info, None, None, sealed, (), self._legacy(topic, info, sealed))
         watermark = None if mark is None else Watermark.of(mark)
         folded_to = 0 if watermark is None else watermark.ledger_id
         live = tuple(
@@ -407,6 +482,14 @@ class TransactionBuffer:
         )
         head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)
         return SegmentView(name, topic, info, watermark, head, sealed, live)
+
+    def _legacy(self, topic: Topic, info: SegmentInfo, sealed: int | None) -> LegacyView:
+        """All of it is decided since its own SEAL; only retention may still take rows."""
+        assert info.legacy_topic_name is not None
+        assert topic.layout.migration is not None
+        reading = self.instream.read(persistent_name(info.legacy_topic_name))
+        seal = topic.layout.migration.seal
+        return LegacyView(reading, seal, shift(info.sealed_at_log or sealed or 0, seal))
 
     def head(self, path: str) -> SnapshotHead:
         """A snapshot's head; immutable, so kept (the last thousand)."""

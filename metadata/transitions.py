@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from metadata.errors import Fenced, RestoredBehind, TxnConflict, VersionConflict
+from metadata.names import even_ranges
 from metadata.records import (
     Application,
     Attempt,
@@ -214,7 +215,7 @@ def finishable(seal: Registration) -> bool:
     something else stays in the log as it is.
     """
     children = seal.children or ()
-    expected = {"delete": (0, None), "split": (2, 1), "merge": (1, 2)}.get(seal.why or "")
+    expected = {"delete": (0, None), "split": (2, 1), "merge": (1, 2), "migrate": (len(children) or None, 1)}.get(seal.why or "")
     return expected is not None and len(children) == expected[0] and expected[1] in (None, len(seal.seal or ()))
 
 
@@ -234,7 +235,8 @@ def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: in
     after a `delete` a tombstone, all of whose segments are gone.
     """
     epoch = layout.epoch + 1
-    sealed = {name.rsplit("-", 1)[1] for name in seal.seal or ()}
+    tails = {_tail(name) for name in seal.seal or ()}
+    sealed = {key for key, info in layout.segments.items() if _named(key, info) in tails}
     children = tuple(seal.children or ())
     shown = {"state": SegmentState.SEALED, "sealed_at_epoch": epoch, "sealed_at_ms": now_ms, "sealed_at_log": number}
     segments = {
@@ -248,7 +250,8 @@ def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: in
         }
         return layout.model_copy(update={"epoch": epoch, "segments": taken, "deleted": True})
     parents = sorted((segments[key] for key in sealed), key=lambda info: info.hash_range.start)
-    for child, found in zip(children, child_ranges([info.hash_range for info in parents]), strict=True):
+    ranges = child_ranges([info.hash_range for info in parents], None if seal.why != "migrate" else len(children))
+    for child, found in zip(children, ranges, strict=True):
         segments[str(child)] = SegmentInfo(
             segment_id=child,
             hash_range=found,
@@ -261,11 +264,23 @@ def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: in
     return layout.model_copy(update={"epoch": epoch, "segments": segments, "next_segment_id": following})
 
 
-def child_ranges(parents: Sequence[Range]) -> tuple[Range, ...]:
-    """What the ranges of sealed segments become: one is halved (split), two neighbours are joined (merge).
+def _named(key: str, info: SegmentInfo) -> str:
+    """What tells a segment of a layout from its others, in the name that a seal gives it: its id, or what it was (migrated)."""
+    return info.legacy_topic_name or key
+
+
+def _tail(name: str) -> str:
+    return name if name.startswith("persistent://") else name.rsplit("-", 1)[1]
+
+
+def child_ranges(parents: Sequence[Range], tiles: int | None = None) -> tuple[Range, ...]:
+    """What the ranges of sealed segments become: one is halved (split), two neighbours are joined (merge); `tiles`: one is divided
+    evenly by so many (migrated).
 
     Raises ValueError if it is one place alone, or they are no neighbours.
     """
+    if tiles is not None:
+        return tuple(Range(start=start, end=end) for start, end in even_ranges(tiles))
     match parents:
         case [one] if one.end > one.start:
             middle = one.start + (one.end - one.start) // 2

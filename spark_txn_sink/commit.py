@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ledgers.model import Part
 from metadata.client import Client
 from metadata.errors import OptionError, TxnConflict
-from metadata.providers import CoordinatorProvider, Providers
+from metadata.providers import CoordinatorProvider, Providers, model_of
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
@@ -75,7 +75,7 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
 
 def _coordinator(client: Client, plan: WritePlan) -> CoordinatorProvider:
     """Who decides a write to this topic."""
-    return Providers(client).of([plan.topic]).coordinator
+    return Providers(client).by_model(model_of(plan.topic)).coordinator  # if it was migrated since, that one knows where rows go on
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:

@@ -60,7 +60,10 @@ class StreamOffset:
 
     def after(self, start: int) -> StreamOffset:
         """The same without what a batch after `start` does not need, since all of it lies behind."""
-        needed = any(found and found[-1][1].ledger_id >= start + 1 for found in self.done().values())
+        needed = any(
+            found and found[-1][1].ledger_id > (self.number(name) if is_persistent(name) else start)
+            for name, found in self.done().items()
+        )
         trims = {name: n for name, n in self.trims.items() if n > (self.number(name) if is_persistent(name) else start)}
         return replace(self, acked=self.acked if needed else (), trims=trims)
 

@@ -53,11 +53,15 @@ def subscription(option: str, text: str) -> str:
 def acknowledged(option: str, text: str) -> Mapping[str, Rows]:
     try:
         found = json.loads(text, object_pairs_hook=unique_pairs)
-        return {str(segment_name(segment)): parse_all(ranges) for segment, ranges in found.items()}
+        return {_segment(name): parse_all(ranges) for name, ranges in found.items()}
     except (ValueError, TypeError, AttributeError, RecursionError, OptionError) as e:
         raise bad(
             option, text, f"it is not what txn.read gives ({e})", "Read with txn.read(spark, topic, subscription=...)."
         ) from e
+
+
+def _segment(name: str) -> str:
+    return str(persistent_name(name) if is_persistent(name) else segment_name(name))
 
 
 _OFFSET_ADVICE: Final = (

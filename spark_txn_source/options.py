@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from metadata.errors import OffsetOutOfRange, OptionError
-from metadata.names import PersistentName, SegmentName
+from metadata.names import SegmentName
 from metadata.options import Given
 from metadata.row_ranges import Rows
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
@@ -109,8 +109,6 @@ class ReadOptions(CommonReadOptions):
                 advice="Leave one of the two out.",
             )
         acknowledged = given.get(ACKNOWLEDGED)
-        if (subscription is not None or acknowledged is not None) and isinstance(common.selection, Topics):
-            refuse_subscription(common.selection.persistent)
         if acknowledged is not None and subscription is not None:
             raise OptionError(
                 "The options subscription and acknowledged are both given: what to leave out is said twice.",
@@ -136,15 +134,6 @@ class ReadOptions(CommonReadOptions):
             schema_change=given.value(SCHEMA_CHANGE),
             subscription=subscription,
             acknowledged=acknowledged,
-        )
-
-
-def refuse_subscription(persistent: Sequence[PersistentName]) -> None:
-    """Raises OptionError for persistent topics in a read by subscription."""
-    if persistent:
-        raise OptionError(
-            f"The option subscription is given, and {persistent[0]} is a persistent:// topic.",
-            advice="Read it from a start (startingOffsets), or by a Consumer; topic:// topics are read by subscription.",
         )
 
 

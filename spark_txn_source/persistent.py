@@ -9,19 +9,21 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ledgers.stretches import of_ledgers
+from ledgers.model import Ledger
 from metadata import transitions
+from metadata.backlog import first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, TopicNotFound
 from metadata.names import PersistentName, persistent_name
+from metadata.row_ranges import NONE, Rows
 from metadata.store.contract import View, decide
 from metadata.topic import Topic
 from metadata.transaction_buffer import Reading
 from spark_txn_source import limits
 from spark_txn_source.limits import Stretch
-from spark_txn_source.options import ReadOptions, refuse_subscription
+from spark_txn_source.options import ReadOptions
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Position, Selection, Start
-from spark_txn_source.tasks import Piece, of_stretch
+from spark_txn_source.tasks import Piece
 
 if TYPE_CHECKING:  # each of Spark's processes that plans a read would import it, too
     from metadata.instream.buffer import TopicReading
@@ -30,11 +32,12 @@ log = logging.getLogger("txnsegment.source")
 
 
 class Range(NamedTuple):
-    """What is read of one topic: rows of ledgers with start < id <= end."""
+    """What is read of one topic: rows of ledgers with start < id <= end, but for those in `done`."""
 
     reading: TopicReading
     start: int
     end: int
+    done: Rows = NONE
 
     @property
     def topic(self) -> Topic:
@@ -42,8 +45,27 @@ class Range(NamedTuple):
 
     def pieces(self, *, marks: bool) -> Iterator[Piece]:
         """Its visible rows in order, part by part. Raises DataLoss, CorruptRecord, StorageError."""
-        for found in of_ledgers(self.reading.ledgers(self.start, self.end), marks=marks):
-            yield of_stretch(self.reading.name, found)
+        from spark_txn_source import plan  # which takes ranges
+
+        shown = self.view
+        (segment,) = shown.segments
+        return plan.pieces(shown, segment, self.start, self.end, marks=marks, done=self.done)
+
+    @property
+    def view(self) -> Reading:
+        return view(self.reading)
+
+    def left(self) -> list[Ledger]:
+        """The ledgers of the range with rows that are not done."""
+        shown = self.view
+        return [ledger for ledger, _ in pending(shown, shown.segments[0], self.done, self.start, self.end)]
+
+
+def view(reading: TopicReading) -> Reading:
+    """A reading in the words of topic://, where the topic is its own segment."""
+    from metadata.instream.view import as_reading  # each of Spark's processes that plans a read would import it, too
+
+    return as_reading(reading)
 
 
 def pieces(ranges: Sequence[Range], *, marks: bool) -> list[list[Piece]]:
@@ -75,11 +97,8 @@ def read(client: Client, selection: Selection) -> tuple[TopicReading, ...]:
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[Range, ...]:
-    """The ranges of a batch. Raises TopicNotFound, OffsetOutOfRange, DataLoss; OptionError for a read by subscription."""
-    found = names(client, options.selection)
-    if options.subscription is not None or options.acknowledged is not None:
-        refuse_subscription(found)
-    return tuple(_range(client, name, options) for name in found)
+    """The ranges of a batch. Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss."""
+    return tuple(_range(client, name, options) for name in names(client, options.selection))
 
 
 def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
@@ -91,15 +110,32 @@ def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
     else:
         reading = buffer.read(name)
     end = end_number(reading, options.end)
-    start = start_number(reading, options.start)
+    start, done = start_number(reading, options.start), NONE
+    if options.subscription is not None:
+        start, done = at_cursor(client, reading, options.subscription, end, fail=options.fail_on_data_loss)
+    elif options.acknowledged is not None:
+        done = options.acknowledged.get(reading.name, NONE)
     if start > end and isinstance(options.start, AtLog):
         raise OffsetOutOfRange(
             f"The start {start} of {name} lies behind the end {end} of this read.", advice="Give a start at or before the end."
         )
     start = min(start, end)
-    if options.fail_on_data_loss:
+    if options.fail_on_data_loss and options.subscription is None:
         check_trim(reading, start, end, known_trims([reading], options.start).get(reading.name, 0))
-    return Range(reading, start, end)
+    return Range(reading, start, end, done)
+
+
+def at_cursor(client: Client, reading: TopicReading, subscription: str, end: int, *, fail: bool) -> tuple[int, Rows]:
+    """Before the first row that a subscription has not acknowledged; and what it has. Raises SubscriptionNotFound, and DataLoss if
+    retention has taken rows of it.
+    """
+    from spark_txn_source import plan
+
+    shown = view(reading)
+    done = plan.acknowledged(client, shown, subscription)
+    if fail:
+        plan.check_cursors(shown, done, subscription)
+    return first_pending(shown, done, end), done[reading.name]
 
 
 def read_to(client: Client, ends: Mapping[PersistentName, tuple[int, int]], *, fail: bool) -> tuple[Range, ...]:

@@ -20,7 +20,7 @@ from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Selection, Start
 from spark_txn_source.tasks import Piece, ReadTask, of_stretch
-from spark_txn_source.topics import Columns, nothing_read, selected
+from spark_txn_source.topics import Columns, nothing_read, onward, selected
 
 log = logging.getLogger("txnsegment.source")
 NOTHING: Mapping[str, Rows] = MappingProxyType({})
@@ -31,7 +31,7 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
 
     Raises OffsetOutOfRange, SubscriptionNotFound.
     """
-    selection = selected(options.selection)
+    selection = selected(options.selection, onward(client, options.selection))
     if selection is None:
         return nothing_read(client.cluster), 0, 0, NOTHING
     if options.isolation_level == "read_uncommitted":
@@ -72,13 +72,13 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
 
 def reading_now(client: Client, selection: Selection) -> Reading:
     """What there is of topic:// in a selection. Raises TopicNotFound."""
-    found = selected(selection)
+    found = selected(selection, onward(client, selection))
     return nothing_read(client.cluster) if found is None else client.buffer.read(found)
 
 
 def reading_to(client: Client, selection: Selection, end: int) -> Reading:
     """The same with a cut that reaches a GIVEN end. Raises OffsetOutOfRange."""
-    found = selected(selection)
+    found = selected(selection, onward(client, selection))
     return nothing_read(client.cluster) if found is None else client.buffer.read_to(found, end)
 
 
@@ -216,7 +216,7 @@ def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *
 
 def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
     """As `large_pieces`, but for the rows in `done`."""
-    touched = done[-1][1].ledger_id if done else 0
+    touched = segment.number(done[-1][1].ledger_id) if done else 0
     middle = min(max(start, touched), end)
     for ledger, left in pending(reading, segment, done, start, middle):
         yield from _left_pieces(segment.name, ledger, left)

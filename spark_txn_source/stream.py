@@ -23,14 +23,15 @@ from metadata.acks import up_to
 from metadata.backlog import Lag, first_pending, lag, measure, total
 from metadata.client import Client, shared_client
 from metadata.errors import SubscriptionExists
-from metadata.names import persistent_name
-from metadata.row_ranges import before, end_of, minus, texts, union
+from metadata.names import TopicName, persistent_name, topic_of
+from metadata.providers import Providers
+from metadata.row_ranges import NONE, before, end_of, minus, texts, union
 from metadata.transaction_buffer import Reading
 from spark_txn_source import persistent
 from spark_txn_source.following import Following
 from spark_txn_source.following_topics import FollowingTopics
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
-from spark_txn_source.options import ReadOptions, refuse_subscription
+from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
 from spark_txn_source.plan import (
     acknowledged,
@@ -48,7 +49,7 @@ from spark_txn_source.plan import (
 from spark_txn_source.schema_checks import check_replay, check_schema
 from spark_txn_source.selection import Earliest, Pattern, Position
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted, nothing_read, selected
+from spark_txn_source.topics import columns_wanted, nothing_read, onward, selected
 
 if TYPE_CHECKING:
     from metadata.instream.buffer import TopicReading
@@ -67,6 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._following: Following | None = None
         self._following_topics: FollowingTopics | None = None
         self._joined: set[str] = set()
+        self._onward: tuple[TopicName, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
@@ -74,18 +76,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def follow(self) -> Following | None:
         """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
-        found = selected(self._selection)
+        found = selected(self._selection, self._onward)
         if self._following is None and found is not None:
             self._following = Following(self._client(), found)
         return self._following
 
+    def _go_on(self, topics: Sequence[TopicReading]) -> None:
+        """Follow what persistent topics go on in, once they were migrated."""
+        if any(one.topic.layout.migrated_to is not None for one in topics):
+            further = onward(self._client(), self._selection)
+            if further != self._onward and self._following is not None:
+                self._following.close()
+                self._following = None
+            self._onward = further
+
     def _newest(self) -> tuple[Reading, tuple[TopicReading, ...]]:
         """What was decided before this call: in the log of topic://, and in that of each persistent topic."""
-        following = self.follow()
         if self._following_topics is None:
             self._following_topics = FollowingTopics(self._client(), self._selection)
-        reading = nothing_read(self._client().cluster) if following is None else following.read()
-        return reading, self._following_topics.read()
+        topics = self._following_topics.read()
+        self._go_on(topics)
+        following = self.follow()
+        return nothing_read(self._client().cluster) if following is None else following.read(), topics
 
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)
@@ -94,8 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         client, start = self._client(), self._options.start
         reading, topics = reading_now(client, self._selection), persistent.read(client, self._selection)
         if self._options.subscription is not None:
-            refuse_subscription([one.topic.name for one in topics])
-            return self._at_cursor(reading, self._options.subscription).to_json()
+            return self._at_cursor(reading, topics, self._options.subscription).to_json()
         number = 0 if selected(self._selection) is None else start_number(reading, start)
         within_log(number, reading)
         known = deleted_to(reading, start, self._options.end)
@@ -103,28 +114,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = {one.name: persistent.position(one, persistent.start_number(one, start)) for one in topics}
         return StreamOffset(number, self._selection.key, known, trims=trims, positions=positions).to_json()
 
-    def _at_cursor(self, reading: Reading, subscription: str) -> StreamOffset:
+    def _at_cursor(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> StreamOffset:
         """Before the first row that is not acknowledged; with what is acknowledged beyond it."""
-        self._join(reading, subscription)
+        self._join(reading, topics, subscription)
         done = acknowledged(self._client(), reading, subscription)
         number = first_pending(reading, done, reading.cut)
         beyond = {segment: minus(rows, before(end_of(number))) for segment, rows in done.items()}
+        positions = {}
+        for one in topics:
+            at, rows = persistent.at_cursor(self._client(), one, subscription, one.cut, fail=self._options.fail_on_data_loss)
+            positions[one.name] = persistent.position(one, at)
+            beyond[one.name] = minus(rows, before(end_of(at)))
         acked = tuple((segment, tuple(texts(rows))) for segment, rows in sorted(beyond.items()) if rows)
         if self._options.fail_on_data_loss:
             check_cursors(reading, done, subscription)
         known = deleted_to(reading, Earliest(), self._options.end)
         trims = known_trims(reading, self._options.start, cursors=True)
-        return StreamOffset(number, self._selection.key, known, acked, trims)
+        return StreamOffset(number, self._selection.key, known, acked, trims, positions)
 
-    def _join(self, reading: Reading, subscription: str) -> None:
+    def _join(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> None:
         """Of a pattern: topics that this query meets for the first time get the subscription, at their first row."""
-        names = {str(topic.name): topic.name for topic in reading.topics}
+        names = {str(topic.name): topic.name for topic in [*reading.topics, *map(persistent.topic, topics)]}
         new = names.keys() - self._joined
         self._joined |= new
         if isinstance(self._selection, Pattern):
             for name in sorted(new):
                 with suppress(SubscriptionExists):  # another query beside us has just made it
-                    self._client().subscriptions.create(names[name], subscription, at=0)
+                    Providers(self._client()).of([name]).subscriptions.create(names[name], subscription, at=0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -151,12 +167,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = dataclasses.replace(offset, positions={n: place for n, place in offset.positions.items() if n not in gone})
         self._measure(reading, topics)
         if self._options.subscription is not None:
-            self._join(reading, self._options.subscription)
+            self._join(reading, topics, self._options.subscription)
         self._reached = self._given(offset, begin, {})
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
             end = max(begin, min(end, self._target.log))
         ranges = self._beyond(offset, topics)
+        if any(one.reading.topic.layout.migrated_to is not None for one in ranges):
+            end = begin  # what was migrated is read to its end before what goes on from it
         if end == begin and not ranges:
             return self._reached.to_json()
         shown = [*reading.topics, *map(persistent.topic, topics)]
@@ -200,18 +218,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._given(reached, max(reached.log, reading.last_change(reached.log)), positions)
         if self._options.subscription is None:
             return newest.to_json()
-        left = self._lag(reading, self._options.subscription)
+        left = self._lag(reading, topics, self._options.subscription)
         return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
 
-    def _lag(self, reading: Reading, subscription: str) -> Lag:
+    def _lag(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> Lag:
         """What this query has still to get for its subscription: what it has read already counts as done, though the cursor follows
         only with the next batch."""
-        done = acknowledged(self._client(), reading, subscription)
-        read = before(end_of(self._reached.log))
-        lags = {s.name: lag(reading, s, union(done[s.name], read), reading.cut) for s in reading.segments}
-        for topic in reading.topics:
-            measure(str(topic.name), subscription, total({s: lags[s] for s in topic.segments() if s in lags}))
-        return total(lags)
+        found: dict[str, Lag] = {}
+        views = [(reading, self._reached.log), *((persistent.view(one), self._reached.number(one.name)) for one in topics)]
+        for view, number in views:
+            done = acknowledged(self._client(), view, subscription)
+            read = before(end_of(number))
+            lags = {s.name: lag(view, s, union(done[s.name], read), view.cut) for s in view.segments}
+            for topic in view.topics:
+                measure(str(topic.name), subscription, total({s: one for s, one in lags.items() if topic_of(s) == topic.name}))
+            found |= lags
+        return total(found)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange or DataLoss rather
@@ -227,7 +249,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         client = self._client()
         planned = planned_selection(end, self._selection)
-        reading, ranges = reading_to(client, planned, last), persistent.read_to(client, ends, fail=self._options.fail_on_data_loss)
+        reading, found = reading_to(client, planned, last), persistent.read_to(client, ends, fail=self._options.fail_on_data_loss)
+        ranges = [one._replace(done=offset.done().get(one.reading.name, NONE)) for one in found]
         if self._options.fail_on_data_loss:
             # Spark asks for the initial offset anew when it replays the first batch: only the end says what was known then.
             check_deletions(reading, begin, last, min(offset.deleted_to, max(last, to.deleted_to)))
@@ -250,9 +273,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         subscription = self._options.subscription
         if subscription is not None:
-            boundary = end_of(offset_of(end).log)
-            segments = self._newest()[0].segments
-            self._client().coordinator.acks.advance([up_to(s.name, subscription, boundary) for s in segments])
+            to = offset_of(end)
+            segments, client = self._newest()[0].segments, self._client()
+            client.coordinator.acks.advance([up_to(s.name, subscription, end_of(to.log)) for s in segments])
+            places = {name: place.ledger for name, place in to.positions.items() if place.ledger}
+            if places:
+                client.instream.acks.advance([up_to(name, subscription, end_of(n)) for name, n in sorted(places.items())])
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""

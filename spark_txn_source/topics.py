@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
@@ -13,7 +13,7 @@ from metadata import transaction_buffer
 from metadata.client import Client
 from metadata.cluster import Cluster
 from metadata.errors import OptionError, SchemaError
-from metadata.names import SegmentName
+from metadata.names import SegmentName, TopicName
 from metadata.schemas import SchemaVersion
 from metadata.topics import Topic
 from metadata.transaction_buffer import Reading
@@ -31,11 +31,22 @@ VALUE_FIELD = StructField("value", BinaryType())
 METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
 
 
-def selected(selection: Selection) -> transaction_buffer.Selection | None:
-    """What a selection names of topic://, in the words of the transaction buffer; None: nothing, and never will."""
+def selected(selection: Selection, further: Sequence[TopicName] = ()) -> transaction_buffer.Selection | None:
+    """What a selection names of topic://, in the words of the transaction buffer; None: nothing so far. `further`: `onward`."""
     if isinstance(selection, Pattern):
         return transaction_buffer.Selection(pattern=selection.regex)
-    return transaction_buffer.Selection(names=tuple(str(n) for n in selection.scalable)) if selection.scalable else None
+    names = tuple(dict.fromkeys(str(n) for n in (*selection.scalable, *further)))
+    return transaction_buffer.Selection(names, beside=tuple(map(str, selection.persistent))) if names else None
+
+
+def onward(client: Client, selection: Selection) -> tuple[TopicName, ...]:
+    """The topic:// topics that persistent ones of a selection go on in since they were migrated; a migration that nobody has
+    finished is completed. (A pattern covers what it matches.) Raises TopicNotFound.
+    """
+    if isinstance(selection, Pattern):
+        return ()
+    found = [client.instream.migrator.made(name) for name in selection.persistent]
+    return tuple(name for name in found if name is not None)
 
 
 def nothing_read(cluster: Cluster) -> Reading:
@@ -48,7 +59,8 @@ def topics_now(client: Client, selection: Selection) -> list[Topic]:
     if isinstance(selection, Pattern):
         more = [Topic(t.name, t.layout, t.record) for t in client.instream.topics.list(selection.compiled)]
         return [*client.topics.list(selection.regex), *more]
-    names = dict.fromkeys(n.topic if isinstance(n, SegmentName) else n for n in selection.names)
+    named = [n.topic if isinstance(n, SegmentName) else n for n in selection.names]
+    names = dict.fromkeys([*named, *onward(client, selection)])
     return [client.topics.get(name) for name in names]
 
 

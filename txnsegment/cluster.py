@@ -185,7 +185,7 @@ class Cluster:
                 raise OptionError(f"There is no segment {one}.", advice="txnsegment segments show TOPIC lists them.")
             return [str(one)]
         topic = self.client.topics.get(scalable(name, "It is not compacted"))
-        return [topic.segment(info) for info in topic.layout.kept()]
+        return [s for s in topic.segments() if not is_persistent(s)]  # what was migrated stays as it is
 
     def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:
         """Write a consistent backup of the cluster's metadata, while writers run, into a new file; `txnsegment.restore` reads it.

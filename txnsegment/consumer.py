@@ -19,7 +19,7 @@ from metadata.acks import Ack, up_to
 from metadata.backlog import Lag
 from metadata.client import Client
 from metadata.names import is_persistent, segment_name, topic_of
-from metadata.providers import Model, Providers, model_of
+from metadata.providers import Model, Providers
 from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, end_of, rows
 from metadata.subscriptions import checked
 from spark_txn_source.entries import EntryRows, in_order
@@ -236,9 +236,11 @@ class Consumer:
         if txn is not None:
             txn.acknowledge(acks, dropped=self.rewind)
         else:
+            providers = Providers(self._client)
+            models = providers.models(ack.segment for ack in acks)
             for model in Model:  # one call for each kind; after an error the one may have been, and not the other
-                if some := [ack for ack in acks if model_of(ack.segment) is model]:
-                    Providers(self._client).of([ack.segment for ack in some]).acks.acknowledge(some)
+                if some := [ack for ack in acks if models[ack.segment] is model]:
+                    providers.by_model(model).acks.acknowledge(some)
 
     def ack_cumulative(self, given: Message | Batch, *, txn: Transaction | None = None) -> None:
         """Acknowledge everything that was delivered up to and with it, in all segments that one log orders: of a `persistent://`
@@ -286,7 +288,8 @@ class Consumer:
 
 def _order(segment: str) -> tuple[str, int]:
     """Of one transaction's rows: topic by topic, segment by segment."""
-    return str(topic_of(segment)), 0 if is_persistent(segment) else segment_name(segment).segment_id
+    # What was migrated comes before all that went on from it.
+    return str(topic_of(segment)), -1 if is_persistent(segment) else segment_name(segment).segment_id
 
 
 def _flat(given: Iterable[Message | Batch | Iterable[Message | Batch]]) -> Iterator[Message | Batch]:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from metadata import paths, transitions
 from metadata.cluster import Cluster, open_cluster
 from metadata.errors import ConfigurationError, StorageError, TxnSegmentError
+from metadata.instream.transaction_log import TransactionLog
 from metadata.records import Header
 from txnsegment.java import find_java
 
@@ -132,15 +133,18 @@ def _transactions(name: str, cluster: Cluster) -> Finding:
     records = view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20)
     now, allowance = view.now_ms(), cluster.settings.deadline_allowance_ms
     late = [r.key.partition for r in records if transitions.expired(Header.of(r), now, allowance)]
+    older = TransactionLog(cluster)
+    live = older.live()
+    late += [f"{older.most}_{t.least}" for t in live if now > t.deadline_ms + allowance]
     if late:
         listed = ", ".join(late[:5]) + (", ..." if len(late) > 5 else "")
         return Finding(
             name,
             Health.WARN,
-            f"{len(late)} of {len(records)} OPEN transactions are past their deadline: {listed}",
+            f"{len(late)} of {len(records) + len(live)} OPEN transactions are past their deadline: {listed}",
             "End them: txnsegment sweep --once. If they come again, look for drivers that die while they commit.",
         )
-    return Finding(name, Health.OK, f"{len(records)} are OPEN, none is past its deadline")
+    return Finding(name, Health.OK, f"{len(records) + len(live)} are OPEN, none is past its deadline")
 
 
 def _log(name: str, cluster: Cluster) -> Finding:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 from metadata import backlog
 from metadata.client import Client
 from metadata.instream import paths
-from metadata.names import PersistentName, is_persistent, topic_of
-from metadata.providers import Provider, Providers
+from metadata.names import PersistentName, is_persistent, persistent_name
+from metadata.providers import Providers
 from metadata.row_ranges import Rows
 from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.following import Following
@@ -26,8 +27,8 @@ class _Follows(Protocol):
 class _FollowingOne:
     """A persistent topic: its log wakes, and is listed at each look."""
 
-    def __init__(self, client: Client, name: PersistentName, wake: threading.Event, buffer: Provider) -> None:
-        self._name, self._buffer = str(name), buffer.buffer
+    def __init__(self, client: Client, name: PersistentName, wake: threading.Event) -> None:
+        self._name, self._buffer = str(name), Providers(client).of([name]).buffer
         self._watch = client.cluster.store.watch(paths.log(name), wake.set)
 
     def read(self) -> Reading:
@@ -75,14 +76,20 @@ class Feed:
 def feeds(client: Client, names: Sequence[str], subscription: str, wake: threading.Event) -> list[Feed]:
     """Of topics and segments by full name. `wake` is set when something may have come. Raises TopicNotFound."""
     scalable = [name for name in names if not is_persistent(name)]
-    found: list[Feed] = []
-    if scalable:
-        found.append(Feed(client, scalable, Following(client, Selection(tuple(scalable)), wake.set), subscription))
-    for name in dict.fromkeys(name for name in names if is_persistent(name)):
-        parsed = topic_of(name)
-        assert isinstance(parsed, PersistentName)
-        client.instream.topics.get(parsed)  # before anything watches its log
-        found.append(Feed(client, [name], _FollowingOne(client, parsed, wake, Providers(client).of([name])), subscription))
+    older = list(dict.fromkeys(persistent_name(name) for name in names if is_persistent(name)))
+    for name in older:
+        client.instream.topics.get(name)  # before anything watches a log
+    with ExitStack() as opened:
+        found: list[Feed] = []
+        if scalable:
+            following = Following(client, Selection(tuple(scalable)), wake.set)
+            opened.callback(following.close)
+            found.append(Feed(client, scalable, following, subscription))
+        for name in older:
+            one = _FollowingOne(client, name, wake)
+            opened.callback(one.close)
+            found.append(Feed(client, [str(name)], one, subscription))
+        opened.pop_all()  # they are the feeds' now
     return found
 
 

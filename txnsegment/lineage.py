@@ -7,7 +7,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from rich.tree import Tree
 
-from metadata.names import RING
+from metadata.names import RING, is_persistent
 from txnsegment.topics import SegmentDescription, TopicDescription
 
 _WIDTH, _ROW, _BOX, _MARGIN = 960, 64, 36, 20
@@ -23,7 +23,7 @@ def tree(topic: TopicDescription) -> Tree:
         known = [parent for parent in segment.parents if parent in nodes]
         above = nodes[known[0]] if known else root
         others = f", also of {', '.join(map(str, known[1:]))}" if len(known) > 1 else ""
-        nodes[segment.id] = above.add(f"{segment.name.rpartition('/')[2]} {segment.state.value}{others}")
+        nodes[segment.id] = above.add(f"{_short(segment)} {segment.state.value}{others}")
     return root
 
 
@@ -64,12 +64,17 @@ def _parents_first(segments: Sequence[SegmentDescription]) -> Iterator[SegmentDe
 def _box(segment: SegmentDescription, top: int) -> str:
     fill, line = _COLOURS[segment.sealed_ms is None]
     left, width = _x(segment.start), _x(segment.end + 1) - _x(segment.start)
-    label = f"{segment.id}" if width < 130 else segment.name.rpartition("/")[2]
+    label = f"{segment.id}" if width < 130 else _short(segment)
     return (
         f"<g><title>{escape(f'{segment.name} {segment.state.value}')}</title>"
         f'<rect x="{left + 1:.1f}" y="{top}" width="{max(width - 2, 1):.1f}" height="{_BOX}" rx="4" fill="{fill}" stroke="{line}"/>'
         f'<text x="{_middle(segment):.1f}" y="{top + _BOX / 2 + 4:.1f}" text-anchor="middle">{escape(label)}</text></g>'
     )
+
+
+def _short(segment: SegmentDescription) -> str:
+    """What follows the topic's name; a persistent topic that was migrated keeps its own."""
+    return segment.name if is_persistent(segment.name) else segment.name.rpartition("/")[2]
 
 
 def _x(place: int) -> float:

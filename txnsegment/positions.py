@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -15,28 +15,35 @@ from metadata.acks import Ack
 from metadata.backlog import extent, pending, taken
 from metadata.client import Client
 from metadata.errors import SchemaError
+from metadata.names import is_persistent
+from metadata.providers import Providers
 from metadata.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
 from metadata.subscriptions import checked
 from metadata.transaction_buffer import Reading, SegmentView, Selection
 from spark_txn_source.options import ReadOptions
+from spark_txn_source.persistent import Range, position
+from spark_txn_source.persistent import read_batch as read_older
 from spark_txn_source.plan import acknowledged, read_batch
 
 
 @dataclass(frozen=True)
 class Unread:
     """What a subscription has still to get of a read: rows with start < number <= end but for those in `done` (by segment), and
-    the acks of all of them.
+    the acks of all of them. `ranges`: of persistent topics, each of which has a log of its own.
     """
 
     start: int
     end: int
     done: Mapping[str, Rows]
     acks: list[Ack]
+    ranges: tuple[Range, ...] = ()
 
     def options(self) -> dict[str, str]:
         """What makes a batch read give exactly these rows, whatever becomes of the cursor meanwhile."""
         kept = {name: texts(found) for name, found in sorted(self.done.items()) if found}
-        start, end = (json.dumps({"log": number}) for number in (self.start, self.end))
+        starts = {one.reading.name: str(position(one.reading, one.start)) for one in self.ranges}
+        ends = {one.reading.name: str(position(one.reading, one.end)) for one in self.ranges}
+        start, end = (json.dumps({"log": number} | found) for number, found in ((self.start, starts), (self.end, ends)))
         return {"startingOffsets": start, "endingOffsets": end, "acknowledged": json.dumps(kept)}
 
 
@@ -50,7 +57,11 @@ def unread(client: Client, options: ReadOptions) -> Unread:
         ledgers = [ledger for ledger, _ in pending(reading, segment, acked, start, end)]
         if (ack := taken(segment.name, options.subscription, acked, ledgers)) is not None:
             acks.append(ack)
-    return Unread(start, end, done, acks)
+    ranges = read_older(client, options)
+    for one in ranges:
+        if (ack := taken(one.reading.name, options.subscription, one.done, one.left())) is not None:
+            acks.append(ack)
+    return Unread(start, end, {**done, **{one.reading.name: one.done for one in ranges}}, acks, ranges)
 
 
 _COLUMNS = ("__segment", "__messageId")
@@ -72,9 +83,21 @@ def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
     found = {segment: rows(spans) for segment, spans in sorted(_spans(df).items())}
     if not found:
         return []
-    reading = client.buffer.read(Selection(tuple(found)))
-    done = acknowledged(client, reading, name)
-    return [Ack(view.name, name, closed(reading, view, found[view.name], done[view.name])) for view in reading.segments]
+    made = []
+    for reading in _readings(client, found):
+        done = acknowledged(client, reading, name)
+        made += [Ack(view.name, name, closed(reading, view, found[view.name], done[view.name])) for view in reading.segments]
+    return made
+
+
+def _readings(client: Client, names: Collection[str]) -> Iterator[Reading]:
+    """One of all segments of topic://, whose log is one, and one of each persistent topic."""
+    segments = tuple(name for name in names if not is_persistent(name))
+    if segments:
+        yield client.buffer.read(Selection(segments))
+    for name in names:
+        if is_persistent(name):
+            yield Providers(client).of([name]).buffer.read(name)
 
 
 def _spans(df: DataFrame) -> dict[str, list[Span]]:
@@ -94,11 +117,12 @@ def _spans(df: DataFrame) -> dict[str, list[Span]]:
 def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> Rows:
     """`found` (rows of this segment) with the gaps around them in which nothing is visible; of what is `done` only `found`."""
     both, first, end = union(found, done), found[0][0], found[-1][1]
-    for ledger in reading.ledgers(segment, end.ledger_id - 1, end.ledger_id):
+    number = segment.number(end.ledger_id)
+    for ledger in reading.ledgers(segment, number - 1, number):
         sizes = [size for part in ledger.parts for size in part.entries]
         if end.batch_index == sizes[end.entry_id]:
             end = Row(end.ledger_id, end.entry_id + 1, 0)
-    if next(pending(reading, segment, both, 0, first.ledger_id), None) is None:
+    if next(pending(reading, segment, both, 0, segment.number(first.ledger_id)), None) is None:
         first = FIRST  # nothing before is left
     left = rows(_left(reading, segment, both, found[0][0].ledger_id - 1, end.ledger_id))
     return union(minus(minus(((first, end),), left), done), found)
@@ -106,7 +130,7 @@ def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> R
 
 def _left(reading: Reading, segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
     """The visible rows that are not in `done`."""
-    for ledger, left in pending(reading, segment, done, after, through):
+    for ledger, left in pending(reading, segment, done, segment.number(after), segment.number(through)):
         if left is None:
             yield extent(ledger)[0]
             continue

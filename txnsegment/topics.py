@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from ledgers.avro.modes import DEFAULT, Compatibility
 from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent
+from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name
 from metadata.options import one_of
 from metadata.policies import NAMESPACE
 from metadata.providers import Model, Providers
@@ -191,6 +192,27 @@ class ClusterTopics:
             tenant, name, Model(one_of(*(m.value for m in Model))("new_persistent", new_persistent))
         )
         return self.model(namespace)
+
+    def migrate(
+        self, name: str, to: str, *, segments: int = 1, wait: timedelta | float | None = None, force: bool = False
+    ) -> TopicDescription:
+        """Let a `persistent://` topic go on as the `topic://` named `to`, with so many active segments, without copying a row: it
+        becomes the sealed first segment there, under its own name; positions, message ids, subscriptions and what applications have
+        committed are kept. Its writers go on into the new topic by themselves. Idempotent; what a crash left is completed.
+
+        Transactions that are open there are an error that names them (TxnConflict), unless they end within `wait` (seconds, or a
+        timedelta), or are to be aborted (`force`). Raises TopicExists, TopicNotFound, TopicSealed, OptionError.
+        """
+        persistent, onto = persistent_name(name), _whole_topic(to)
+        seconds = wait.total_seconds() if isinstance(wait, timedelta) else (wait or 0)
+        if seconds < 0 or (seconds and force):
+            raise OptionError(
+                "Open transactions are either waited for or aborted at once.", advice="Give wait (not negative), or force."
+            )
+        made = self._client.instream.migrator.migrate(
+            persistent, onto, segments=segments, wait_ms=round(seconds * 1000), force=force
+        )
+        return self._described(made)
 
     # --- schemas ------------------------------------------------------------------------------------------------
 

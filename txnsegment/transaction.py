@@ -21,10 +21,10 @@ from ledgers.schema import evolve
 from ledgers.storage import segment_folder
 from metadata.acks import Ack, merged
 from metadata.client import Client
-from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TxnConflict, TxnSegmentError
+from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TransactionUnfinished, TxnConflict, TxnSegmentError
 from metadata.instream.records import folder_of
 from metadata.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name
-from metadata.providers import Providers, one_model
+from metadata.providers import CoordinatorProvider, Model, Providers
 from metadata.routing import Router, targets
 from metadata.store.contract import time_ms
 from metadata.topics import Topic
@@ -153,7 +153,7 @@ class Transaction:
 
     def _check_kind(self, names: Iterable[str]) -> None:
         """Raises OptionError if they are not of the kind that it has to do with already: one transaction never spans both."""
-        one_model([*self._touched, *names])
+        Providers(self._client).of([*self._touched, *names])
 
     def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
         """Which rows of a batch go to which segment; all of them to a persistent topic, which is its own segment."""
@@ -180,7 +180,8 @@ class Transaction:
         again is safe either way: it never doubles rows. But without an application what became of the first try is remembered for
         the header retention only (15 min by default); after that it raises OutcomeUnknown for ever. Raises SchemaError,
         SegmentSealed, VersionConflict, Fenced, AckConflict (somebody else has, or claims, what it acknowledges),
-        SubscriptionNotFound, TxnConflict (a topic got its key since the rows were appended), and what store and storage raise.
+        SubscriptionNotFound, TxnConflict (a topic got its key since the rows were appended), TransactionUnfinished (it IS
+        committed, but a persistent topic that was sealed meanwhile does not show its rows), and what store and storage raise.
         """
         if self._committed is not None:
             return self._committed
@@ -206,15 +207,21 @@ class Transaction:
             acks=tuple(self._acks),
         )
         try:
-            committed = Providers(self._client).of(self._names()).coordinator.commit(work)
+            committed = self._coordinator().commit(work)
         except BaseException as error:
             # Any other error of ours says that nothing was committed; one that is not ours (Ctrl-C) may come at any moment.
-            if isinstance(error, OutcomeUnknown) or not isinstance(error, TxnSegmentError):
+            if isinstance(error, OutcomeUnknown | TransactionUnfinished) or not isinstance(error, TxnSegmentError):
                 self._unknown = True
             raise
         self._committed = committed
         self._id = committed.txn_id or self._id
         return committed
+
+    def _coordinator(self) -> CoordinatorProvider:
+        """Raises OptionError. What was staged for a persistent topic goes by way of its own, also if that was migrated since."""
+        providers = Providers(self._client)
+        older = any(isinstance(staged.topic, PersistentName) for staged in self._staged)
+        return providers.by_model(Model.IN_STREAM if older else providers.model(self._names())).coordinator
 
     def _names(self) -> list[str]:
         """Of all topics and segments that it has to do with."""
@@ -259,7 +266,7 @@ class Transaction:
         if self._committed is not None:
             raise TxnConflict(f"Transaction {self._id} has committed.", advice="A commit is final; write what corrects it.")
         if self._tried and not self._aborted:
-            Providers(self._client).of(self._names()).coordinator.abort_attempt(self._application, "", self.claim)
+            self._coordinator().abort_attempt(self._application, "", self.claim)
         if not self._aborted:
             self._aborted = True
             for dropped in self._dropped:

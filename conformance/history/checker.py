@@ -6,7 +6,7 @@ It goes over the events twice: first who decided what, in their order, which giv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -40,7 +40,7 @@ from conformance.history.format import (
     Watermark,
 )
 from conformance.history.horizons import Horizons
-from conformance.history.in_stream import InStream, TopicLog
+from conformance.history.in_stream import InStream, TopicLog, by_markers
 from conformance.history.layouts import Layouts
 from conformance.history.ranges import Ranges
 from conformance.history.reading import Reading, learn, versions_in_order
@@ -93,16 +93,16 @@ def verdict(events: Iterable[Event]) -> Verdict:
 
 
 def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Truth, found: Findings) -> tuple[Truth, int]:
-    """The truth of a persistent topic whose log was recorded, and how many reads were judged by it. Its acknowledgements are
-    decided with the transaction, not by the topic's markers.
-    """
+    """The truth of a persistent topic whose log was recorded, and how many reads were judged by it."""
     own = in_stream.topics.get(topic, TopicLog(topic))
     for event in part:
         if isinstance(event, Trim):
             own.truth.trims.trim(event)
         elif isinstance(event, (Plan, Poll)):
             own.truth.trims.began(event)
-    acking = replace(common, committed=own.truth.committed)
+    if own.sealed and own.ongoing:  # it was terminated while they were open, and stalls: no read shows everything
+        part = [event._replace(final=False) if isinstance(event, Read) else event for event in part]
+    acking = Truth(store=True, txns=by_markers(part, common, found), committed=own.truth.committed)
     reads = _second_pass(part, own.truth, found, acks=True, acking=acking)
     for last in [e for e in part if isinstance(e, Read) and e.final][-1:]:
         in_stream.end(own, last.began)

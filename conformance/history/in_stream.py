@@ -7,11 +7,11 @@ transition that is allowed takes effect, and COMMITTING only if its application 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from conformance.history.findings import Findings
-from conformance.history.format import Entry, Header, Time
+from conformance.history.format import Ack, Entry, Event, Header, Read, Time
 from conformance.history.truth import Batch, Registered, Truth, Txn
 
 ALLOWED = {
@@ -116,10 +116,17 @@ class InStream:
         return txn != new.txn and version >= new.version
 
     def _final(self, event: Entry, known: Logged) -> None:
-        missing = [t for t in sorted(known.topics) if t not in self.topics or event.txn not in self.topics[t].marked]
+        missing = [t for t in sorted(known.topics) if self._lacks(t, event.txn or "")]
         if missing:
             text = f"{event.txn} was logged {event.state} before {', '.join(missing)} had its marker"
             self._found.note("ended before its markers", text, known.new, event)
+
+    def _lacks(self, name: str, txn: str) -> bool:
+        """Whether a topic has still to get the marker. A seal takes none, and none is missed where nothing of it stands below."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return True
+        return txn not in topic.marked and not (topic.sealed and txn not in topic.ongoing)
 
     # --- a topic's log ------------------------------------------------------------------------------------------------
 
@@ -195,7 +202,7 @@ class InStream:
 
     def end(self, topic: TopicLog, at: Time) -> None:
         """`at`: when a read of the topic began before which everything was to be decided."""
-        for txn, entries in () if topic.sealed else topic.ongoing.items():  # a topic that was terminated takes no marker
+        for txn, entries in topic.ongoing.items():
             if entries[0].at < at:
                 known = self.txns.get(txn)
                 state = "unknown" if known is None else known.state
@@ -225,3 +232,34 @@ def _header(event: Entry, new: Entry, state: str) -> Header:
 def _is_below(new: Entry, most: str, least: int) -> bool:
     found, _, number = (new.txn or "").partition("_")
     return found == most and int(number) <= least
+
+
+def by_markers(part: Iterable[Event], common: Truth, found: Findings) -> dict[str, Txn]:
+    """What became of the transactions that acknowledged rows of one topic, when the marker stood in the pending-ack log: only then
+    are they decided there. `common`: how their coordinators decided them.
+    """
+    made: dict[str, Txn] = {}
+    held: dict[str, Ack] = {}
+    final: Time | None = None
+    for event in part:
+        if isinstance(event, Read) and event.final:
+            final = event.began
+        if not isinstance(event, Ack) or event.txn is None:
+            continue
+        known = common.txns.get(event.txn)
+        if event.state == "pending":
+            made.setdefault(event.txn, Txn(Header(event.at, event.txn, "OPEN"), event.at))
+            held[event.txn] = event
+            continue
+        state = "COMMITTED" if event.state == "acked" else "ABORTED"
+        made[event.txn] = Txn(Header(event.at, event.txn, "OPEN"), event.at, event.at, state)
+        held.pop(event.txn, None)
+        if known is None or known.state != state or known.decided_at > event.at:
+            text = f"acknowledgements of {event.txn} on {event.segment} ended {state}"
+            found.note("marker without a decision", text, event, invariant=11)
+    for txn, event in held.items():
+        known = common.txns.get(txn)
+        if final is not None and event.at < final and known is not None and known.state == "COMMITTED":
+            text = f"the ack of {txn}, COMMITTED, never reached the cursor of {event.subscription} on {event.segment}"
+            found.note("committed ack lost", text, event)
+    return made

@@ -6,6 +6,8 @@ from conformance.mutants import (
     of_acks,
     of_backups,
     of_files,
+    of_in_stream,
+    of_providers,
     of_reading,
     of_schemas,
     of_splits,
@@ -30,6 +32,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_storage.MUTANTS,
     *of_stores.MUTANTS,
     *of_files.MUTANTS,
+    *of_in_stream.MUTANTS,
+    *of_providers.MUTANTS,
 )
 
 LATER = {

@@ -139,7 +139,7 @@ MUTANTS = (
         "watched-too-late",
         "8.16",
         "What comes between the first reading and its watches wakes whoever waits for the next one.",
-        ("spark_txn_source.following:Following._watch", "self._woken.set()", "self._woken.is_set()"),
+        ("spark_txn_source.following:Following._watch", "self.wake()", "self._woken.is_set()"),
         tests=("tests/protocol/test_following.py",),
     ),
     mutant(

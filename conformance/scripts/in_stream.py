@@ -233,7 +233,9 @@ def read(world: World, cmd: Command) -> list[str]:
         through = reading.cut if to is None else to
         rows = [answers.span(short, found.id, 0, found.last_entry) for found in reading.ledgers(0, through)]
         top = reading.max_read_position()
-        more = [f"ongoing {', '.join(f'{txn} from {first}' for txn, first in sorted(reading.ongoing.items()))}"] * bool(reading.ongoing)
+        more = [f"ongoing {', '.join(f'{txn} from {first}' for txn, first in sorted(reading.ongoing.items()))}"] * bool(
+            reading.ongoing
+        )
         more += [f"sealed at {reading.sealed_at}"] * (reading.sealed_at is not None)
         more += [f"trimmed up to {reading.trimmed_to}"] * bool(reading.trimmed_to)
         where = "nothing" if top is None else f"{short} up to {top[0]}:{top[1]}"

@@ -87,7 +87,9 @@ def picture(world: World) -> dict[str, tuple[str, str]]:
         full, _, subscription = key.partition.partition(":")
         kept = body["snapshot"]
         cursor = kept["cursor"]
-        text = f"as of {kept['at']}" + (f", acked {cursor.get('markDelete', '')} {' '.join(cursor.get('acked', ()))}" if cursor else "")
+        text = f"as of {kept['at']}" + (
+            f", acked {cursor.get('markDelete', '')} {' '.join(cursor.get('acked', ()))}" if cursor else ""
+        )
         found[f"d {key.path}"] = (
             f"subscription {decode(subscription)}@{named(decode(full))}",
             "a tombstone" if "deletedMs" in body else text,

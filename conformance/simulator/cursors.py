@@ -43,50 +43,50 @@ def changes(
     claimed, claims = old.get("claims", {}), new.get("claims", {})
     if (moving and (before is not None or now)) or "deletedMs" in old:
         for txn, held in claimed.items():  # who moves it settles what is decided
-            if gone := _minus(_covered(held), _covered(claims.get(txn, []))):
-                yield "acked" if committed(txn) else "released", _positions(gone), txn
-        yield "moved", _positions(now), None
+            if gone := minus(covered(held), covered(claims.get(txn, []))):
+                yield "acked" if committed(txn) else "released", positions(gone), txn
+        yield "moved", positions(now), None
         return
     moved: Covered = []
     for txn, held in claimed.items():
-        gone = _minus(_covered(held), _covered(claims.get(txn, [])))
-        over = [] if committed(txn) else _common(gone, was)  # a seek put it behind the cursor while it was claimed
-        kept = [] if plain(txn) else _minus(_common(gone, now), over)
+        gone = minus(covered(held), covered(claims.get(txn, [])))
+        over = [] if committed(txn) else common(gone, was)  # a seek put it behind the cursor while it was claimed
+        kept = [] if plain(txn) else minus(common(gone, now), over)
         if kept:
-            yield "acked", _positions(kept), txn
-        if left := _join([*_minus(gone, now), *over]):
-            yield "released", _positions(left), txn
+            yield "acked", positions(kept), txn
+        if left := join([*minus(gone, now), *over]):
+            yield "released", positions(left), txn
         moved += kept
-    if more := _minus(_minus(now, was), _join(moved)):
-        yield "acked", _positions(more), None
-    if lost := _minus(was, now):
-        yield "moved back", _positions(lost), None
+    if more := minus(minus(now, was), join(moved)):
+        yield "acked", positions(more), None
+    if lost := minus(was, now):
+        yield "moved back", positions(lost), None
     for txn, held in claims.items():
-        if taken := _minus(_covered(held), _covered(claimed.get(txn, []))):
-            yield "pending", _positions(taken), txn
+        if taken := minus(covered(held), covered(claimed.get(txn, []))):
+            yield "pending", positions(taken), txn
 
 
 def lacks(cursor: bytes, last: tuple[int, int]) -> bool:
     """Whether a cursor that is there has not acknowledged every row up to this entry."""
     record = json.loads(cursor)
     upto = _number(f"{last[0]}:{last[1]}", 1)
-    return "deletedMs" not in record and bool(_minus([(0, upto)], _done(record)))
+    return "deletedMs" not in record and bool(minus([(0, upto)], _done(record)))
 
 
 def _done(record: Any) -> Covered:
     mark = record.get("markDelete")
     if mark is None:
-        return _covered(record.get("acked", []))
+        return covered(record.get("acked", []))
     last = ":".join(str(mark[name]) for name in ("ledgerId", "entryId", "batchIndex") if name in mark)
-    return _join([(0, _covered([last])[0][1]), *_covered(record["acked"])])
+    return join([(0, covered([last])[0][1]), *covered(record["acked"])])
 
 
-def _covered(texts: Iterable[str]) -> Covered:
+def covered(texts: Iterable[str]) -> Covered:
     found = []
     for text in texts:
         first, _, last = text.partition("..")
         found.append((_number(first, 0), _number(last or first, 1)))
-    return _join(found)
+    return join(found)
 
 
 def _number(text: str, more: int) -> int:
@@ -97,7 +97,7 @@ def _number(text: str, more: int) -> int:
     return (ledger * WIDE + entry) * WIDE + index
 
 
-def _join(ranges: Iterable[tuple[int, int]]) -> Covered:
+def join(ranges: Iterable[tuple[int, int]]) -> Covered:
     found: Covered = []
     for first, end in sorted(ranges):
         if found and first <= found[-1][1]:
@@ -107,17 +107,17 @@ def _join(ranges: Iterable[tuple[int, int]]) -> Covered:
     return found
 
 
-def _minus(one: Covered, other: Covered) -> Covered:
+def minus(one: Covered, other: Covered) -> Covered:
     for first, end in other:
         one = [piece for a, b in one for piece in ((a, min(b, first)), (max(a, end), b)) if piece[0] < piece[1]]
     return one
 
 
-def _common(one: Covered, other: Covered) -> Covered:
-    return _minus(one, _minus(one, other))
+def common(one: Covered, other: Covered) -> Covered:
+    return minus(one, minus(one, other))
 
 
-def _positions(ranges: Covered) -> tuple[tuple[Place, Place], ...]:
+def positions(ranges: Covered) -> tuple[tuple[Place, Place], ...]:
     """Both ends inclusive; an end within an entry is a row of it."""
     return tuple((_place(first, first % WIDE == 0), _place(end - 1, end % WIDE == 0)) for first, end in ranges)
 

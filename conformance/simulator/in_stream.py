@@ -8,8 +8,10 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from conformance.history.format import Counts
 from conformance.simulator.casts import Cast
 from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
+from conformance.simulator.in_stream_consumers import SUBSCRIPTION, start_in_stream_consumer
 from conformance.simulator.in_stream_readers import GONE, read_all, start_in_stream_reader, start_in_stream_stream
 from conformance.simulator.plan import Plan
 from conformance.simulator.readers import Stream, start_batch_reader
@@ -18,7 +20,10 @@ from conformance.simulator.stage import P, Q, T, staged
 from conformance.simulator.writers import Job, start_driver
 from metadata.errors import TxnSegmentError
 from metadata.names import persistent_name
+from metadata.orphans import sweep_orphans
 from metadata.transaction_buffer import Selection
+
+COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:
@@ -34,17 +39,18 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
-    mixed = rng.random() < 0.25
+    mixed, consumed = rng.random() < 0.25, rng.random() < 0.25
     world = World(
         rng,
         Plan.draw(rng, small=True),
         SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500))}),
-        state=staged(*([(T, 2)] if mixed else []), persistent=(P, Q)),
+        state=staged(*([(T, 2)] if mixed else []), persistent=(P, Q), subscription=SUBSCRIPTION if consumed else None),
         trace=[] if trace else None,
         files_go=False,
         rested=True,
     )
     within = 120 if long else 50
+    later = 2 * within  # when there is something to read
     jobs = _jobs(rng, long=long)
     for job in jobs:
         process = start_in_stream_driver(world, job)
@@ -55,13 +61,16 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     if rng.random() < (0.5 if long else 0.25):
         start_producer(world, "plain", rng.choice((P, Q)), rng.choice((1, 3)), within=within)
     if rng.random() < 0.7:
-        start_in_stream_reader(world, "b0", (P, Q), rng.choice((2, 4) if long else (1, 2)), within=within)
+        start_in_stream_reader(world, "b0", (P, Q), rng.choice((2, 4) if long else (1, 2)), within=later)
     if rng.random() < 0.4:
-        start_in_stream_stream(world, Stream("s0", Selection((P,)), rng.choice((None, 1)), left=3), P, within=within)
+        start_in_stream_stream(world, Stream("s0", Selection((P,)), rng.choice((None, 1)), left=4), P, within=later)
     for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1))):
         start_keeper(world, f"k{i}", rng.choice((1, 3) if long else (1, 2)), within=within)
-    if rng.random() < 0.15:
-        start_trimmer(world, "r0", rng.choice((P, Q)), within=within)
+    if consumed:
+        for i in range(3):
+            start_in_stream_consumer(world, f"u{i}", P, rounds=3, plain=i == 2, within=later)
+    elif rng.random() < 0.2:
+        start_trimmer(world, "r0", rng.choice((P, Q)), within=later)
     if rng.random() < 0.05:
         _start_terminating(world, "x0", Q, within=within)
     others = _others(world) if mixed else []
@@ -172,5 +181,20 @@ def _finish(world: World, jobs: list[Job]) -> None:
         if not job.done:
             world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
     Party(world, Process(world, "end")).hands.sweeper.sweep().complain()
+    _read_everything(world, "end0")
+    if world.rng.random() < 0.15:  # and nobody's file is taken for an orphan
+        world.clock.now += world.settings.orphan_age_ms + 1
+        for _ in range(2):
+            sweep_orphans(Process(world, "end").cluster)
+            world.clock.now += world.settings.grace_period_ms + 1
+        _read_everything(world, "end1")
+    world.clock.now += world.settings.header_retention_ms + 1
+    Party(world, Process(world, "end")).hands.sweeper.sweep().complain()
+    left = sum(key.path.startswith(COORDINATORS) for key in world.state.records)
+    history = world.history
+    history.events.append(Counts(history.now(), "at the end", {"entries of a coordinator": left}, {"entries of a coordinator": 0}))
+
+
+def _read_everything(world: World, name: str) -> None:
     for topic in (P, Q):
-        read_all(world, Party(world, Process(world, "end0")), "reader at the end", topic, final=True)
+        read_all(world, Party(world, Process(world, name)), "reader at the end", topic, final=True)

@@ -35,6 +35,7 @@ from conformance.history.format import (
 from conformance.simulator import in_stream_logs
 from conformance.simulator.cursors import LAST_ENTRY, changes, lacks
 from conformance.simulator.faults import Observer
+from conformance.simulator.in_stream_acks import AckLog
 from conformance.simulator.keyed import rows_of
 from conformance.simulator.storage import Disk
 from metadata.paths import Key, decode, encode
@@ -72,6 +73,8 @@ class History(Observer):
     """Told of each layout as it is shown."""
     trimmed: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Up to which position of each segment retention has taken the rows."""
+    ack_logs: dict[str, AckLog] = field(default_factory=dict)
+    """Of persistent topics: what their pending-ack logs have come to."""
     movable: set[str] = field(default_factory=set)
     """Cursors that somebody has made or moved."""
     writes: int = 0
@@ -155,7 +158,7 @@ class History(Observer):
                 if state == "moved back":
                     self.bad(f"the cursor {path} moved back over {ranges}", 11)
                     continue
-                if state == "moved" and ranges not in [(((0, 0), (number, LAST_ENTRY)),) if number else () for number in to]:
+                if state == "moved" and ranges not in self._aims(decoded(segment), to):
                     self.bad(f"the cursor {path} was to be at one of {to}, and has {ranges}", 11)
                 self.events.append(Ack(len(self.events), decoded(segment), decoded(subscription), state, ranges, txn))
         elif path.startswith("/topics/") and after is not None:
@@ -175,11 +178,19 @@ class History(Observer):
             self.events.append(event)
             if event.kind == "DATA" and event.txn is not None and not in_stream_logs.expects(self.state, event.log):
                 self.bad(f"{event.log} took an entry of {event.txn} while its record said that there is none", 4)
+        elif path.startswith("/persistent/acks/"):
+            self._acknowledged(path, read_json(after))
         elif path.startswith("/persistent/topics/"):
             topic, through = in_stream_logs.trimmed(path, read_json(after))
             if through > self.trimmed.get(topic, (0, 0))[0]:
                 self.trimmed[topic] = through, 0
                 self.events.append(Trim(at, at, topic, through))
+
+    def _acknowledged(self, path: str, body: Any) -> None:
+        name = path.split("/")[3]
+        topic, _, subscription = name.partition(":")
+        for state, ranges, txn in self.ack_logs.setdefault(path[:-21], AckLog()).entry(body):
+            self.events.append(Ack(len(self.events), decoded(topic), decoded(subscription), state, ranges, txn))
 
     def _trimmed(self, segment: str, to: Any) -> None:
         """Retention has taken rows: none that a subscription still needs, unless somebody moves it, who may come too late. What
@@ -197,6 +208,13 @@ class History(Observer):
         for key, record in self.state.records.items():
             if key.path.startswith(prefix) and key.path not in self.movable and lacks(record.value, place):
                 self.bad(f"{segment} was trimmed to {place}, and {key.path} has not acknowledged all of that", 11)
+
+    def _aims(self, segment: str, to: Sequence[int]) -> list[tuple[tuple[tuple[int, int], tuple[int, int]], ...]]:
+        """What a cursor may cover that was made at, or moved to, one of these numbers. Before the first row (0) is behind what
+        retention had taken when it looked.
+        """
+        trims = [event.through for event in self.events if isinstance(event, Trim) and event.segment == segment] if 0 in to else []
+        return [(((0, 0), (number, LAST_ENTRY)),) if number else () for number in (*to, *trims)]
 
     def _plain(self, txn: str) -> bool:
         return self.acking() and not self._committed(txn)

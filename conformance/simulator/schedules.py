@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from conformance.history.format import Event, Row
 from conformance.simulator import checks
@@ -22,6 +23,9 @@ from conformance.simulator.writers import start_driver
 from ledgers import snapshots
 from ledgers.compaction import COMPACTED
 from metadata import coordinator, paths
+from metadata.instream import coordinator as owner
+from metadata.instream import snapshots as buffer_snapshots
+from metadata.instream import transaction_log
 from metadata.orphans import sweep_orphans
 from metadata.topics import Topics
 from metadata.transaction_buffer import Selection
@@ -72,13 +76,24 @@ def _drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
 
 @contextmanager
 def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
-    """So small that few transactions make ledger files of several levels, and manifests."""
-    before = snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE
-    snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE = tail_parts, fanout, inline
+    """So small that few transactions make ledger files of several levels, and manifests. `inline` 0: whatever may lie in a file of
+    its own does, of both models.
+    """
+    sizes: list[tuple[Any, str, int]] = [
+        (snapshots, "TAIL_PARTS", tail_parts),
+        (snapshots, "FANOUT", fanout),
+        (coordinator, "MAX_INLINE", inline),
+    ]
+    if not inline:
+        sizes += [(owner, "MAX_INLINE", 0), (buffer_snapshots, "INLINE_BYTES", 0), (transaction_log, "INLINE_BYTES", 0)]
+    before = [(module, name, getattr(module, name)) for module, name, _ in sizes]
+    for module, name, value in sizes:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE = before
+        for module, name, value in before:
+            setattr(module, name, value)
 
 
 def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:

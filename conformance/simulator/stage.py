@@ -8,6 +8,7 @@ from conformance.simulator.faults import GatedStore
 from conformance.simulator.scheduler import SETTINGS, SimulatedClock
 from conformance.simulator.storage import Disk, GatedStorage
 from metadata.cluster import Cluster
+from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.topics import PersistentTopics
 from metadata.names import persistent_name, topic_name
 from metadata.store.memory import MemoryState
@@ -17,17 +18,25 @@ T, U, D = "topic://public/default/t", "topic://public/default/u", "topic://publi
 P, Q = "persistent://public/default/p", "persistent://public/default/q"
 
 
-def staged(*topics: tuple[str, int], key: str | None = None, persistent: tuple[str, ...] = ()) -> MemoryState:
-    """A store that has these topics, each with so many segments, routed by `key`; and these of the older model."""
-    return made(topics, key, persistent).copy()
+def staged(
+    *topics: tuple[str, int], key: str | None = None, persistent: tuple[str, ...] = (), subscription: str | None = None
+) -> MemoryState:
+    """A store that has these topics, each with so many segments, routed by `key`; and these of the older model, each with that
+    subscription.
+    """
+    return made(topics, key, persistent, subscription).copy()
 
 
 @lru_cache
-def made(topics: tuple[tuple[str, int], ...], key: str | None, persistent: tuple[str, ...]) -> MemoryState:
+def made(
+    topics: tuple[tuple[str, int], ...], key: str | None, persistent: tuple[str, ...], subscription: str | None
+) -> MemoryState:
     state, clock = MemoryState(), SimulatedClock()
     cluster = Cluster("memory://stage", GatedStore(state, clock), GatedStorage(Disk(clock)), SETTINGS, clock)
     for name, segments in topics:
         Topics(cluster).create(topic_name(name), segments=segments, key=key)
     for name in persistent:
         PersistentTopics(cluster).create(persistent_name(name))
+        if subscription is not None:
+            InStreamAcks(cluster).create(name, subscription)
     return state

@@ -15,6 +15,7 @@ class AckKind(StrEnum):
     COMMIT = "COMMIT"
     ABORT = "ABORT"
     SEEK = "SEEK"
+    SEAL = "SEAL"
 
 
 class AckEntry(Identified):
@@ -22,6 +23,7 @@ class AckEntry(Identified):
 
     ACK: `rows` (positions, entries or rows by batch index), of transaction `txn` (absent: plain); `cumulative`: all rows before a
     boundary. COMMIT, ABORT (markers): as in a topic's log. SEEK: exactly `rows` count as acknowledged from here on.
+    SEAL: the topic was migrated, and the cursor with it; void while a transaction holds a claim.
     """
 
     kind: AckKind
@@ -39,6 +41,7 @@ class AckSnapshot(JsonRecord):
     cursor: Cursor = Cursor()
     ended: dict[str, int] = Field(default_factory=dict)
     low_water: dict[str, int] = Field(default_factory=dict)
+    sealed_at: int | None = None
 
 
 class SubscriptionRecord(JsonRecord):

@@ -17,20 +17,29 @@ from metadata.records import Cursor
 @dataclass
 class AckState:
     """A subscription by its log up to the entry `at`: its cursor with the claims of transactions that are ongoing here. `ended`,
-    `low_water`: as in `rules.TopicState`, they keep late acknowledgements from counting.
+    `low_water`: as in `rules.TopicState`, they keep late acknowledgements from counting. `sealed_at`: the number of its last word.
     """
 
     at: int = 0
     cursor: Cursor = field(default_factory=Cursor)
     ended: dict[str, int] = field(default_factory=dict)
     low_water: dict[int, int] = field(default_factory=dict)
+    sealed_at: int | None = None
 
 
 def fold(state: AckState, number: int, entry: AckEntry, *, topic: str, subscription: str) -> AckConflict | None:
     """Take the next entry of the log into the state. None: it counts, or changes nothing; else why it is void."""
     assert number > state.at, f"entry {number} comes after {state.at}"
     state.at = number
+    if state.sealed_at is not None:
+        return AckConflict(
+            f"The topic {topic} was migrated, and its subscription {subscription!r} with it.",
+            advice="Acknowledge on the topic:// that goes on (txnsegment topics describe names it).",
+        )
     match entry.kind:
+        case AckKind.SEAL:
+            if not state.cursor.claims:  # a migration must not cut through a transaction
+                state.sealed_at = number
         case AckKind.ACK:
             if entry.txn is not None and has_ended(state, entry.txn):
                 return AckConflict(
@@ -68,9 +77,14 @@ def _raise_low_water(state: AckState, coordinator: int, least: int) -> None:
 def compacted(state: AckState) -> AckSnapshot:
     """What a compaction keeps: all of the state."""
     return AckSnapshot(
-        at=state.at, cursor=state.cursor, ended=dict(state.ended), low_water={str(c): n for c, n in state.low_water.items()}
+        at=state.at,
+        cursor=state.cursor,
+        ended=dict(state.ended),
+        low_water={str(c): n for c, n in state.low_water.items()},
+        sealed_at=state.sealed_at,
     )
 
 
 def restored(snapshot: AckSnapshot) -> AckState:
-    return AckState(snapshot.at, snapshot.cursor, dict(snapshot.ended), {int(c): n for c, n in snapshot.low_water.items()})
+    low_water = {int(c): n for c, n in snapshot.low_water.items()}
+    return AckState(snapshot.at, snapshot.cursor, dict(snapshot.ended), low_water, snapshot.sealed_at)

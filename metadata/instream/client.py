@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from metadata.aftermath import inline
 from metadata.cluster import Cluster
@@ -13,6 +14,9 @@ from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.topics import PersistentTopics
+
+if TYPE_CHECKING:
+    from metadata.instream.migrating import Migrator
 
 
 @dataclass
@@ -28,6 +32,11 @@ class InStream:
     @property
     def topics(self) -> PersistentTopics:
         return self.coordinator.topics
+
+    @property
+    def migrator(self) -> Migrator:
+        """What lets persistent topics go on as topic://."""
+        return self.coordinator.onward.migrator
 
     @property
     def acks(self) -> InStreamAcks:

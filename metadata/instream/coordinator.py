@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ledgers.model import Part
 from metadata import metrics, paths, transitions
@@ -17,14 +19,17 @@ from metadata.aftermath import inline
 from metadata.cluster import Cluster
 from metadata.coordinator import MAX_INLINE
 from metadata.errors import (
+    AckConflict,
     Fenced,
     OptionError,
     OutcomeUnknown,
     TopicSealed,
     TransactionNotFound,
+    TransactionUnfinished,
     TxnConflict,
     TxnSegmentError,
     UnknownOutcome,
+    VersionConflict,
 )
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.end import Ending
@@ -37,11 +42,14 @@ from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import COMMITS, Effect
 from metadata.log import in_manifest
-from metadata.names import PersistentName, persistent_name
+from metadata.names import PersistentName, is_persistent, persistent_name, segment_name
 from metadata.records import Application, Attempt, Header, Nanos, State
 from metadata.store.contract import time_ms
 from metadata.transitions import Claim, Gone, Opening
 from metadata.write_set import Committed, WriteSet, segment_write, weight
+
+if TYPE_CHECKING:
+    from metadata.instream.onward import Onward
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -93,12 +101,40 @@ class InStreamCoordinator:
         AckConflict (then nothing was committed), OutcomeUnknown (run the same version again), TransactionUnfinished (committed,
         but a topic took no marker), OptionError for what is not persistent://, and what the store and the storage raise.
         """
+        try:
+            return self._commit(work)
+        except (TopicSealed, AckConflict):  # nothing of it was committed here, nor ever will be
+            further = self.onward.of(work)
+            if further is None:
+                raise
+            done = self.onward.commit(further)
+            topics = {str(segment_name(s).topic) for s in further.parts}
+            positions = {} if done.number is None else dict.fromkeys(sorted(topics), (done.number,))
+            return InStreamCommitted(done.txn_id, done.number, done.rows, done.bytes, done.skipped, positions=positions)
+
+    @cached_property
+    def onward(self) -> Onward:
+        """Where writers of topics that were migrated go on."""
+        from metadata.instream.onward import Onward  # it needs us
+
+        return Onward(self)
+
+    def _commit(self, work: WriteSet) -> InStreamCommitted:
         parts = {_persistent(name): found for name, found in work.parts.items()}
         acks = merged(work.acks)
         for ack in acks:
             _persistent(ack.segment)
         app = paths.application(work.app, work.app_topic).partition
-        if self._opening(work, app) is Opening.SKIP:
+        if not work.parts and not acks:
+            self._refuse_migrated(work)
+        try:
+            opening = self._opening(work, app)
+        except VersionConflict:
+            self._refuse_migrated(work)
+            raise
+        if opening is Opening.SKIP and not work.random:
+            self._refuse_migrated(work)  # its application may have gone on there
+        if opening is Opening.SKIP:
             log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
             return InStreamCommitted(None, None, 0, 0, skipped=True)
         self._refuse_old(work)
@@ -153,6 +189,8 @@ class InStreamCoordinator:
         """Spark's abort, perhaps in another process and long after: end only an OPEN transaction of this version and attempt
         (A36).
         """
+        if is_persistent(app_topic) and self.onward.migrator.onward(persistent_name(app_topic)) is not None:
+            self.onward.abort_attempt(app, app_topic, claim)
         name = paths.application(app, app_topic).partition
         for txn in self.log.live():
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
@@ -178,8 +216,10 @@ class InStreamCoordinator:
         while True:
             mine = [t for t in self.log.live() if t.app == app]
             for txn in mine:
-                if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
+                if txn.state is TxnState.COMMITTING:
                     self.ending.finish(txn.least)
+            # One that was aborted and stalls somewhere holds nobody up: nothing of it counts, wherever its marker is missing.
+            self.ending.resolve(f"{self.log.most}_{txn.least}" for txn in mine if txn.state is TxnState.ABORTING)
             written = self.log.written(app)  # after them: it knows at least what they have committed
             if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
@@ -197,7 +237,16 @@ class InStreamCoordinator:
             if what is not Opening.ABORT_PREDECESSOR:
                 return what
             assert opened is not None
-            self._abort_quietly(opened.least)
+            try:
+                self._abort_quietly(opened.least)
+            except TransactionUnfinished as error:
+                log.info("%s", error)
+
+    def _refuse_migrated(self, work: WriteSet) -> None:
+        """Raises TopicSealed if what it writes to goes on elsewhere: what the application has committed is told there."""
+        for name in dict.fromkeys([*work.parts, work.app_topic]):
+            if is_persistent(name) and self.onward.migrator.onward(persistent_name(name)) is not None:
+                raise TopicSealed(f"The topic {name} was migrated.")
 
     def _refuse_old(self, work: WriteSet) -> None:
         if work.staged_ms + self.cluster.settings.orphan_age_ms // 2 < self._now():
@@ -366,18 +415,20 @@ class InStreamCoordinator:
         """No seal may stand below data of a transaction that commits: its rows would be lost without a word (8.12)."""
         for name, deleted in self.ending.sealing(names).items():
             if deleted:
-                self._abort_quietly(least)
-                raise TopicSealed(
+                refused = TopicSealed(
                     f"The topic {name} was deleted while transaction {self.log.most}_{least} wrote to it.",
                     advice="Nothing was committed; the transaction is aborted.",
                 )
-            state = self.buffer.state(name)
-            if state.sealed_at is not None and self._wrote_above(name, state.sealed_at, f"{self.log.most}_{least}"):
-                self._abort_quietly(least)
-                raise TopicSealed(
-                    f"The topic {name} was sealed at {state.sealed_at} while transaction {self.log.most}_{least} wrote to it.",
+            else:
+                sealed_at = self.buffer.state(name).sealed_at
+                if sealed_at is None or not self._wrote_above(name, sealed_at, f"{self.log.most}_{least}"):
+                    continue
+                refused = TopicSealed(
+                    f"The topic {name} was sealed at {sealed_at} while transaction {self.log.most}_{least} wrote to it.",
                     advice="Nothing was committed; the transaction is aborted. Write to the topic that goes on.",
                 )
+            self._abort_after(refused, least)  # it may stall in another topic: that it is aborted is what counts
+            raise refused
 
     def _wrote_above(self, name: PersistentName, seal: int, txn: str) -> bool:
         reading = self.buffer.read(name, uncommitted=True)
@@ -400,11 +451,13 @@ class InStreamCoordinator:
         if done.txn is not None and done.txn.state in after:
             return done.txn
         if done.txn is not None and done.txn.state is TxnState.OPEN:
-            self._abort_quietly(least)
-            raise Fenced(
-                f"Version {done.txn.version} of {done.txn.app} is committed by another transaction than {self.log.most}_{least}.",
+            fenced = Fenced(
+                f"Version {done.txn.version} of {paths.decode((done.txn.app or '').partition(':')[0])} is committed by another "
+                f"transaction than {self.log.most}_{least}.",
                 advice="Nothing of this one counts. Two drivers run one application: stop one.",
             )
+            self._abort_after(fenced, least)
+            raise fenced
         raise self._refused(f"{self.log.most}_{least}", done.txn, f"become {state}")
 
     def _refused(self, txn: str, found: Txn | None, what: str) -> TxnSegmentError:

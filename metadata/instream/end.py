@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from metadata.cluster import Cluster
-from metadata.errors import TransactionUnfinished
+from metadata.errors import TopicNotFound, TransactionUnfinished
 from metadata.instream import paths
 from metadata.instream.ack_records import AckEntry, AckKind, SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.managed_log import append_to_all
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.records import EntryKind, LogEntry, PersistentLayout
-from metadata.instream.rules import txn_id
+from metadata.instream.rules import has_ended, txn_id
 from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import FINAL, expired
@@ -36,9 +36,10 @@ class Ending:
     log: TransactionLog
     acks: InStreamAcks
 
-    def finish(self, least: int, seen: Txn | None = None) -> None:
+    def finish(self, least: int, seen: Txn | None = None, *, again: bool = False) -> None:
         """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent. `seen`:
-        the transaction, if it was looked at since it was decided.
+        the transaction, if it was looked at since it was decided. `again`: for who comes after others: a participant that has its
+        marker, or takes none, gets no other one. (One that stalls would else grow with each look at it, 8.14.)
 
         Raises TransactionUnfinished naming the topics that take no marker (the older model stalls there), and what the store
         raises.
@@ -46,14 +47,14 @@ class Ending:
         txn = self.log.txn(least) if seen is None else seen
         if txn is None or txn.state not in (TxnState.COMMITTING, TxnState.ABORTING):
             return
-        self._mark_subscriptions(txn)  # first: they never stall
-        self._mark_topics(txn)
+        self._mark_subscriptions(txn, again=again)  # first: they never stall
+        self._mark_topics(txn, again=again)
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=final, at_ms=now_ms)
         self.log.replay.log.append_again(entry)  # what it does there need not be looked at: it is so by now, or somebody was faster
 
-    def _mark_topics(self, txn: Txn) -> None:
+    def _mark_topics(self, txn: Txn, *, again: bool) -> None:
         """END_TXN_ON_PARTITION: one marker for each topic, many in one round trip; then a look whether a seal was in the way."""
         names = [persistent_name(t) for t in txn.topics]
         kind = EntryKind.COMMIT if txn.state is TxnState.COMMITTING else EntryKind.ABORT
@@ -68,6 +69,7 @@ class Ending:
                     LogEntry(kind=kind, id=self.cluster.unique(), publish_ms=now_ms, txn=ident, low_water=low_water),
                 )
                 for name in names
+                if not (again and self._takes_no_marker(name, ident))
             ],
         )
         sealing = self.sealing(names)
@@ -78,13 +80,21 @@ class Ending:
                 advice="It is decided, but rows of it there are not seen. Transactions of topic:// do not stall on a seal.",
             )
 
-    def _mark_subscriptions(self, txn: Txn) -> None:
+    def _takes_no_marker(self, name: PersistentName, txn: str) -> bool:
+        try:
+            state = self.buffer.state(name)
+        except TopicNotFound:
+            return True  # deleted: nobody reads it
+        return state.sealed_at is not None or has_ended(state, txn)
+
+    def _mark_subscriptions(self, txn: Txn, *, again: bool) -> None:
         """END_TXN_ON_SUBSCRIPTION: one marker for each pending-ack log. A subscription that is deleted needs none."""
         if not txn.subscriptions:
             return
         keys = [paths.subscription(*where) for where in txn.subscriptions]
         records = decide(self.cluster.store, lambda view: view.get_many(keys))
         found = {w: SubscriptionRecord.of(r) for w, r in zip(txn.subscriptions, records, strict=True) if r is not None}
+        ident = f"{self.log.most}_{txn.least}"
         kind = AckKind.COMMIT if txn.state is TxnState.COMMITTING else AckKind.ABORT
         now_ms, low_water = time_ms(self.cluster.store), self.log.low_water()
         append_to_all(
@@ -96,12 +106,12 @@ class Ending:
                         kind=kind,
                         id=self.cluster.unique(),
                         publish_ms=now_ms,
-                        txn=f"{self.log.most}_{txn.least}",
+                        txn=ident,
                         low_water=low_water,
                     ),
                 )
                 for where, record in found.items()
-                if record.deleted_ms is None
+                if record.deleted_ms is None and not (again and self.acks.has_ended(where, ident))
             ],
         )
 
@@ -119,7 +129,7 @@ class Ending:
             if txn is not None and expired(txn, time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms):
                 self._time_out(txn)
             elif txn is not None and txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
-                self.finish(least)
+                self.finish(least, again=True)
             else:
                 return False
         except TransactionUnfinished as error:
@@ -164,7 +174,7 @@ class Ending:
         for txn in self.log.live():
             if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
                 try:
-                    self.finish(txn.least)
+                    self.finish(txn.least, again=True)
                     finished += 1
                 except TransactionUnfinished as error:
                     stalled.append(error)

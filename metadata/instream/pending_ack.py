@@ -15,12 +15,13 @@ from metadata import acks
 from metadata.acks import Ack
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
-from metadata.errors import AckConflict, BadVersion, SubscriptionExists, UnknownOutcome
+from metadata.errors import AckConflict, BadVersion, SubscriptionExists, SubscriptionNotFound, UnknownOutcome
 from metadata.instream import ack_rules, paths
 from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot, SubscriptionRecord
 from metadata.instream.ack_rules import AckState
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay
+from metadata.instream.rules import has_ended
 from metadata.names import persistent_name
 from metadata.records import Cursor
 from metadata.row_ranges import NONE, Rows, minus
@@ -128,15 +129,38 @@ class InStreamAcks:
         return minus(ack.rows, acks.done(self.read([where])[where]))
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound."""
+        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound, AckConflict (it was migrated)."""
         self.read(to)
         for where, rows in to.items():
             entry = AckEntry(kind=AckKind.SEEK, id=self.cluster.unique(), publish_ms=self._now(), rows=rows)
-            self._append_entry(where, entry)
+            conflict = self._append_entry(where, entry)
+            if conflict is not None:
+                raise conflict
+
+    def seal(self, where: Where) -> Cursor | None:
+        """Append the last word of a subscription whose topic is migrated; its cursor then. Idempotent. None: claims are in the way.
+
+        Raises SubscriptionNotFound.
+        """
+        if self._in_life(where, lambda log: log.now().sealed_at) is None:
+            self._append_entry(where, AckEntry(kind=AckKind.SEAL, id=self.cluster.unique(), publish_ms=self._now()))
+
+        def last(log: AckReplay) -> Cursor | None:
+            state = log.now()
+            return None if state.sealed_at is None else state.cursor
+
+        return self._in_life(where, last)
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
         """The cursors as they stand, with the claims of transactions that are ongoing there. Raises SubscriptionNotFound."""
         return {place: self._in_life(place, lambda log: log.now().cursor) for place in dict.fromkeys(where)}
+
+    def has_ended(self, where: Where, txn_id: str) -> bool:
+        """Whether a marker of the transaction stands in the subscription's log, or none is needed any more."""
+        try:
+            return self._in_life(where, lambda log: has_ended(log.now(), txn_id))
+        except SubscriptionNotFound:
+            return True
 
     def _append(self, wanted: Sequence[Ack], txn: str | None) -> None:
         self.read((ack.segment, ack.subscription) for ack in wanted)  # they must be there

@@ -34,7 +34,8 @@ class LogEntry(Identified):
     `id` is unique to the append: after a lost reply it is looked for, and a second one of the same transaction and id is void.
     DATA: `txn` (absent: a plain message), `write` with its parts, or with totals alone and a `manifest` that lists them, as in a
     registration. COMMIT, ABORT (markers): `txn`, and `low_water`: of that coordinator every transaction up to this sequence number
-    has ended everywhere. SEAL: `why` (`migrate|terminate|delete`) and for a migration `to`, the topic:// that goes on.
+    has ended everywhere. SEAL: `why` (`migrate|terminate|delete`) and for a migration `to`, the topic:// that goes on,
+    and with how many `segments`.
     """
 
     kind: EntryKind
@@ -47,6 +48,7 @@ class LogEntry(Identified):
     low_water: int | None = None
     why: str | None = None
     to: str | None = None
+    segments: int | None = None
 
     def registration(self, topic: str) -> Registration:
         """A DATA entry as the log of topic:// would register it, for what reads and writes manifests."""

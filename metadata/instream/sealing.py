@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from metadata.cluster import Cluster
-from metadata.errors import OptionError
+from metadata.errors import NotAllowed, OptionError
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.records import EntryKind, LogEntry, PersistentLayout
 from metadata.instream.topics import PersistentTopics
@@ -25,12 +25,13 @@ class Sealing:
     buffer: InStreamBuffer
     topics: PersistentTopics
 
-    def seal(self, name: PersistentName, why: str, *, to: str | None = None) -> int | None:
+    def seal(self, name: PersistentName, why: str, *, to: str | None = None, segments: int | None = None) -> int | None:
         """Append the topic's last word; its number, also of one that is there already. Everything above it is void. None: a
         `migrate` seal did not count, because transactions were ongoing; end them (or wait) and try again.
 
         `terminate` and `delete` ask nobody: transactions that are ongoing can never end here, and their rows are never seen. That
-        is how the older model stalls. `to`: the topic:// that a migration goes on with. Raises TopicNotFound, OptionError.
+        is how the older model stalls. `to`, `segments`: the topic:// that a migration goes on with, and how many it has.
+        Raises TopicNotFound, OptionError.
         """
         if why not in WHY:
             raise OptionError(f"A topic is not sealed to {why!r}.", advice=f"Say one of {', '.join(WHY)}.")
@@ -39,7 +40,7 @@ class Sealing:
         if found is not None:
             return found[0]
         now_ms = time_ms(self.cluster.store)
-        entry = LogEntry(kind=EntryKind.SEAL, id=self.cluster.unique(), publish_ms=now_ms, why=why, to=to)
+        entry = LogEntry(kind=EntryKind.SEAL, id=self.cluster.unique(), publish_ms=now_ms, why=why, to=to, segments=segments)
         self.buffer.log(name).append_again(entry)
         found = self.sealed(name)
         return None if found is None else found[0]
@@ -57,6 +58,11 @@ class Sealing:
 
     def delete(self, name: PersistentName) -> None:
         """Seal a topic and leave a tombstone; its name is not used again, since its log goes on. Raises TopicNotFound."""
+        to = self.topics.get(name).layout.migrated_to
+        if to is not None:
+            raise NotAllowed(
+                f"{name} was migrated: its rows belong to {to}.", advice=f"Delete that one (txnsegment topics delete {to})."
+            )
         self.seal(name, "delete")
         self._bury(name)
 

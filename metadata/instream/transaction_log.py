@@ -83,6 +83,12 @@ class TransactionLog:
         """What an application has committed last, as of the last look at the log."""
         return self.replay.state.apps.get(app)
 
+    def applications(self) -> dict[str, Written]:
+        """What every application has committed last."""
+        state = self.replay.now()
+        with self.replay.lock:
+            return dict(state.apps)
+
     def knows(self, app: str) -> bool:
         """Whether a transaction of an application is not forgotten, as of the last look at the log. Looks at all there are."""
         with self.replay.lock:

@@ -35,6 +35,8 @@ class InStreamTrimmer:
     def trim(self, name: PersistentName) -> int:
         """Trim a topic by its policies, or its namespace's; the number up to which its rows are gone. Raises TopicNotFound."""
         reading = self.buffer.read(name)
+        if reading.topic.layout.sealing and reading.topic.layout.migrated_to is not None:
+            return reading.trimmed_to  # its rows belong to the topic that goes on, whose retention and cursors hold
         policies = self._policies(reading.topic)
         if policies.retention_ms is None and policies.retention_bytes is None:
             return reading.trimmed_to

@@ -22,7 +22,7 @@ SECTION_5 = 11
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fate", ["killed", "zombie", "failing"])
+@pytest.mark.parametrize("fate", ["killed", "zombie"])
 def test_every_store_call_of_a_commit_to_a_persistent_topic(fate: str, cluster_at: Callable[[str], Place], forks: Forks) -> None:
     """COMMITTING in the coordinator's log is the commit point: whatever happens around it, each version counts once."""
     place = dataclasses.replace(cluster_at("sqlite"), topic="persistent://public/default/chaos")

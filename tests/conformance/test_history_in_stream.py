@@ -147,6 +147,12 @@ CASES: list[tuple[str, int, H, H]] = [
         committed(),
     ),
     (
+        "ended before its markers",  # a seal takes none, and none is missed where nothing stands below it
+        9,
+        H().begins(1, P).data(P, "a", 1).entry(P, "SEAL", why="terminate").status(1, "COMMITTING", "COMMITTED"),
+        H().begins(1, P).data(P, "a").entry(P, "SEAL", why="terminate").status(1, "COMMITTING", "COMMITTED"),
+    ),
+    (
         "low-water mark too high",
         4,
         H().begins(1, Q).begins(3, P).status(3, "COMMITTING").marks(P, "COMMIT", 3, low_water=1),

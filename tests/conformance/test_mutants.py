@@ -32,8 +32,11 @@ SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "allowance-in-seconds": partial(by_scripts, only="a12_*"),
     "index-scan-by-prefix": partial(by_store, only="indexes/index-ranges-are-exact"),
     "session-changes-between-reads": partial(by_store, only="sessions/*"),
+    "second-transition-wins": partial(by_simulator, count=120),
+    "snapshot-newer-than-its-data": partial(by_simulator, count=120),
+    "property-read-before-the-list": partial(by_scripts, only="instream_property"),
 }
-"""Ten mutants with the suite that is quickest to catch them, and a generous number of tries."""
+"""Thirteen mutants with the suite that is quickest to catch them, and a generous number of tries."""
 
 
 @pytest.mark.parametrize("fault", MUTANTS, ids=lambda fault: fault.name)

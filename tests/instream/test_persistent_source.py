@@ -11,11 +11,12 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_bench import Query, SparkBench, X, Y
 
-from metadata.errors import DataLoss, OffsetOutOfRange, OptionError, SchemaChanged, SchemaError, TopicNotFound
+from metadata.errors import DataLoss, OffsetOutOfRange, OptionError, SchemaChanged, SchemaError, SubscriptionNotFound, TopicNotFound
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.names import persistent_name, topic_name
 from spark_txn_source.options import ReadOptions
 from txnsegment import connect
+from txnsegment.positions import unread
 
 
 @pytest.fixture
@@ -126,7 +127,6 @@ def test_timestamps(bench: SparkBench) -> None:
         ({"topic": X, "startingOffsets": json.dumps({"persistent://x": "1:0"})}, "not the name of a persistent topic"),
         ({"topic": "persistent://x"}, "not the name of a persistent topic"),
         ({"topicsPattern": ".*", "startingOffsets": json.dumps({X: "1:0"})}, "topic:// topics are read, too"),
-        ({"topic": X, "subscription": "s"}, "is a persistent:// topic"),
     ],
 )
 def test_offsets_say_where_everything_begins_and_nothing_else(options: dict[str, str], what: str) -> None:
@@ -138,6 +138,73 @@ def test_an_end_before_the_start(bench: SparkBench) -> None:
     bench.plain(X, [1])
     with pytest.raises(OffsetOutOfRange, match="after endingOffsets"):
         bench.batch(X, startingOffsets=json.dumps({X: "1:0"}), endingOffsets=json.dumps({X: "0:0"}))
+
+
+# --- subscriptions --------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_reads_what_a_subscription_has_still_to_get(bench: SparkBench) -> None:
+    bench.plain(X, range(4), entry_rows=2)
+    bench.commit(X, [4, 5])
+    ongoing = bench.begin(X)
+    bench.append(ongoing, X, [6])
+    with connect(bench.url) as cluster, cluster.consumer(X, "s", start="earliest") as consumer:
+        found = list(consumer.messages(timeout=0.0))
+        consumer.ack(found[0], found[3])
+        assert bench.numbers(X, subscription="s") == [1, 2, 4, 5]
+        assert bench.numbers(X, subscription="s", endingOffsets=json.dumps({X: "1:1"})) == [1, 2]
+        given = ReadOptions.parse(bench.options(X, subscription="s"), streaming=False)
+        left = unread(bench.client, given)
+        with cluster.begin() as txn:
+            txn.acknowledge(left.acks)
+            txn.commit()
+        bench.end(ongoing)
+        assert bench.numbers(X, **left.options()) == [1, 2, 4, 5], "the same rows, whatever becomes of the cursor"
+        assert bench.numbers(X, subscription="s") == [6]
+        consumer.rewind()
+        assert [m.value["n"] for m in consumer.messages(timeout=0.0)] == [6]
+    with pytest.raises(SubscriptionNotFound):
+        bench.batch(X, subscription="none")
+    with pytest.raises(SubscriptionNotFound):
+        bench.stream(X, subscription="none")
+
+
+def test_a_stream_begins_at_a_cursor_and_moves_it(bench: SparkBench) -> None:
+    bench.plain(X, range(4), entry_rows=2)
+    bench.commit(X, [4, 5])
+    scalable(bench, 50)
+    with connect(bench.url) as cluster, cluster.consumer([X, "t"], "s", start="earliest") as consumer:
+        found = {m.value["n"]: m for m in consumer.messages(timeout=0.0)}
+        consumer.ack(found[0], found[3], found[5])
+        query = bench.stream([X, "t"], subscription="s")
+        assert json.dumps(query.at["acked"][X])
+        assert sorted(query.next()) == [1, 2, 4, 50]
+        bench.commit(X, [6])
+        latest = query.reader.reportLatestOffset()
+        assert latest is not None
+        assert latest["lag"]["rows"] == 1
+        query.reader.commit(query.at)
+        assert [(s.topic, s.lag.rows) for s in cluster.subscriptions.list()] == [("topic://public/default/t", 0), (X, 1)]
+        assert query.next() == [6]
+        query.reader.commit(query.at)
+        query.reader.commit(query.at)
+        assert cluster.subscriptions.describe(X, "s").cursors[0].acked == ()
+        again = bench.stream([X, "t"], subscription="s")
+        assert again.next() == []
+        made = bench.stream([], topicsPattern=".*/x", subscription="new")
+        assert sorted(made.next()) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_what_a_transaction_would_acknowledge_of_both_kinds_is_refused(bench: SparkBench) -> None:
+    bench.plain(X, [1])
+    scalable(bench, 2)
+    with connect(bench.url) as cluster:
+        for name in (X, "t"):
+            cluster.subscriptions.create(name, "s")
+        assert bench.numbers(["t", X], subscription="s") == [1, 2]
+        left = unread(bench.client, ReadOptions.parse(bench.options(["t", X], subscription="s"), streaming=False))
+        with cluster.begin() as txn, pytest.raises(OptionError, match="never spans both"):
+            txn.acknowledge(left.acks)
 
 
 # --- streams --------------------------------------------------------------------------------------------------------

@@ -110,3 +110,23 @@ def test_a_transaction_never_spans_both_kinds(here: Deployment) -> None:
         assert here.files() == before
         txn.abort()
     assert numbers(here.read(["t", X])) == [0]
+
+
+def test_a_transaction_takes_rows_from_one_persistent_topic_to_others(here: Deployment) -> None:
+    """What it reads is acknowledged with what it writes: all of it once, or nothing; acknowledged by metadata columns, too."""
+    cluster = here.cluster
+    here.write(rows(here, 0, 10), X)
+    cluster.subscriptions.create(X, "etl")
+    with cluster.transaction() as txn:
+        txn.read(here.spark, X, subscription="etl").write.format("txnsegment").mode("append").options(**txn.options).save(Y)
+        txn.abort()
+    assert cluster.subscriptions.describe(X, "etl").lag.rows == 10
+    with cluster.transaction(app="etl", version=1) as txn:
+        found = txn.read(here.spark, X, subscription="etl")
+        found.where("n < 5").write.format("txnsegment").mode("append").options(**txn.options).save(Y)
+        txn.append(X, pa.table({"n": [100]}))
+    assert numbers(here.read(Y)) == [0, 1, 2, 3, 4]
+    assert cluster.subscriptions.describe(X, "etl").lag.rows == 1
+    with cluster.transaction() as txn:
+        txn.acknowledge_rows(here.read(X, includeMetadata="true").where("n = 100"), subscription="etl")
+    assert cluster.subscriptions.describe(X, "etl").lag.rows == 0

@@ -1,4 +1,4 @@
-"""`txnsegment topics create|list|describe|schema|split|merge|delete|properties|model|read`."""
+"""`txnsegment topics create|list|describe|schema|split|merge|migrate|delete|properties|model|read`."""
 
 from __future__ import annotations
 
@@ -126,6 +126,23 @@ def _show_children(topic: TopicDescription, parents: list[int]) -> None:
     children = next(s.children for s in topic.segments if s.id == parents[0])
     sealed, made = (", ".join(names[i] for i in ids if i in names) for ids in (parents, children))
     typer.echo(f"Sealed {sealed}; active instead: {made}.")
+
+
+@app.command()
+def migrate(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="PERSISTENT", help="persistent://tenant/namespace/name.")],
+    to: Annotated[str, typer.Option(metavar="TOPIC", help="The topic:// that it goes on as; there is none of this name.")],
+    segments: Annotated[int, typer.Option(help="How many active segments it has then.")] = 1,
+    wait: Annotated[float | None, typer.Option(metavar="SECONDS", help="How long to wait for open transactions.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Abort open transactions.")] = False,
+    service_url: ServiceUrl = None,
+) -> None:
+    """Let a persistent:// topic go on as a topic://, without copying its rows. Writers and readers carry on."""
+    with opened(context, service_url) as cluster:
+        made = cluster.topics.migrate(name, to, segments=segments, wait=wait, force=force)
+    active = [s.name for s in made.segments if s.sealed_ms is None]
+    typer.echo(f"Migrated {name} to {made.name}: it is sealed, and goes on in {', '.join(active)}.")
 
 
 @app.command()

@@ -1,0 +1,53 @@
+"""Faults where programs meet topics of both kinds: what one transaction spans, order, acks (docs/in_stream.md, Providers)."""
+
+from __future__ import annotations
+
+from conformance.mutants.planting import mutant
+
+_TESTS = "tests/face/test_persistent.py"
+_CONSUMER = "txnsegment.consumer:Consumer"
+
+MUTANTS = (
+    mutant(
+        "transaction-spans-both-kinds",
+        "8.5",
+        "One transaction never spans both kinds of topics: it could not be atomic.",
+        ("txnsegment.transaction:Transaction._check_kind", "of([*self._touched, *names])", "of(names)"),
+        tests=(f"{_TESTS}::test_one_transaction_never_spans_both_kinds",),
+    ),
+    mutant(
+        "cumulative-ack-beyond-its-log",
+        "8.11",
+        "A cumulative ack covers what its row's log orders: rows of other topics with lower numbers may not have been read.",
+        (f"{_CONSUMER}.ack_cumulative", "{segment for segment in self._seen if feed.covers(segment)}", "set(self._seen)"),
+        tests=(f"{_TESTS}::test_a_consumer_reads_both_kinds_at_once",),
+    ),
+    mutant(
+        "woken-after-looking",
+        "8.16",
+        "A consumer that sleeps is woken by an append to the log of its persistent topic.",
+        ("txnsegment.feeds:_FollowingOne.__init__", "wake.set)", "wake.is_set)"),
+        tests=(f"{_TESTS}::test_a_commit_wakes_an_idle_consumer",),
+    ),
+    mutant(
+        "one-feed-starves-the-others",
+        "8.16",
+        "A consumer of several logs gives each its turn.",
+        (f"{_CONSUMER}._more", "feed.look().cut > feed.after", "feed is self._feeds[0] and feed.look().cut > feed.after"),
+        tests=(f"{_TESTS}::test_a_consumer_reads_both_kinds_at_once",),
+    ),
+    mutant(
+        "trimmed-rows-unheard",
+        "A19",
+        "A subscription whose rows retention has taken from a persistent topic is told so.",
+        ("metadata.instream.view:as_reading", "None if last is None else", "None and"),
+        tests=(f"{_TESTS}::test_retention_takes_old_rows_but_none_that_a_subscription_needs",),
+    ),
+    mutant(
+        "schemas-of-persistent-topics-swept-as-others",
+        "8.14",
+        "A sweep tells the schemas of persistent topics from those of earlier lives of topic://.",
+        ("metadata.remains:collect_remains", "if is_persistent(paths.decode(topic)):", "if is_persistent(topic):"),
+        tests=(f"{_TESTS}::test_retention_takes_old_rows_but_none_that_a_subscription_needs",),
+    ),
+)

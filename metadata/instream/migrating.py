@@ -1,0 +1,285 @@
+"""Migration: a persistent topic becomes the sealed first segment of a scalable one, without copying a row (docs/in_stream.md).
+
+    clear the way   transactions that are open there end first (or the migration is refused)
+    seal            the topic's last word, in its own log; it does not count while a transaction is ongoing
+    say where to    in the topic's record: its schema and subscriptions change no more
+    carry over      cursors, what applications have committed, schemas
+    CAS             the layout record of the new topic: ONE write, of which there is one at most
+    complete        the seal in the cluster's log and the segments that go on: as for any split
+
+Everything after the seal is done by whoever meets it, any number at once: each step is an append that counts once, a CAS, or a put
+of what must not exist.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from metadata import paths
+from metadata.cluster import Cluster
+from metadata.cursors import make_missing
+from metadata.errors import (
+    BadVersion,
+    TopicExists,
+    TopicSealed,
+    TransactionNotFound,
+    TxnConflict,
+    UnknownOutcome,
+)
+from metadata.instream import migration_rules as rules
+from metadata.instream import pending_ack
+from metadata.instream.coordinator import InStreamCoordinator
+from metadata.instream.records import LogEntry, PersistentLayout
+from metadata.instream.rules import txn_id
+from metadata.instream.sealing import Sealing
+from metadata.instream.txn_records import Txn, TxnState
+from metadata.names import PersistentName, TopicName, even_ranges, topic_name
+from metadata.records import Application, Layout
+from metadata.store.contract import ABSENT, Put, View, decide, in_groups, look, until
+from metadata.topics import Topic, Topics
+
+log = logging.getLogger("txnsegment.instream")
+
+LOOK_AGAIN_SECONDS = 0.05
+
+
+@dataclass
+class Migrator:
+    """The migrations of one cluster. Anyone may migrate, any number at once."""
+
+    cluster: Cluster
+    coordinator: InStreamCoordinator
+    topics: Topics = field(init=False)
+    sealing: Sealing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.topics = Topics(self.cluster)
+        self.sealing = Sealing(self.cluster, self.coordinator.buffer, self.coordinator.topics)
+
+    def migrate(self, name: PersistentName, to: TopicName, *, segments: int = 1, wait_ms: int = 0, force: bool = False) -> Topic:
+        """Let the persistent topic go on as `to`, with so many active segments; the new topic. Idempotent.
+
+        Transactions that are open there are waited for (`wait_ms`) or aborted (`force`); else, or after that, TxnConflict names
+        them, and nothing was done. Raises TopicExists (`to` is another topic, or was), TopicSealed (it was terminated, or migrated
+        to another name), TopicNotFound, OptionError.
+        """
+        even_ranges(segments)
+        until_s = self.cluster.clock.monotonic() + wait_ms / 1000
+        while True:
+            if self.onward(name) is not None:
+                return self._finish(name, to)
+            if not self._may_be_sealed(name, to):
+                continue
+            self._clear_the_way(name, until_s, force=force)
+            self.sealing.seal(name, "migrate", to=str(to), segments=segments)
+
+    def onward(self, name: PersistentName) -> TopicName | None:
+        """The topic that a persistent one goes on in, or will; None: it has not been migrated. Raises TopicNotFound."""
+        layout = self.coordinator.topics.get(name).layout
+        if not layout.sealing:
+            return None
+        found = layout.migrated_to or rules.goes_on(layout, self._seal(name)[1])
+        return None if found is None else topic_name(found)
+
+    def finish(self, name: PersistentName) -> Topic | None:
+        """Complete the migration whose seal stands in the topic's log; the topic that goes on, None if there is no such seal.
+
+        Raises TopicExists if its name was taken by another topic in the meantime.
+        """
+        return None if self.onward(name) is None else self._finish(name, None)
+
+    def made(self, name: PersistentName) -> TopicName | None:
+        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated (so far as its record
+        says). Two round trips. Raises TopicNotFound.
+        """
+        to = self.coordinator.topics.get(name).layout.migrated_to
+        if to is None:
+            return None
+        if self.topics.find(topic_name(to)) is None:
+            self._finish(name, None)
+        return topic_name(to)
+
+    def _seal(self, name: PersistentName) -> tuple[int, LogEntry | None]:
+        found = self.sealing.sealed(name)
+        return (0, None) if found is None else found
+
+    def _may_be_sealed(self, name: PersistentName, to: TopicName) -> bool:
+        """Before anything is done. False: somebody else has just migrated it. Raises TopicExists, TopicSealed."""
+        if self._is_taken(name, to):
+            raise _taken(name, to)
+        _, seal = self._seal(name)
+        if seal is not None and seal.why != "migrate":
+            raise TopicSealed(f"The topic {name} was sealed to {seal.why} it.", advice="Nothing can go on from it.")
+        return seal is None
+
+    # --- clearing the way ---------------------------------------------------------------------------------------------
+
+    def _clear_the_way(self, name: PersistentName, until_s: float, *, force: bool) -> None:
+        ending = self.coordinator.ending
+        while True:
+            found = self._in_the_way(name)
+            ending.resolve(self._ids(found))  # late and decided ones
+            found = self._in_the_way(name)
+            if found and force:
+                self._abort(found)
+                continue
+            if not found and not ending.resolve_topic(name) and not self.coordinator.buffer.state(name).ongoing:
+                return
+            if found and self.cluster.clock.monotonic() >= until_s:
+                raise TxnConflict(
+                    f"{name} cannot be migrated while transactions are open there: {', '.join(map(self._shown, found))}.",
+                    advice="Nothing was done. Wait for them (--wait SECONDS), or abort them (--force).",
+                )
+            self.cluster.clock.sleep(LOOK_AGAIN_SECONDS if found else 0)
+
+    def _in_the_way(self, name: PersistentName) -> list[Txn]:
+        most = self.coordinator.log.most
+        ongoing = [ident.least for ident in map(txn_id, self.coordinator.buffer.state(name).ongoing) if ident.most == most]
+        return rules.in_the_way(self.coordinator.log.live(), ongoing, name)
+
+    def _ids(self, found: Iterable[Txn]) -> list[str]:
+        return [f"{self.coordinator.log.most}_{txn.least}" for txn in found]
+
+    def _shown(self, txn: Txn) -> str:
+        whose = "" if txn.app is None else f" of {paths.decode(txn.app.partition(':')[0])} version {txn.version}"
+        return f"{self.coordinator.log.most}_{txn.least} ({txn.state}{whose}, begun by {txn.owner} at {txn.created_ms} ms)"
+
+    def _abort(self, found: Iterable[Txn]) -> None:
+        for ident in self._ids(t for t in found if t.state is TxnState.OPEN):
+            with suppress(TxnConflict, TransactionNotFound):  # it has ended meanwhile, either way
+                self.coordinator.end(ident, commit=False)
+
+    # --- after the seal: anyone -----------------------------------------------------------------------------------------
+
+    def _finish(self, name: PersistentName, wanted: TopicName | None) -> Topic:
+        number, seal = self._seal(name)
+        assert seal is not None
+        to = self._said(name, seal, wanted)
+        if wanted is not None and to != wanted:
+            self._finish(name, None)
+            raise TopicSealed(f"The topic {name} was migrated to {to} already.", advice=f"It goes on there: use {to}.")
+        if not self._is_there(name, to):
+            self._carry_over(name, to)
+            self._make(name, to, number, seal)
+        self.topics.complete(to)
+        return self.topics.get(to)
+
+    def _said(self, name: PersistentName, seal: LogEntry, wanted: TopicName | None) -> TopicName:
+        """Where it goes on, said in its record: nothing of it changes any more. Another name counts only instead of one that was
+        taken by another topic, which it is for ever.
+        """
+        before = self.coordinator.topics.get(name).layout
+        first = rules.goes_on(before, seal)
+        assert first is not None
+        if wanted is not None and topic_name(first) != wanted and self._is_taken(name, topic_name(first)):
+            if look(self.cluster.store, paths.topic(wanted)) is not None:
+                raise _taken(name, wanted)
+            said = str(wanted)
+        else:
+            said = first
+
+        def say(layout: PersistentLayout) -> PersistentLayout:
+            return layout if layout.migrated_to not in (None, first) else layout.model_copy(update={"migrated_to": said})
+
+        after = self.coordinator.topics.change(name, say).layout.migrated_to
+        assert after is not None
+        return topic_name(after)
+
+    def _is_there(self, name: PersistentName, to: TopicName) -> bool:
+        """Whether the new topic was made. Raises TopicExists if another one was."""
+        record = look(self.cluster.store, paths.topic(to))
+        if record is not None and not rules.is_its_own(Layout.of(record), name):
+            raise _taken(name, to, sealed=True)
+        return record is not None
+
+    def _is_taken(self, name: PersistentName, to: TopicName) -> bool:
+        record = look(self.cluster.store, paths.topic(to))
+        return record is not None and not rules.is_its_own(Layout.of(record), name)
+
+    def _carry_over(self, name: PersistentName, to: TopicName) -> None:
+        """What must be there before the new topic is: the ONE CAS makes all of it count at once."""
+        for where in self._subscriptions(name):
+            self._move(name, where)
+        until(lambda: self._carry_applications(name, to))
+        self._copy_schemas(name, to)
+
+    def _subscriptions(self, name: PersistentName) -> Sequence[tuple[str, str]]:
+        found = decide(self.cluster.store, partial(pending_ack.every, topic=str(name)))
+        return [where for where, record in found if record.deleted_ms is None]
+
+    def _move(self, name: PersistentName, where: tuple[str, str]) -> None:
+        """The cursor of a subscription, once nobody holds a claim there. Its last word is in its own log."""
+
+        def step() -> bool | None:
+            cursor = self.coordinator.acks.seal(where)
+            if cursor is None:  # claims are in the way: of transactions that began after the way was clear
+                claims = self.coordinator.acks.read([where])[where].claims
+                ours = [t for t in self.coordinator.log.live() if f"{self.coordinator.log.most}_{t.least}" in claims]
+                self._abort(ours)
+                self.coordinator.ending.resolve(claims)
+                return None
+            make_missing(self.cluster.store, [where], cursor)
+            return True
+
+        until(step)
+
+    def _carry_applications(self, name: PersistentName, to: TopicName) -> bool | None:
+        apps = self.coordinator.log.applications()
+        wanted = sorted({app for one in apps if (app := rules.application_of(one, name, to)) is not None})
+        keys = [paths.application_named(app) for app in wanted]
+        records = decide(self.cluster.store, lambda view: view.get_many(keys)) if keys else []
+        there = dict(zip(wanted, records, strict=True))
+        known = {app: None if record is None else Application.of(record) for app, record in there.items()}
+        found = rules.carry(apps, known, name, to)
+        for some in in_groups(list(found)):
+            puts = [Put(paths.application_named(app), found[app].to_bytes(), expect=there[app] or ABSENT) for app in some]
+            try:
+                self.cluster.store.write(*puts)
+            except (BadVersion, UnknownOutcome):
+                return None  # somebody else carries them, too
+        return True
+
+    def _copy_schemas(self, name: PersistentName, to: TopicName) -> None:
+        """Under their ids, by which parts name them."""
+
+        def body(view: View) -> bool | None:
+            for record in view.scan(paths.schemas(str(name))):
+                key = paths.schema(str(to), paths.sequence_number(record.key.path))
+                if view.get(key) is None:
+                    try:
+                        self.cluster.store.put(key, record.value, expect=ABSENT)
+                    except (BadVersion, UnknownOutcome):
+                        return None
+            return True
+
+        until(lambda: decide(self.cluster.store, body))
+
+    def _make(self, name: PersistentName, to: TopicName, number: int, seal: LogEntry) -> None:
+        """The one CAS."""
+
+        def step() -> bool | None:
+            old = self.coordinator.topics.get(name).layout
+            layout = rules.first_layout(name, old, number, seal.segments or 1)
+            try:
+                self.cluster.store.put(paths.topic(to), layout.to_bytes(), expect=ABSENT)
+            except (BadVersion, UnknownOutcome):
+                return True if self._is_there(name, to) else None
+            log.info("migrated %s to %s", name, to)
+            return True
+
+        until(step)
+
+
+def _taken(name: PersistentName, to: TopicName, *, sealed: bool = False) -> TopicExists:
+    if not sealed:
+        return TopicExists(
+            f"The topic {to} exists already, or did: {name} cannot become it.", advice="Nothing was done. Choose another name."
+        )
+    return TopicExists(
+        f"The topic {to} was made by somebody else while {name} was migrated to it.",
+        advice=f"{name} takes no more writes: give it another name to go on (txnsegment topics migrate {name} --to ...).",
+    )

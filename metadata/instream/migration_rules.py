@@ -1,0 +1,100 @@
+"""What becomes of a persistent topic that is migrated (docs/in_stream.md, Migration). PURE: no I/O, no clock, no threads.
+
+Its SEAL is its last word and names the topic:// that goes on; the layout record of that topic, made once, is the one CAS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from metadata import paths
+from metadata.instream.records import CONTAINS_TXN, LogEntry, PersistentLayout
+from metadata.instream.txn_records import Txn, Written
+from metadata.instream.txn_rules import FINAL
+from metadata.names import RING, PersistentName, TopicName
+from metadata.records import Application, Layout, Migration, Range, SegmentInfo, SegmentState
+
+
+def goes_on(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
+    """The topic:// that a persistent topic goes on in; None: it was not migrated. The record is asked first: it may name another
+    topic than the seal, whose one was made by somebody else before it could be ours.
+    """
+    if layout.migrated_to is not None:
+        return layout.migrated_to
+    return None if seal is None or seal.why != "migrate" else seal.to
+
+
+def is_its_own(layout: Layout, name: PersistentName) -> bool:
+    """Whether this is the topic that the persistent one became. (Who made it for another purpose has made it for ever.)"""
+    return layout.migration is not None and layout.migration.topic == str(name)
+
+
+def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segments: int) -> Layout:
+    """The layout of the topic that goes on: the persistent one is its first segment, over the whole ring."""
+    legacy = SegmentInfo(
+        segment_id=0,
+        hash_range=Range(start=0, end=RING - 1),
+        state=SegmentState.ACTIVE,
+        created_at_epoch=0,
+        created_at_ms=old.created_ms,
+        legacy_topic_name=str(name),
+    )
+    return Layout(
+        epoch=0,
+        next_segment_id=1,
+        segments={"0": legacy},
+        properties={key: value for key, value in old.properties.items() if key != CONTAINS_TXN},
+        schema_id=old.schema_id,
+        compatibility=old.compatibility,
+        policies=old.policies,
+        migration=Migration(topic=str(name), seal=seal, segments=segments),
+    )
+
+
+def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName) -> list[Txn]:
+    """The transactions that have not ended everywhere and have registered this topic or a subscription of it, or wrote to it
+    (`ongoing`: by sequence number). None of them may be cut through.
+    """
+    wrote = set(ongoing)
+    return [t for t in txns if t.state not in FINAL and (t.least in wrote or touches(t, name))]
+
+
+def touches(txn: Txn, name: PersistentName) -> bool:
+    return str(name) in txn.topics or any(topic == str(name) for topic, _ in txn.subscriptions)
+
+
+def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
+    """The name of the application record that goes on where this one of the transaction log ends: (`appId`, topic) with the new
+    topic, or the same of an explicit transaction over several topics; None: it has nothing to do with this topic.
+    """
+    app_id, _, topic = app.partition(":")
+    if not topic:
+        return app
+    return f"{app_id}:{paths.encode(str(to))}" if paths.decode(topic) == str(name) else None
+
+
+def carried(there: Application | None, written: Written) -> Application | None:
+    """The application record that knows what was committed before the migration (8.8); None: it is as it should be.
+
+    Random ones are not carried: their names are used for one write, which asks the old log if it is tried again.
+    """
+    if written.random:
+        return None
+    if there is None:
+        return Application(last_committed=written.version, by=written.by)
+    if there.last_committed >= written.version:
+        return None
+    return there.model_copy(update={"last_committed": written.version, "by": written.by, "restored": None})
+
+
+def carry(
+    apps: Mapping[str, Written], there: Mapping[str, Application | None], name: PersistentName, to: TopicName
+) -> dict[str, Application]:
+    """The application records to write, by name; `there`: those that exist, by the names that `application_of` gives."""
+    found = {}
+    for app, written in sorted(apps.items()):
+        onward = application_of(app, name, to)
+        after = None if onward is None else carried(there.get(onward), written)
+        if onward is not None and after is not None:
+            found[onward] = after
+    return found

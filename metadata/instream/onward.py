@@ -1,0 +1,102 @@
+"""Writers of a persistent topic that was migrated carry on: their write sets go to the topic:// that its SEAL names.
+
+A write set that met the seal has committed nothing in the older model, and never will: its transaction is aborted. It commits
+there under the same application and version, whose record was carried over before the new topic was made (8.8).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import cycle, islice
+
+from ledgers.model import Part
+from metadata import transitions
+from metadata.coordinator import Coordinator
+from metadata.errors import OptionError
+from metadata.instream.coordinator import InStreamCoordinator
+from metadata.instream.migrating import Migrator
+from metadata.names import TopicName, is_persistent, persistent_name
+from metadata.rerouting import Written
+from metadata.routing import Target, targets
+from metadata.topics import Topic
+from metadata.write_set import Committed, WriteSet
+
+log = logging.getLogger("txnsegment.instream")
+
+
+class Onward:
+    """Where the writers of one process go on. Safe for several threads."""
+
+    def __init__(self, instream: InStreamCoordinator) -> None:
+        self.cluster, self.migrator = instream.cluster, Migrator(instream.cluster, instream)
+        self._aftermath = instream.aftermath
+
+    @cached_property
+    def coordinator(self) -> Coordinator:
+        """That of topic://."""
+        return Coordinator(self.cluster, self._aftermath)
+
+    def of(self, work: WriteSet) -> WriteSet | None:
+        """The write set for the topics that go on; migrations that are met are completed. None: nothing of it was migrated.
+
+        Raises OptionError if only some of it was: one transaction never spans both kinds.
+        """
+        named = dict.fromkeys([*work.parts, *(ack.segment for ack in work.acks), work.app_topic])
+        found = {name: self._topic(name) for name in named if is_persistent(name)}
+        to = {name: topic for name, topic in found.items() if topic is not None}
+        if not to:
+            return None
+        left = [name for name, topic in found.items() if topic is None]
+        if left:
+            moved = ", ".join(f"{name} to {topic.name}" for name, topic in to.items())
+            raise OptionError(
+                f"{moved} was migrated, {left[0]} was not, and one transaction never spans both kinds.",
+                advice=f"Nothing was committed. Migrate {left[0]}, too (txnsegment topics migrate), or use two transactions.",
+            )
+        topic_of = {name: topic.name for name, topic in to.items()}
+        parts: dict[str, list[Part]] = {}
+        for name, some in work.parts.items():
+            for segment, more in routed(some, name, targets(to[name]), to[name].layout.key, self.coordinator.rewrite).items():
+                parts.setdefault(segment, []).extend(more)
+        return dataclasses.replace(
+            work,
+            parts=parts,
+            app_topic=str(topic_of.get(work.app_topic, work.app_topic)),
+            keys={str(topic.name): topic.layout.key for topic in to.values()},
+            txn_id=None,
+        )
+
+    def commit(self, work: WriteSet) -> Committed:
+        log.info("on app=%s version=%s segments=%s: the topic was migrated", work.app, work.claim.version, len(work.parts))
+        return self.coordinator.commit(work)
+
+    def abort_attempt(self, app: str, app_topic: str, claim: transitions.Claim) -> None:
+        """Spark's abort of an attempt that may have gone on."""
+        topic = self._topic(app_topic) if is_persistent(app_topic) else None
+        self.coordinator.abort_attempt(app, app_topic if topic is None else str(topic.name), claim)
+
+    def _topic(self, name: str) -> Topic | None:
+        return self.migrator.finish(persistent_name(name))
+
+    def name(self, name: str) -> TopicName | None:
+        """The topic that a persistent one goes on in; None: it was not migrated. Raises TopicNotFound, TopicExists."""
+        topic = self._topic(name)
+        return None if topic is None else topic.name
+
+
+def routed(parts: Sequence[Part], name: str, to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
+    """The parts of a persistent topic for the active segments of the one that goes on: without a key one after the other, with one
+    by the key of each row. (A topic that was just migrated has no key.)
+    """
+    found: dict[str, list[Part]] = {}
+    if key is None or len(to) == 1:
+        for part, target in zip(parts, islice(cycle(to), len(parts)), strict=True):
+            found.setdefault(target.segment, []).append(part)
+        return found
+    for part in parts:
+        for segment, made in rewrite(part, name, key, to):
+            found.setdefault(segment, []).append(made)
+    return found

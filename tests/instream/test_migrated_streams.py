@@ -1,0 +1,79 @@
+"""Streams and writers of a persistent topic carry on while it is migrated: Spark's own classes, without the JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from spark_bench import SparkBench, X
+
+from ledgers.avro.modes import Compatibility
+from metadata.errors import TopicSealed
+from metadata.names import persistent_name, topic_name
+from metadata.store.contract import time_ms
+from metadata.transitions import Claim
+from metadata.write_set import WriteSet
+from txnsegment import connect
+
+TO = "topic://public/default/went-on"
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> SparkBench:
+    return SparkBench(f"file://{tmp_path}")
+
+
+def migrate(bench: SparkBench, segments: int = 2) -> None:
+    bench.client.instream.migrator.migrate(persistent_name(X), topic_name(TO), segments=segments)
+
+
+def staged(bench: SparkBench, version: int, values: list[int]) -> WriteSet:
+    claim = Claim(version, "query", f"attempt {version}", replays=True)
+    return WriteSet("app", X, claim, {X: bench.parts(X, values)}, time_ms(bench.client.cluster.store), 10_000)
+
+
+def test_a_stream_and_a_writer_of_a_persistent_topic_carry_on(bench: SparkBench) -> None:
+    commit = bench.client.instream.coordinator.commit
+    commit(staged(bench, 0, [1, 2]))
+    old, behind = bench.stream(X, startingOffsets="earliest"), bench.stream(X, startingOffsets="earliest")
+    assert old.next() == [1, 2]
+    late, written = staged(bench, 1, [3]), staged(bench, 2, [4, 5])
+    commit(late)
+    migrate(bench)
+    assert commit(late).skipped
+    commit(written)  # staged for what is sealed since
+    assert commit(written).skipped
+    assert [n for found in old.rest() for n in found] == [3, 4, 5]
+    assert [n for found in behind.rest() for n in found] == [1, 2, 3, 4, 5]
+    assert old.at == behind.at
+    new = bench.stream(TO, startingOffsets="earliest", maxRowsPerTrigger="1")
+    assert [found for found in new.rest() if found] == [[1, 2], [3], [4, 5]]
+    assert new.at["log"] == old.at["log"]
+    assert bench.numbers(X) == bench.numbers(TO) == bench.numbers([X, TO]) == [1, 2, 3, 4, 5]
+    assert sorted(row["n"] for row in bench.batch([], topicsPattern=".*default/(x|went-on)")) == [1, 2, 3, 4, 5]
+    both = [(row["__segment"].partition(":")[0], row["__messageId"]) for row in bench.batch(TO, includeMetadata="true")]
+    assert both[:3] == [("persistent", "1:0:0"), ("persistent", "1:0:1"), ("persistent", "3:0:0")]
+
+
+def test_the_command_and_what_it_shows(bench: SparkBench) -> None:
+    from txnsegment import lineage
+
+    bench.commit(X, [1])
+    with connect(bench.url) as cluster:
+        made = cluster.topics.migrate(X, TO, segments=2)
+        assert [(s.name.partition(":")[0], s.parents) for s in made.segments] == [
+            ("persistent", ()),
+            ("segment", (0,)),
+            ("segment", (0,)),
+        ]
+        assert X in lineage.svg(made)
+        with cluster.producer(X) as producer:
+            producer.send({"n": 2})
+        assert bench.numbers(TO) == [1, 2]
+        with pytest.raises(TopicSealed, match="schema changes there"):
+            bench.client.topics.schemas.set_compatibility(persistent_name(X), Compatibility.FULL)
+        with cluster.consumer(X, "s", start="earliest") as consumer:
+            messages = list(consumer.messages(timeout=0))
+            assert [m.value["n"] for m in messages] == [1, 2]
+            consumer.ack(messages)
+            assert consumer.lag().rows == 0

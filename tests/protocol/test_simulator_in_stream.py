@@ -1,0 +1,48 @@
+"""The simulator's schedules of the older model: none breaks a rule, and all that can go wrong there happens in some of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from conformance.history.format import Ack, Entry, Header, Poll, Trim, line, parse
+from conformance.simulator.quiet import quiet
+from conformance.simulator.schedules import schedule
+
+
+def test_schedules_of_the_older_model_break_no_rule_and_see_everything() -> None:
+    seen = Counter[str]()
+    with quiet():
+        for seed in range(90):
+            found = schedule(seed, only="instream", digest=True)
+            assert not found.violations, (seed, found.violations)
+            ended, both = set[str](), set[str]()
+            for event in found.events:
+                if isinstance(event, Entry):
+                    seen[f"{event.kind} {event.state or ''}".strip()] += 1
+                    zombie = event.kind == "DATA" and f"{event.log} {event.txn}" in ended
+                    seen["zombie"] += zombie
+                    if event.kind in ("COMMIT", "ABORT"):
+                        seen["second marker"] += f"{event.log} {event.txn}" in ended
+                        ended.add(f"{event.log} {event.txn}")
+                    both.add("persistent")
+                elif isinstance(event, Header):
+                    both.add("topic")
+                elif isinstance(event, Ack):
+                    seen[f"ack {event.state}"] += 1
+                elif isinstance(event, Trim):
+                    seen["trim"] += 1
+                elif isinstance(event, Poll):
+                    seen["micro-batch" if event.subscription is None else "delivery"] += bool(event.rows)
+            seen["both kinds"] += len(both) == 2
+            seen["crashes"] += found.crashes
+            assert [parse(line(event)) for event in found.events[:20]] == found.events[:20]
+    kinds = ("NEW", "ADD", "DATA", "COMMIT", "ABORT", "SEAL", "STATUS COMMITTING", "STATUS COMMITTED", "STATUS ABORTING")
+    rest = ("zombie", "second marker", "ack pending", "ack acked", "ack released", "trim", "micro-batch", "delivery", "both kinds")
+    assert not [what for what in (*kinds, "STATUS ABORTED", *rest, "crashes") if not seen[what]], seen
+
+
+def test_a_schedule_of_the_older_model_is_the_same_twice() -> None:
+    with quiet():
+        first, second = (schedule(7, only="instream", digest=True) for _ in range(2))
+    assert first.digest == second.digest
+    assert first.events == second.events
