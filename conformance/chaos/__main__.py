@@ -1,19 +1,20 @@
 """`make chaos`: all of it, on SQLite and on a real ZooKeeper, and on a real cluster. Exits with 1 if anything at all was wrong.
 
 python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|topics|job|splits|load|cluster]
-    [--load-seconds 20] [--faults 100] [--kinds ...] [--logs FOLDER]
+    [--domain topic|persistent|mixed] [--load-seconds 20] [--faults 100] [--kinds ...] [--logs FOLDER]
+
+Without --domain the points and the job are done on topics of both domains, all else on topic://; with it only what can be of it is.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from conformance.chaos.forks import Forks
 from conformance.chaos.splits import splits
 from conformance.chaos.streaming import Report, StreamingJob, random_kills, two_drivers, zombie_driver
 from conformance.cluster.command import add_options, as_text, cluster
+from conformance.domains import MIXED, PERSISTENT, TOPIC, named
 from conformance.servers import ZooKeeperServer
 
 STORES = ("sqlite", "zookeeper")
@@ -33,6 +35,8 @@ PARTS = ("points", "topics", "job", "splits", "load")
 """On each store."""
 CLUSTER = "cluster"
 """The cluster suite, which has servers of its own."""
+OLDER = ("points", "job", CLUSTER)
+"""What there is for persistent topics alone."""
 
 
 def say(text: str) -> None:
@@ -44,12 +48,14 @@ class Run:
 
     def __init__(self, forks: Forks, store: str, folder: Path, hosts: str, given: argparse.Namespace) -> None:
         self._forks, self._store, self._folder, self._hosts, self._given = forks, store, folder, hosts, given
+        self._domains = {None: (TOPIC, PERSISTENT), MIXED: (TOPIC, PERSISTENT)}.get(given.domain, (given.domain,))
         self.wrong: list[str] = []
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str, domain: str = TOPIC) -> Place:
+        name, topic = f"{domain}-{name}", named(domain, "chaos")
         if self._store == "sqlite":
-            return Place(f"file://{self._folder}/{name}", "chaos")
-        return Place(f"zk://{self._hosts}/{name}", "chaos", f"file://{self._folder}/{name}-ledgers")
+            return Place(f"file://{self._folder}/{name}", topic)
+        return Place(f"zk://{self._hosts}/{name}", topic, f"file://{self._folder}/{name}-ledgers")
 
     def _note(self, what: str, wrong: list[str], began: float) -> None:
         say(f"{self._store}: {what}; {len(wrong)} wrong ({time.monotonic() - began:.0f} s)")
@@ -59,13 +65,12 @@ class Run:
 
     def points(self) -> None:
         """Before and after each store call of a commit: killed, asleep, beside a twin, failing."""
-        for domain, fate in itertools.product(("", "persistent://public/default/"), FATES):
+        for domain, fate in itertools.product(self._domains, FATES):
             began = time.monotonic()
-            place = self._place(f"{fate}-persistent" if domain else fate)
-            cases = list(series(self._forks, dataclasses.replace(place, topic=f"{domain}{place.topic}"), fate))
+            cases = list(series(self._forks, self._place(fate, domain), fate))
             wrong = [f"{case.what}: {what}" for case in cases for what in case.wrong]
-            kind = "persistent topic, " if domain else ""
-            self._note(f"{kind}{fate}: {len(cases)} crash points, {sum(c.hit for c in cases)} reached", wrong, began)
+            what = f"{domain}://, {fate}: {len(cases)} crash points, {sum(c.hit for c in cases)} reached"
+            self._note(what, wrong, began)
 
     def topics(self) -> None:
         """Transactions over four topics in two namespaces with acknowledgements: the same crash points, then random kills."""
@@ -85,24 +90,25 @@ class Run:
 
     def job(self) -> None:
         """A real streaming job: random kills, a zombie, two drivers."""
-        rng = random.Random(self._given.seed)
-        for name, report, began in self._jobs(rng):
-            seen = report.observed
-            figures = (
-                f"{report.kills} kills, {report.batches} batches, {seen.reads} batch reads, {seen.micro_batches} micro-batches"
-            )
-            self._note(f"{name}: {figures}", report.wrong, began)
+        for domain in self._domains:
+            for name, report, began in self._jobs(domain, random.Random(self._given.seed)):
+                seen = report.observed
+                figures = (
+                    f"{report.kills} kills, {report.batches} batches, {seen.reads} batch reads, {seen.micro_batches} micro-batches"
+                )
+                self._note(f"{domain}://, {name}: {figures}", report.wrong, began)
 
-    def _jobs(self, rng: random.Random) -> Iterator[tuple[str, Report, float]]:
-        began = time.monotonic()
-        with StreamingJob(self._forks, self._place("kills"), self._folder / "kills-job") as job:
-            yield "random kills", random_kills(job, self._given.kills, rng, lambda text: say(f"  {self._store}: {text}")), began
-        began = time.monotonic()
-        with StreamingJob(self._forks, self._place("sleep"), self._folder / "sleep-job") as job:
-            yield "zombie driver", zombie_driver(job, rng), began
-        began = time.monotonic()
-        with StreamingJob(self._forks, self._place("pair"), self._folder / "pair-job") as job:
-            yield "two drivers", two_drivers(job), began
+    def _jobs(self, domain: str, rng: random.Random) -> Iterator[tuple[str, Report, float]]:
+        kills = self._given.kills
+        done: dict[str, Callable[[StreamingJob], Report]] = {
+            "random kills": lambda job: random_kills(job, kills, rng, lambda text: say(f"  {self._store}: {text}")),
+            "zombie driver": lambda job: zombie_driver(job, rng),
+            "two drivers": two_drivers,
+        }
+        for name, do in done.items():
+            began, place = time.monotonic(), name.replace(" ", "-")
+            with StreamingJob(self._forks, self._place(place, domain), self._folder / f"{domain}-{place}") as job:
+                yield name, do(job), began
 
     def splits(self) -> None:
         """Writers and readers of a topic that is split 4 -> 16 and merged back; all of them are killed and stopped."""
@@ -137,7 +143,7 @@ def main() -> int:
     add_options(parser.add_argument_group("cluster suite"), faults=100)
     given = parser.parse_args()
     say(f"seed {given.seed}")
-    parts = given.only or (*PARTS, CLUSTER)
+    parts = given.only or (OLDER if given.domain == PERSISTENT else (*PARTS, CLUSTER))
     wrong = _on_stores(given, [part for part in parts if part != CLUSTER])
     if CLUSTER in parts:
         found = cluster(given, given.seed)

@@ -15,6 +15,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from conformance.chaos.crashing import Crash, CrashingStore
 from conformance.chaos.history import KEYS, complete, partial, vanished, written
 from conformance.chaos.reading import read_all
+from conformance.domains import keyed
 from ledgers.arrow import arrow_schema
 from metadata import paths
 from metadata.aftermath import inline
@@ -81,9 +82,7 @@ def crashing_client(url: str, crash: Crash | None) -> tuple[Client, CrashingStor
 
 
 def planned(place: Place) -> WritePlan:
-    options = {"path": place.topic, "serviceUrl": place.url}
-    if not is_persistent(place.topic):
-        options |= {"segments": str(SEGMENTS), "keyColumn": "key"}
+    options = {"path": place.topic, "serviceUrl": place.url, **keyed(place.topic, segments=str(SEGMENTS))}
     return plan_write(WriteOptions.parse(options, streaming=True), SCHEMA)[1]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from conformance.history import format as events
 from conformance.history.checker import check
 from conformance.history.format import Commit, Event, Plan, Poll, Read, Start, Told, Written, merge, shortened, write
+from metadata.names import is_persistent
 
 ROWS = 39
 KEYS = 13
@@ -69,20 +70,23 @@ class Observation:
     def __init__(self, topic: str) -> None:
         self.events: list[Event] = []
         self._topics = (topic,)
+        self._log = topic if is_persistent(topic) else ""
         self._before: Read | None = None
         self._batch = 0
 
     def read(self, began: float, rows: Iterable[Row], *, final: bool = False, who: str = "batch reader") -> None:
-        whole = Read(now(), began, who, self._topics, seen(rows), final=final, ordered=False)
+        whole = Read(now(), began, who, self._topics, seen(rows), final=final, ordered=False, log=self._log)
         self.events.append(shortened(self._before, whole))
         self._before = whole
 
     def poll(self, began: float, start: int, end: int, rows: Sequence[Row], *, stream: str = "stream") -> None:
         """One round of a stream without limits: where its next micro-batch ends, and that micro-batch if it has one."""
         at = now()
-        self.events.append(Plan(at, began, stream, self._topics, start, end, end))
+        self.events.append(Plan(at, began, stream, self._topics, start, end, end, log=self._log))
         if end > start or rows:
-            self.events.append(Poll(at, began, stream, self._batch, self._topics, seen(rows), start, end, ordered=False))
+            self.events.append(
+                Poll(at, began, stream, self._batch, self._topics, seen(rows), start, end, ordered=False, log=self._log)
+            )
             self._batch += 1
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from conformance.chaos.files import FILES, SCHEMA
+from conformance.domains import keyed
 
 
 def settings(folder: Path, master: str = "local[2]") -> SparkSession.Builder:
@@ -52,8 +53,7 @@ def main() -> None:
         .parquet(given.input)
         .writeStream.format("txnsegment")
         .option("serviceUrl", given.url)
-        .option("segments", 4)
-        .option("keyColumn", "key")
+        .options(**keyed(given.topic, segments="4"))
         .option("checkpointLocation", given.checkpoint)
         .outputMode("append")
         .trigger(availableNow=True)

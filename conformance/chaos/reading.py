@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from conformance.chaos.history import Row
+from metadata.names import is_persistent
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
@@ -44,13 +45,14 @@ class Following:
 
     def __init__(self, url: str, topic: str) -> None:
         options = _options(url, topic, startingOffsets="earliest")
+        self._topic = topic
         self._reader = StreamReader(options, DefaultSource(options).schema())
         self.offset: dict[str, Any] = self._reader.initialOffset()
 
     @property
     def log(self) -> int:
-        """The number up to which it has read."""
-        return int(self.offset["log"])
+        """The number up to which it has read: of the common log, or of the persistent topic's own."""
+        return int(self.offset["log"]) if not is_persistent(self._topic) else position_of(self.offset[self._topic] + ":0")[0]
 
     def next(self) -> list[Row]:
         """The next micro-batch; empty if there is nothing new."""

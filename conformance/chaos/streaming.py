@@ -17,7 +17,7 @@ from conformance.chaos.reading import Following, read_all
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
 from conformance.history.format import Event
 from conformance.processes import Session
-from metadata.names import topic_name
+from metadata.names import any_topic_name
 from metadata.records import Settings
 
 START_SECONDS = 180.0
@@ -35,7 +35,7 @@ class Observed:
 
 def observe(place: Place, stop: Path) -> Observed:
     """Batch reads and one streaming read, one after the other for as long as `stop` does not exist, and once more after that."""
-    seen, noted = Observed(), Observation(str(topic_name(place.topic)))
+    seen, noted = Observed(), Observation(str(any_topic_name(place.topic)))
     following = Following(place.url, place.topic)
     last = False
     while not last:
@@ -80,7 +80,7 @@ class StreamingJob:
 
     def feed(self, count: int) -> None:
         """More input, which somebody may commit from now on."""
-        topic = str(topic_name(self._place.topic))
+        topic = str(any_topic_name(self._place.topic))
         self._events += [commit(now(), batch, topic) for batch in range(self.batches, self.batches + count)]
         add_batches(self._input, self.batches, count)
         self.batches += count

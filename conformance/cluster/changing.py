@@ -1,4 +1,5 @@
-"""Who changes the topics while the jobs of the suite write and read them, as an operator would: splits and merges, compacts, trims.
+"""Who changes the topics while the jobs of the suite write and read them, as an operator would: splits and merges, compacts, trims,
+and sweeps persistent topics.
 
     python -m conformance.cluster.changing --url URL --seed N --topics JSON --notes FOLDER --stop FILE
 
@@ -25,7 +26,7 @@ from conformance.cluster.jobs import given
 from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Writer, Written, read, repair
 from metadata import paths
 from metadata.errors import TxnSegmentError
-from metadata.names import topic_name
+from metadata.names import is_persistent, topic_name
 from metadata.records import Watermark
 from metadata.store.contract import look
 from pyspark_txnsegment import DefaultSource
@@ -41,13 +42,18 @@ PAUSE_SECONDS = (0.5, 2.5)
 KEEP_BYTES = 1
 """Of PASSING: all that is folded goes."""
 KINDS = ("split", "merge", "compact", "trim")
+"""Of topic://."""
+SWEEP = "sweep"
+"""Of persistent://, where there are such topics: snapshots, the transaction log compacted, what was left finished."""
 
 
 class Changes:
     """The changes of one run. `counts`: how often each kind was done."""
 
     def __init__(self, url: str, topics: Sequence[str], rng: random.Random, notes: Path) -> None:
-        self._url, self._topics, self._rng, self._notes = url, topics, rng, notes
+        self._url, self._rng, self._notes = url, rng, notes
+        self._topics = [topic for topic in topics if not is_persistent(topic)]
+        self.kinds = _kinds(older=len(topics) - len(self._topics), newer=len(self._topics))
         self._passing = str(topic_name(PASSING))
         file = notes / "history.jsonl"
         if file.exists():
@@ -70,6 +76,7 @@ class Changes:
                     "merge": self._merge,
                     "compact": self._compact,
                     "trim": self._trim,
+                    SWEEP: self._sweep,
                 }
                 done = how[kind](cluster)
         except TxnSegmentError as error:
@@ -113,6 +120,14 @@ class Changes:
             rows = cluster.retention.trim(PASSING).rows
         self._read(cluster)
         return f"{PASSING}: {rows} rows" if rows else None
+
+    @staticmethod
+    def _sweep(cluster: Cluster) -> str | None:
+        """Of the older model alone, so that nothing is trimmed of PASSING before it was read."""
+        done = cluster.client.instream.sweeper.sweep()
+        done.complain()
+        text = f"{done.snapshots} snapshots, {done.compacted} compacted, {done.timed_out} timed out, {done.finished} finished"
+        return text if done.snapshots or done.compacted else None
 
     def _write(self, cluster: Cluster) -> None:
         first = self._version * ROWS
@@ -162,6 +177,14 @@ class Changes:
             out.write(text.replace("\n", " ") + "\n")
 
 
+def _kinds(*, older: int, newer: int) -> tuple[str, ...]:
+    """What can be done to so many topics of the jobs (`older`: of persistent://), and to PASSING, whose trims leave nothing to
+    compact.
+    """
+    found = KINDS if newer else tuple(kind for kind in KINDS if kind != "compact")
+    return (*found, SWEEP) if older else found
+
+
 def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
@@ -187,9 +210,9 @@ def main() -> None:
     rng, stop = random.Random(f"changes {words.seed}"), Path(words.stop)
     changes = Changes(words.url, json.loads(words.topics), rng, Path(words.notes))
     while not stop.exists():
-        changes.once(rng.choice(KINDS))
+        changes.once(rng.choice(changes.kinds))
         time.sleep(rng.uniform(*PAUSE_SECONDS))
-    while missing := [kind for kind in KINDS if not changes.counts[kind]]:
+    while missing := [kind for kind in changes.kinds if not changes.counts[kind]]:
         changes.once(rng.choice(missing))
         time.sleep(PAUSE_SECONDS[0])
     changes.last()

@@ -22,18 +22,18 @@ from conformance.cluster.input import SCHEMA, add_file
 from conformance.cluster.installation import build_wheel, fresh_environment
 from conformance.cluster.jobs import SCRIPT
 from conformance.cluster.party import Party
+from conformance.domains import MIXED, PERSISTENT, TOPIC, named
 from conformance.processes import Session, left_behind
 from conformance.servers import SparkCluster, ZooKeeperEnsemble
 from metadata.client import client
 from metadata.cluster import open_cluster
-from metadata.names import topic_name
+from metadata.names import is_persistent, persistent_name, topic_name
 from metadata.records import Settings
 
 CHROOT = "/suite"
-STREAMED, LOADED = "streamed", "loaded"
 WRITERS = ("writer", "loader")
-TOPICS = {STREAMED: 2, LOADED: 2}
-"""Their segments. Few, because each batch leaves a file for each task and segment, and batch reads read all of them."""
+SEGMENTS = 2
+"""Of a topic that has any. Few, because each batch leaves a file for each task and segment, and batch reads read all of them."""
 BACKLOG = 12
 """Batches of input that lie ready beyond what both writers have written."""
 SESSION_MS = 4_000
@@ -63,10 +63,15 @@ class Late(Exception):
 class Deployment:
     """A context manager. `folder` must be empty. Raises what its servers raise, and what went wrong with the supervisor."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, seed: int = 0) -> None:
+    def __init__(
+        self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, seed: int = 0, domain: str = TOPIC
+    ) -> None:
         """`say`: is told what the supervisor does. `wheel`: what to install (default: one built from the source tree). `seed`: of
-        the changes to the topics (`conformance.cluster.changing`).
+        the changes to the topics (`conformance.cluster.changing`). `domain`: of the jobs' topics (`conformance.domains`).
         """
+        streamed, loaded = (PERSISTENT, TOPIC) if domain == MIXED else (domain, domain)
+        self.streamed, self.loaded = named(streamed, "streamed"), named(loaded, "loaded")
+        self.topics = (self.streamed, self.loaded)
         self._seed = seed
         self.folder = folder
         self._say = say
@@ -105,13 +110,13 @@ class Deployment:
         for one in (self.input, self.seen, loaded):
             one.mkdir()
         checkpoint = folder / "checkpoint"
-        self.writer = self._party("writer", 2, topic=STREAMED, input=self.input, checkpoint=checkpoint, stop=self.stop)
-        self.loader = self._party("loader", 1, topic=LOADED, input=self.input, progress=loaded, stop=self.stop)
+        self.writer = self._party("writer", 2, topic=self.streamed, input=self.input, checkpoint=checkpoint, stop=self.stop)
+        self.loader = self._party("loader", 1, topic=self.loaded, input=self.input, progress=loaded, stop=self.stop)
         self._readers_stop = folder / "stop-readers"
         self.reader = self._party(
             "reader",
             2,
-            topics=json.dumps([STREAMED, LOADED]),
+            topics=json.dumps(self.topics),
             checkpoint=folder / "reader-checkpoint",
             seen=self.seen,
             stop=self._readers_stop,
@@ -139,7 +144,7 @@ class Deployment:
         given = {
             "url": self.url,
             "seed": f"{self._seed}.{self._changings}",
-            "topics": json.dumps(list(TOPICS)),
+            "topics": json.dumps(self.topics),
             "notes": self.changes,
             "stop": self.stop,
         }
@@ -162,8 +167,11 @@ class Deployment:
     def _make(self) -> None:
         """The cluster and its topics, so that readers can begin before writers have."""
         made = client(open_cluster(self.url, ledgers=(self.folder / "ledgers" / "root").as_uri(), settings=SETTINGS))
-        for topic, segments in TOPICS.items():
-            made.topics.ensure(topic_name(topic), segments=segments, key="key", schema=SCHEMA, create=True)
+        for topic in self.topics:
+            if is_persistent(topic):
+                made.instream.topics.ensure(persistent_name(topic), schema=SCHEMA)
+            else:
+                made.topics.ensure(topic_name(topic), segments=SEGMENTS, key="key", schema=SCHEMA, create=True)
         schema = StructType([StructField("key", StringType()), StructField("id", StringType())])
         made.topics.ensure(topic_name(PASSING), segments=1, key="key", schema=schema, create=True)
         made.close()

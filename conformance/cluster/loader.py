@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from conformance.cluster.jobs import LOOK_SECONDS, announce, given
+from conformance.domains import keyed
 
 APP = "loader"
 
@@ -32,7 +33,7 @@ def main() -> None:
                 spark.read.parquet(str(file))
                 .write.format("txnsegment")
                 .option("serviceUrl", words.url)
-                .option("keyColumn", "key")
+                .options(**keyed(words.topic))
                 .option("txnAppId", APP)
                 .option("txnVersion", version)
                 .mode("append")

@@ -14,11 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from conformance.cluster.deployment import LOADED, STREAMED, Deployment
+from conformance.cluster.deployment import Deployment
 from conformance.cluster.input import written
 from conformance.cluster.loader import APP
 from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written, line
-from metadata.names import topic_name
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def events(deployment: Deployment, reads: Iterable[Seen], final: Seen, seed: int
     """The history of a run that has been drained. `final`: a read after the end and a sweep."""
     yield Start(deployment.fed[0], "conformance.cluster", seed=seed)
     query = json.loads((deployment.folder / "checkpoint" / "metadata").read_text())["id"]
-    streamed, loaded = str(topic_name(STREAMED)), str(topic_name(LOADED))
+    streamed, loaded = deployment.topics
     for name, app, topic, by in (("writer", query, streamed, query), ("loader", APP, loaded, None)):
         told = deployment.progress[name].at
         for batch, fed in enumerate(deployment.fed):
@@ -56,14 +55,13 @@ def events(deployment: Deployment, reads: Iterable[Seen], final: Seen, seed: int
             yield Commit(fed, call, name, app, topic, batch, given, query=by, replays=True)
             if batch < len(told):
                 yield Told(told[batch], call, "committed")
-    topics = (streamed, loaded)
     for one in reads:
         rows = tuple(_rows(one.rows))
         if one.batch is None:
-            yield Read(one.ended, one.began, "batch-reader", topics, rows, ordered=False)
+            yield Read(one.ended, one.began, "batch-reader", deployment.topics, rows, ordered=False)
         else:
-            yield Poll(one.ended, one.began, "stream-reader", one.batch, topics, rows, ordered=False)
-    yield Read(final.ended, final.began, "last-reader", topics, tuple(_rows(final.rows)), final=True, ordered=False)
+            yield Poll(one.ended, one.began, "stream-reader", one.batch, deployment.topics, rows, ordered=False)
+    yield Read(final.ended, final.began, "last-reader", deployment.topics, tuple(_rows(final.rows)), final=True, ordered=False)
 
 
 def _rows(table: pa.Table) -> Iterator[Row]:

@@ -17,15 +17,16 @@ from pyspark.sql.datasource import InputPartition
 from conformance.chaos.driver import Place, unfinished
 from conformance.chaos.forks import Forks
 from conformance.cluster.checks import COLUMNS, complete, streamed
-from conformance.cluster.deployment import TOPICS, WRITERS, Deployment, Late
+from conformance.cluster.deployment import WRITERS, Deployment, Late
 from conformance.cluster.faults import Missed, strike
 from conformance.cluster.input import ROWS
 from conformance.cluster.plan import BY_NAME, Fault, make_plan
 from conformance.cluster.recording import Seen, events, seen, write
+from conformance.domains import TOPIC
 from conformance.history import format as history_format
 from conformance.history.checker import verdict
 from conformance.results import Outcome, Result, Span
-from metadata.names import topic_name
+from metadata.names import is_persistent
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 
@@ -75,11 +76,12 @@ def run(
     say: Say,
     *,
     kinds: Sequence[str] = (),
+    domain: str = TOPIC,
     quiet_seconds: float = 20.0,
     wheel: Path | None = None,
     out: Path | None = None,
 ) -> Report:
-    """Run it. `out`: an existing folder that the history and all logs are left in.
+    """Run it. `domain`: of the jobs' topics. `out`: an existing folder that the history and all logs are left in.
 
     Raises ConfigurationError (no such fault, no wheel to build) and Unavailable (a server does not start).
     """
@@ -87,7 +89,7 @@ def run(
     report = Report(seed)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="txnsegment-cluster-", ignore_cleanup_errors=True) as temporary:
-        with Deployment(Path(temporary), say, wheel, seed=seed) as deployment:
+        with Deployment(Path(temporary), say, wheel, seed=seed, domain=domain) as deployment:
             try:
                 _drive(deployment, plan, report, quiet_seconds, say)
                 _judge(deployment, report, out, say)
@@ -153,10 +155,11 @@ def _recover(deployment: Deployment, done: Struck) -> None:
 def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -> None:
     """Count what is there, in three ways: the tables of the readers, a last read after a sweep, the history."""
     forks = Forks()
-    report.wrong += forks.call(unfinished, Place(deployment.url, ""))
-    final: Seen = forks.call(read_all, deployment.url)
+    for topic in ("", *(topic for topic in deployment.topics if is_persistent(topic))):
+        report.wrong += forks.call(unfinished, Place(deployment.url, topic))
+    final: Seen = forks.call(read_all, deployment.url, deployment.topics)
     batches = len(deployment.fed)
-    report.wrong += complete(final.rows, {str(topic_name(topic)): batches for topic in TOPICS})
+    report.wrong += complete(final.rows, dict.fromkeys(deployment.topics, batches))
     found = seen(deployment.seen)
     polls = sorted((one for one in found if one.batch is not None), key=lambda one: (one.batch, one.ended))
     report.wrong += streamed([(one.batch, one.rows) for one in polls if one.batch is not None])
@@ -193,15 +196,15 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
 
 def changed(notes: Iterable[str]) -> Iterator[str]:
     """What each of these lines of `conformance.cluster.changing` counts as."""
-    names = {"split": "splits", "merge": "merges", "compact": "compactions", "trim": "trims"}
+    names = {"split": "splits", "merge": "merges", "compact": "compactions", "trim": "trims", "sweep": "sweeps"}
     for note in notes:
         kind, how, *_ = note.split(maxsplit=2)
         yield "refused_changes" if how == "failed:" else names[kind]
 
 
-def read_all(url: str) -> Seen:
-    """One batch read of both topics without Spark, by the real source's classes. To be called in a process of its own."""
-    options = {"serviceUrl": url, "topics": json.dumps(list(TOPICS)), "includeMetadata": "true"}
+def read_all(url: str, topics: Sequence[str]) -> Seen:
+    """One batch read of all these topics without Spark, by the real source's classes. To be called in a process of its own."""
+    options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     began = time.monotonic() * 1000
     reader = BatchReader(options, DefaultSource(options).schema())
     tasks: list[InputPartition] = list(reader.partitions())

@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from conformance.cluster.input import SCHEMA
 from conformance.cluster.jobs import announce, given, run_until
+from conformance.domains import keyed
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def start(spark: SparkSession, words: argparse.Namespace) -> StreamingQuery:
     return (
         rows.writeStream.format("txnsegment")
         .option("serviceUrl", words.url)
-        .option("keyColumn", "key")
+        .options(**keyed(words.topic))
         .option("checkpointLocation", words.checkpoint)
         .outputMode("append")
         .start(words.topic)

@@ -11,6 +11,7 @@ from conformance.cluster.plan import BY_NAME
 from conformance.command.progress import Progress
 from conformance.command.simulation import RECORD
 from conformance.command.words import Given, Suite, Word, natural, seconds
+from conformance.domains import DOMAINS, TOPIC, domain
 from conformance.results import Result
 
 SUITE = "cluster"
@@ -33,6 +34,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
             given.seed,
             progress.say,
             kinds=kinds,
+            domain=given["domain"],
             quiet_seconds=given["quiet_seconds"],
             wheel=given["wheel"],
             out=out,
@@ -54,6 +56,7 @@ CLUSTER = Suite(
     (
         Word("--faults", "how many (default 20)", natural, "N", default=20),
         Word("--kinds", f"only these, comma-separated: {', '.join(BY_NAME)}", metavar="KINDS"),
+        Word("--domain", f"of the jobs' topics: {', '.join(DOMAINS)} (default {TOPIC})", domain, "D", default=TOPIC),
         Word("--quiet-seconds", "how long the rate is measured before the first fault (default 20)", seconds, "S", default=20.0),
         Word("--wheel", "the wheel to install (default: one built from this source tree)", Path, "FILE"),
         Word("--logs", "leave the history and all logs in this folder", Path, "FOLDER", output=True),

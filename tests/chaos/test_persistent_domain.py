@@ -1,0 +1,74 @@
+"""Chaos on topics of the older model: what readers note is judged by the log of the topic, and the command says the domain."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from conformance.chaos.driver import Place, make, planned, write_version
+from conformance.chaos.forks import Forks
+from conformance.chaos.history import Observation, commit, committed, judged, now
+from conformance.chaos.reading import Following, read_all
+from conformance.domains import domain, keyed, named
+from conformance.history.format import Event, Poll, Row
+from metadata.names import is_persistent
+
+TOPIC = named("persistent", "chaos")
+BATCHES = 3
+
+
+class Noted(NamedTuple):
+    """What the writer and the readers of one topic noted, and how far the stream had come after each micro-batch."""
+
+    writer: list[Event]
+    readers: list[Event]
+    numbers: list[int]
+
+
+def _observed(place: Place) -> Noted:
+    """A job of a few batches, each read as a whole and as a micro-batch."""
+    make(place)
+    planned(place)
+    writer: list[Event] = [commit(now(), batch, place.topic) for batch in range(BATCHES)]
+    noted, following, numbers = Observation(place.topic), Following(place.url, place.topic), []
+    for batch in range(BATCHES):
+        write_version(place, batch)
+        writer.append(committed(now(), batch))
+        began, start = now(), following.log
+        rows = following.next()
+        noted.poll(began, start, following.log, rows)
+        numbers.append(following.log)
+        noted.read(now(), read_all(place.url, place.topic), final=batch == BATCHES - 1)
+    return Noted(writer, noted.events, numbers)
+
+
+@pytest.mark.slow
+def test_a_persistent_topic_is_judged_by_its_own_log(cluster_at: Callable[[str], Place], forks: Forks) -> None:
+    """A good run has nothing wrong; a row that a micro-batch did not have, or had twice, is found."""
+    found: Noted = forks.call(_observed, dataclasses.replace(cluster_at("sqlite"), topic=TOPIC))
+    assert judged([found.writer, found.readers]) == []
+    assert found.numbers == sorted(set(found.numbers))
+    assert found.numbers[0] > 0
+    polls = [event for event in found.readers if isinstance(event, Poll)]
+    assert [len(poll.rows) for poll in polls] == [39] * BATCHES
+    assert {(poll.log, *poll.topics) for poll in polls} == {(TOPIC, TOPIC)}
+    last = polls[-1]
+    for rows in (last.rows[1:], (*last.rows, last.rows[0])):
+        assert judged([found.writer, [_with(event, last, rows) for event in found.readers]]) != []
+
+
+def _with(event: Event, poll: Poll, rows: tuple[Row, ...]) -> Event:
+    return poll._replace(rows=rows) if event is poll else event
+
+
+def test_the_domain_of_a_run() -> None:
+    assert domain(" Persistent ") == "persistent"
+    assert is_persistent(TOPIC)
+    assert keyed(TOPIC, segments="4") == {}
+    assert keyed(named("topic", "chaos"), segments="4") == {"keyColumn": "key", "segments": "4"}
+    with pytest.raises(argparse.ArgumentTypeError, match=r"'persistant' is no domain of topics .*, the nearest is persistent"):
+        domain("persistant")
