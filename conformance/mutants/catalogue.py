@@ -8,6 +8,7 @@ from conformance.mutants import (
     of_files,
     of_in_stream,
     of_migrations,
+    of_persistent_reads,
     of_providers,
     of_reading,
     of_schemas,
@@ -35,6 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_files.MUTANTS,
     *of_in_stream.MUTANTS,
     *of_migrations.MUTANTS,
+    *of_persistent_reads.MUTANTS,
     *of_providers.MUTANTS,
 )
 
