@@ -12,7 +12,7 @@ from conformance.simulator.schedules import schedule
 def test_schedules_of_the_older_model_break_no_rule_and_see_everything() -> None:
     seen = Counter[str]()
     with quiet():
-        for seed in range(90):
+        for seed in range(160):
             found = schedule(seed, only="instream", digest=True)
             assert not found.violations, (seed, found.violations)
             ended, both = set[str](), set[str]()
