@@ -163,8 +163,15 @@ class Consumer:
 
     def _more(self) -> Iterator[Batch] | None:
         """What is new in the first feed that has something; it goes to the back of the queue then, so that none waits for ever."""
-        for feed in self._feeds:
-            if feed.look().cut > feed.after:
+        for feed in list(self._feeds):
+            feed.look()
+            further = feed.onward(self._woken)
+            if further is not None:
+                self._feeds[self._feeds.index(feed)] = further
+                feed.close()
+                self._done |= further.done(further.reading)
+                feed = further
+            if feed.reading.cut > feed.after:
                 self._feeds.remove(feed)
                 self._feeds.append(feed)
                 return self._deliver(feed)

@@ -11,7 +11,7 @@ from metadata import backlog
 from metadata.client import Client
 from metadata.instream import paths
 from metadata.names import PersistentName, is_persistent, persistent_name
-from metadata.providers import Providers
+from metadata.providers import Model, Providers
 from metadata.row_ranges import Rows
 from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.following import Following
@@ -64,6 +64,22 @@ class Feed:
 
     def done(self, reading: Reading) -> dict[str, Rows]:
         return acknowledged(self._client, reading, self._subscription)
+
+    def onward(self, wake: threading.Event) -> Feed | None:
+        """What goes on once a `persistent://` topic was migrated and all of it is delivered; None: it was not, or is not (yet)."""
+        ended = next((s for s in self.reading.segments if is_persistent(s.name) and s.sealed_at is not None), None)
+        if ended is None or self.provider.model is Model.METADATA or self.after < self.reading.cut:
+            return None
+        to = full_name(self._client, ended.name)
+        if is_persistent(to):
+            return None  # terminated
+        found = Feed(self._client, [to], Following(self._client, Selection((to,)), wake.set), self._subscription)
+        beginning = next(s for s in found.reading.segments if s.name == ended.name)
+        if beginning.sealed_at is None:
+            found.close()
+            return None  # whoever migrates it has the last step before it
+        found.after, found.guards = beginning.sealed_at, found.reading.guards()
+        return found
 
     def covers(self, segment: str) -> bool:
         """Whether the segment's rows come in the order of this log."""

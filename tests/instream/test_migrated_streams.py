@@ -81,6 +81,28 @@ def test_the_command_and_what_it_shows(bench: SparkBench) -> None:
             assert consumer.lag().rows == 0
 
 
+def test_a_running_consumer_goes_on_where_its_topic_does(bench: SparkBench) -> None:
+    bench.commit(X, [1])
+    with connect(bench.url) as cluster, cluster.consumer(X, "s", start="earliest") as consumer:
+        rows = consumer.messages(timeout=0)
+        first = next(rows)
+        bench.commit(X, [2])
+        cluster.topics.migrate(X, TO, segments=2)
+        with cluster.producer(X) as producer:
+            producer.send({"n": 3})
+        again = [first, *rows, *consumer.messages(timeout=0)]
+        assert [m.value["n"] for m in again] == [1, 2, 3]
+        consumer.ack(again[:2])
+        consumer.ack_cumulative(again[2])
+        assert consumer.lag().rows == 0
+        assert list(consumer.messages(timeout=0)) == []
+        with cluster.producer(X) as producer:
+            producer.send({"n": 4})
+        assert [m.value["n"] for m in consumer.messages(timeout=0)] == [4]
+    with connect(bench.url) as cluster, cluster.consumer(TO, "s") as consumer:
+        assert [m.value["n"] for m in consumer.messages(timeout=0)] == [4]
+
+
 def test_a_migration_under_load(bench: SparkBench) -> None:
     """A stream of batches is written while another reads and the topic migrates: nothing is lost, doubled or reordered."""
     writer = SparkBench(bench.url)
