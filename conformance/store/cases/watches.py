@@ -21,6 +21,7 @@ def _wakes(area: Area, woken: threading.Event, change: Callable[[], object], wha
     each = min(area.sizes.wake_patience, area.sizes.patience) / TRIES
     for _ in range(TRIES):
         woken.clear()
+        area.store.view().get(A)  # whoever waits has looked: only what comes after a look has to wake
         change()
         if woken.wait(each):
             return
