@@ -8,7 +8,7 @@ from metadata import acks, paths
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
 from metadata.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
-from metadata.instream.legacy import shift
+from metadata.instream.migration_rules import shift
 from metadata.names import TopicName, is_persistent, segment_name
 from metadata.pending_ack import PendingAcks
 from metadata.records import Cursor, Watermark

@@ -11,26 +11,26 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
-from ledgers import snapshots, stretches
-from ledgers.model import Ledger
+from ledgers import snapshots
 from ledgers.snapshots import SnapshotHead
-from ledgers.stretches import Stretch
 from metadata import ending, paths, transitions
 from metadata.cluster import Cluster
 from metadata.errors import OffsetOutOfRange, OptionError
-from metadata.instream.buffer import InStreamBuffer
-from metadata.instream.legacy import LegacyView, shift
+from metadata.instream.migration_rules import shift
 from metadata.instream.records import PersistentLayout
-from metadata.log import Entry, Listing, LiveLog, ledger
+from metadata.log import Entry, Listing, LiveLog
 from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records import Header, Registration, SegmentInfo, State, Watermark
-from metadata.row_ranges import FIRST, NONE, Rows, end_of
-from metadata.row_ranges import rows as row_ranges
+from metadata.segment_view import SegmentView, StoredSegment
 from metadata.store.contract import Record, View, decide
 from metadata.topics import Topic, Topics, compiled, every, not_found, of_record
 from metadata.transitions import Gone, Verdict, Weight
+
+if TYPE_CHECKING:
+    from metadata.instream.buffer import InStreamBuffer
 
 T = TypeVar("T")
 
@@ -64,54 +64,6 @@ class Selection:
         return topic in self.names or segment in self.names
 
 
-class SegmentView(NamedTuple):
-    """One segment at one cut. `live`: visible registrations above its watermark, ascending; `head`: what lists the rest."""
-
-    name: str
-    topic: Topic
-    info: SegmentInfo
-    watermark: Watermark | None
-    head: SnapshotHead | None
-    sealed_at: int | None
-    live: tuple[tuple[int, Registration], ...]
-    legacy: LegacyView | None = None
-    """Of a persistent topic that was migrated: its ledgers lie in its own log, and keep their ids."""
-
-    def number(self, ledger_id: int) -> int:
-        """Where a ledger stands in the log of the cluster (0: before the first): at its id, unless it was migrated."""
-        return ledger_id + self.legacy.shift if self.legacy is not None and ledger_id else ledger_id
-
-    def ledger_id(self, number: int) -> int:
-        """The id of the last ledger that can stand at or below a number of the log."""
-        return max(0, number - self.legacy.shift) if self.legacy is not None else number
-
-    @property
-    def deleted_at(self) -> int | None:
-        """The number of the seal that deleted the topic with this segment."""
-        return self.info.deleted_at_log
-
-    @property
-    def folded_to(self) -> int:
-        """The number at or below which only the snapshot counts (0: nothing is folded)."""
-        return self.watermark.ledger_id if self.watermark is not None else 0
-
-    @property
-    def trimmed_to(self) -> int:
-        """The number at or below which rows of this segment may be gone (0: none)."""
-        if self.legacy is not None:
-            return self.legacy.trimmed_to
-        trimmed = None if self.watermark is None else self.watermark.trimmed_to
-        return 0 if trimmed is None else trimmed.ledger_id
-
-    def trimmed(self, after: int = 0) -> Rows:
-        """The rows of ledgers above the number `after` that may be gone."""
-        if self.legacy is not None:
-            after, to = self.ledger_id(after), self.legacy.reading.trimmed_to
-            return row_ranges([(end_of(after) if after else FIRST, end_of(to))]) if to else NONE
-        last = None if self.watermark is None else self.watermark.trimmed_to
-        return NONE if last is None else row_ranges([(end_of(after) if after else FIRST, end_of(last.ledger_id, last.entry_id))])
-
-
 def _guard(topic: Topic) -> int:
     """The number at or below which rows of segments that have left the topic's layout are gone (0: none)."""
     return 0 if topic.layout.trimmed_to is None else topic.layout.trimmed_to.ledger_id
@@ -135,36 +87,10 @@ class Reading:
     """Topics with an earlier deletion, and the number of its seal: what lay below is not known any more."""
     selection: Selection
 
-    def ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
-        """The visible ledgers of a segment with after < number <= through, ascending. Ids are numbers, but in what was migrated."""
-        if segment.legacy is not None:
-            yield from segment.legacy.ledgers(after, through)
-            return
-        if segment.head is not None and after < segment.folded_to:
-            yield from snapshots.read_ledgers(
-                self.cluster.storage, segment.head, after=after, through=min(through, segment.folded_to)
-            )
-        yield from self._live_ledgers(segment, after, through)
-
-    def stretches(self, segment: SegmentView, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-        """As `ledgers`, with the rows that lie together in a compacted file taken together; `marks`: with each one's position."""
-        if segment.legacy is not None:
-            yield from stretches.of_ledgers(segment.legacy.ledgers(after, through), marks=marks)
-            return
-        if segment.head is not None and after < segment.folded_to:
-            top = min(through, segment.folded_to)
-            yield from stretches.of_snapshot(self.cluster.storage, segment.head, after, top, marks=marks)
-        yield from stretches.of_ledgers(self._live_ledgers(segment, after, through), marks=marks)
-
-    def _live_ledgers(self, segment: SegmentView, after: int, through: int) -> Iterator[Ledger]:
-        for number, registration in segment.live:
-            if after < number <= through:
-                yield ledger(self.cluster.storage, number, registration, segment.name)
-
     def weights(self, after: int, through: int) -> Iterator[Weight]:
         """Rows and bytes of each visible registration, summed over this read's segments, ascending; read lazily."""
         pending: Weight | None = None
-        for number, rows, size in heapq.merge(*(self._weights(s, after, through) for s in self.segments)):
+        for number, rows, size in heapq.merge(*(s.weights(after, through) for s in self.segments)):
             if pending is not None and pending.number != number:
                 yield pending
                 pending = None
@@ -172,39 +98,16 @@ class Reading:
         if pending is not None:
             yield pending
 
-    def _weights(self, segment: SegmentView, after: int, through: int) -> Iterator[tuple[int, int, int]]:
-        if segment.legacy is not None:
-            for weight in segment.legacy.weights(after, through):
-                yield weight.number, weight.rows, weight.bytes
-            return
-        if segment.head is not None and after < segment.folded_to:
-            top = min(through, segment.folded_to)
-            for found in snapshots.read_ledgers(self.cluster.storage, segment.head, after=after, through=top):
-                yield found.id, found.rows, found.bytes
-        for number, registration in segment.live:
-            if after < number <= through:
-                write = registration.segments[segment.name]
-                yield number, write.rows, write.bytes
-
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
         """(number, publish time in ms) of each visible registration of this read, ascending. What retention has taken of a segment
         counts as one, the last of them with the latest of their times: a timestamp among them is not taken for one behind them.
         """
         last = None
         guards = [[(n, t.layout.trimmed_ms or 0)] for t in self._whole() if after < (n := _guard(t)) <= through]
-        for number, publish_ms in heapq.merge(*(self._published(s, after, through) for s in self.segments), *guards):
+        for number, publish_ms in heapq.merge(*(s.published(after, through) for s in self.segments), *guards):
             if number != last:
                 yield number, publish_ms
             last = number
-
-    def _published(self, segment: SegmentView, after: int, through: int) -> Iterator[tuple[int, int]]:
-        if segment.legacy is not None:
-            yield from segment.legacy.published(after, through)
-            return
-        if after < segment.trimmed_to <= through and segment.watermark is not None:
-            yield segment.trimmed_to, segment.watermark.trimmed_ms or 0
-        for found in self.ledgers(segment, after, through):
-            yield found.id, found.publish_ms
 
     def seals(self, after: int, through: int) -> list[int]:
         """Numbers of the seals of this read's segments with after < number <= through."""
@@ -235,39 +138,11 @@ class Reading:
         """
         found = [start, *self.seals(start, self.cut), *(n for n in self.deletions() if start < n <= self.cut)]
         for segment in self.segments:
-            if segment.legacy is not None and start < (segment.sealed_at or 0):  # else all of it lies behind
-                last_of = segment.legacy.last(self.cut)
-                found += [] if last_of is None else [segment.number(last_of[0])]
-            numbers = [n for n, _ in segment.live if n <= self.cut]
-            if numbers:
-                found.append(numbers[-1])
-            elif segment.head is not None:
-                last = segment.head.last_ledger
-                if last > self.cut:  # folded after the log was listed
-                    last = max(
-                        (f.id for f in snapshots.read_ledgers(self.cluster.storage, segment.head, start, self.cut)), default=start
-                    )
-                found.append(last)
-            trimmed = segment.trimmed_to
-            if trimmed <= self.cut:
-                found.append(trimmed)  # a stream that needs what is gone has to hear of it
+            found.append(segment.newest(start, self.cut))
+            if segment.trimmed_to <= self.cut:
+                found.append(segment.trimmed_to)  # a stream that needs what is gone has to hear of it
         found += [n for n in self.guards().values() if n <= self.cut]
         return max(found)
-
-    def max_read_position(self, segment: SegmentView) -> tuple[int, int] | None:
-        """The position of the last entry that a reader may see, at or below the cut; None while there is none.
-
-        Of visible ledgers only: a watermark may also lie over a VOID one, and who reads with a cut below it could not tell which.
-        """
-        if segment.legacy is not None:
-            return segment.legacy.last(self.cut)
-        live = [(n, r.segments[segment.name].entries - 1) for n, r in segment.live if n <= self.cut]
-        if live or segment.head is None:
-            return live[-1] if live else None
-        # The head knows its last ledger; one that was folded after the log was listed may lie beyond our cut.
-        last = segment.head.last_ledger
-        shown = [(found.id, found.last_entry) for found in self.ledgers(segment, last - 1 if last <= self.cut else 0, self.cut)]
-        return shown[-1] if shown else None
 
 
 class _LookAgain(Exception):
@@ -280,14 +155,16 @@ class TransactionBuffer:
 
     cluster: Cluster
     log: LiveLog = field(default_factory=LiveLog)
-    instream: InStreamBuffer = field(init=False)
-    """The same of persistent topics, for those that were migrated."""
     _final: dict[int, Verdict] = field(default_factory=dict)
     _heads: OrderedDict[str, SnapshotHead] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __post_init__(self) -> None:
-        self.instream = InStreamBuffer(self.cluster)
+    @cached_property
+    def instream(self) -> InStreamBuffer:
+        """The same of persistent topics, for those that were migrated."""
+        from metadata.instream.buffer import InStreamBuffer  # here: each of Spark's processes that plans a read would import it, too
+
+        return InStreamBuffer(self.cluster)
 
     def read(self, selection: Selection, *, uncommitted: bool = False) -> Reading:
         """One decision. Raises TopicNotFound for a name that does not exist.
@@ -472,7 +349,7 @@ class TransactionBuffer:
         shown: set[int],
     ) -> SegmentView:
         if info.legacy_topic_name is not None:
-            return SegmentView(name, topic, info, None, None, sealed, (), self._legacy(topic, info, sealed))
+            return self._migrated(topic, info, name, sealed)
         watermark = None if mark is None else Watermark.of(mark)
         folded_to = 0 if watermark is None else watermark.ledger_id
         live = tuple(
@@ -481,15 +358,32 @@ class TransactionBuffer:
             if e.number > folded_to and e.number in shown and name in e.registration.segments and not _above(e.number, sealed)
         )
         head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)
-        return SegmentView(name, topic, info, watermark, head, sealed, live)
+        return StoredSegment(
+            name=name,
+            topic=topic,
+            info=info,
+            sealed_at=sealed,
+            watermark=watermark,
+            head=head,
+            live=live,
+            storage=self.cluster.storage,
+        )
 
-    def _legacy(self, topic: Topic, info: SegmentInfo, sealed: int | None) -> LegacyView:
+    def _migrated(self, topic: Topic, info: SegmentInfo, name: str, sealed: int | None) -> SegmentView:
         """All of it is decided since its own SEAL; only retention may still take rows."""
-        assert info.legacy_topic_name is not None
-        assert topic.layout.migration is not None
-        reading = self.instream.read(persistent_name(info.legacy_topic_name))
-        seal = topic.layout.migration.seal
-        return LegacyView(reading, seal, shift(info.sealed_at_log or sealed or 0, seal))
+        from metadata.instream.legacy import MigratedSegment  # as above
+
+        migration = topic.layout.migration
+        assert migration is not None
+        return MigratedSegment(
+            name=name,
+            topic=topic,
+            info=info,
+            sealed_at=sealed,
+            reading=self.instream.read(persistent_name(name)),
+            seal=migration.seal,
+            shift=shift(info.sealed_at_log or sealed or 0, migration.seal),
+        )
 
     def head(self, path: str) -> SnapshotHead:
         """A snapshot's head; immutable, so kept (the last thousand)."""

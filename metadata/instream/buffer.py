@@ -66,6 +66,10 @@ class TopicReading:
     _numbers: Sequence[int]
 
     @property
+    def cluster(self) -> Cluster:
+        return self._buffer.cluster
+
+    @property
     def name(self) -> str:
         """The topic's full name: what stands where topic:// has a segment's."""
         return str(self.topic.name)

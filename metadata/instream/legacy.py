@@ -13,41 +13,35 @@ from dataclasses import dataclass
 
 from ledgers.model import Ledger
 from metadata.instream.buffer import TopicReading
+from metadata.row_ranges import FIRST, NONE, Rows, end_of
+from metadata.row_ranges import rows as row_ranges
+from metadata.segment_view import SegmentView
 from metadata.transitions import Weight
 
 
-def shift(sealed_at_log: int, seal: int) -> int:
-    """What is added to a ledger id: the SEAL of the persistent topic's log then stands just before the segment's seal."""
-    return sealed_at_log - 1 - seal
-
-
-@dataclass(frozen=True)
-class LegacyView:
-    """The ledgers of a migrated topic by numbers of the cluster's log. `reading`: of the persistent topic, all of it decided."""
+@dataclass(frozen=True, kw_only=True)
+class MigratedSegment(SegmentView):
+    """`reading`: of the persistent topic, all of it decided. `seal`: its SEAL. `shift`: what is added to the id of a ledger
+    (`migration_rules.shift`).
+    """
 
     reading: TopicReading
     seal: int
     shift: int
 
-    @property
-    def trimmed_to(self) -> int:
-        """The number at or below which rows may be gone (0: none)."""
-        return self.reading.trimmed_to and self.reading.trimmed_to + self.shift
-
     def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
-        """The visible ledgers with after < number <= through, ascending, under their own ids."""
+        """The visible ledgers, ascending, under their own ids."""
         if self._end(through) > 0:
-            yield from self.reading.ledgers(self._start(after), self._end(through))
+            yield from self.reading.ledgers(self.ledger_id(after), self._end(through))
 
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
-        """(number, publish time in ms) of each, and of what was trimmed as one."""
         if self._end(through) > 0:
-            for n, publish_ms in self.reading.published(self._start(after), self._end(through)):
-                yield n + self.shift, publish_ms
+            for n, publish_ms in self.reading.published(self.ledger_id(after), self._end(through)):
+                yield self.number(n), publish_ms
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
-        """Rows and bytes, ascending: what one transaction appended to the topic is one, at the last number of it, together with
-        what lies between, so that no limit splits a transaction (8.9).
+        """What one transaction appended to the topic is one, at the last number of it, together with what lies between, so that no
+        limit splits a transaction (8.9).
         """
         found = [(f.id, f.txn, f.rows, f.bytes) for f in self.ledgers(after, through)]
         last = {txn: n for n, txn, _, _ in found if txn is not None}
@@ -55,18 +49,34 @@ class LegacyView:
         for n, txn, some, more in found:
             until, rows, size = max(until, last.get(txn, n) if txn is not None else n), rows + some, size + more
             if n == until:
-                yield Weight(n + self.shift, rows, size)
+                yield Weight(self.number(n), rows, size)
                 rows = size = 0
 
-    def last(self, through: int) -> tuple[int, int] | None:
-        """The position of the last visible entry at or below a number."""
-        if self._end(through) == self.seal:
+    def newest(self, start: int, cut: int) -> int:
+        if self.sealed_at is not None and start >= self.sealed_at:
+            return start  # all of it lies behind
+        last = self.last(cut)
+        return start if last is None else self.number(last[0])
+
+    def last(self, cut: int) -> tuple[int, int] | None:
+        if self._end(cut) == self.seal:
             return self.reading.max_read_position()
-        newest = deque(self.ledgers(0, through), maxlen=1)
+        newest = deque(self.ledgers(0, cut), maxlen=1)
         return (newest[0].id, newest[0].last_entry) if newest else None
 
-    def _start(self, after: int) -> int:
-        return max(0, after - self.shift)
+    def number(self, ledger_id: int) -> int:
+        return ledger_id and ledger_id + self.shift
+
+    def ledger_id(self, number: int) -> int:
+        return max(0, number - self.shift)
+
+    @property
+    def trimmed_to(self) -> int:
+        return self.number(self.reading.trimmed_to)
+
+    def trimmed(self, after: int = 0) -> Rows:
+        first, to = self.ledger_id(after), self.reading.trimmed_to
+        return row_ranges([(end_of(first) if first else FIRST, end_of(to))]) if to else NONE
 
     def _end(self, through: int) -> int:
         return min(through - self.shift, self.seal)

@@ -51,6 +51,13 @@ def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segment
     )
 
 
+def shift(sealed_at_log: int, seal: int) -> int:
+    """What is added to the id of a migrated ledger for its place in the cluster's log: the SEAL of the persistent topic's log then
+    stands just before the seal of the segment.
+    """
+    return sealed_at_log - 1 - seal
+
+
 def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName) -> list[Txn]:
     """The transactions that have not ended everywhere and have registered this topic or a subscription of it, or wrote to it
     (`ongoing`: by sequence number). None of them may be cut through.
