@@ -13,8 +13,9 @@ from metadata.cluster import Cluster
 from metadata.leading import Leadership
 from metadata.policies import holding
 from metadata.scaling import Measured, Rule
+from metadata.segment_view import SegmentView
 from metadata.topics import Topic, Topics
-from metadata.transaction_buffer import Reading, SegmentView, Selection, TransactionBuffer
+from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
 
 log = logging.getLogger("txnsegment.autoscaling")
 

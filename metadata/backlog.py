@@ -10,7 +10,8 @@ from metadata import acks, metrics
 from metadata.acks import Ack
 from metadata.records import Cursor
 from metadata.row_ranges import FIRST, NONE, Row, Rows, common, minus, rows
-from metadata.transaction_buffer import Reading, SegmentView
+from metadata.segment_view import SegmentView
+from metadata.transaction_buffer import Reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ Pending = Iterator[tuple[Ledger, list[Left] | None]]
 
 def pending(reading: Reading, segment: SegmentView, done: Rows, after: int, through: int) -> Pending:
     """The ledgers of a segment with rows that are left, and which; None: all of it. after < number <= through."""
-    for ledger in reading.ledgers(segment, max(after, segment.number(behind(done))), through):
+    for ledger in segment.ledgers(max(after, segment.number(behind(done))), through):
         whole = extent(ledger)
         if not common(whole, done):
             yield ledger, None

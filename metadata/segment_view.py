@@ -1,7 +1,7 @@
 """One segment as a reading sees it: what of it is visible, by numbers of the log that orders its rows (protocol.md section 6).
 
-A segment of a topic:// is a `StoredSegment`. A persistent topic stands in for one in its own log (`metadata.instream.view`), or, once
-it was migrated, in that of the cluster (`metadata.instream.legacy`). Whoever works on readings need not know which it is.
+A segment of a topic:// is a `StoredSegment`. A persistent topic stands in for one in its own log (`metadata.instream.view`), or,
+once it was migrated, in that of the cluster (`metadata.instream.legacy`). Whoever works on readings need not know which it is.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class StoredSegment(SegmentView):
         return max((found.id for found in self._folded_ledgers(start, cut)), default=start)  # folded after the log was listed
 
     def last(self, cut: int) -> tuple[int, int] | None:
-        """Of visible ledgers only: a watermark may also lie over a VOID one, and who reads with a cut below it could not tell which."""
+        """Of visible ledgers only: a watermark may also lie over a VOID one; who reads with a cut below it could not tell which."""
         live = [(n, r.segments[self.name].entries - 1) for n, r in self.live if n <= cut]
         if live or self.head is None:
             return live[-1] if live else None

@@ -90,11 +90,12 @@ class Reading:
     def weights(self, after: int, through: int) -> Iterator[Weight]:
         """Rows and bytes of each visible registration, summed over this read's segments, ascending; read lazily."""
         pending: Weight | None = None
-        for number, rows, size in heapq.merge(*(s.weights(after, through) for s in self.segments)):
-            if pending is not None and pending.number != number:
+        for found in heapq.merge(*(s.weights(after, through) for s in self.segments), key=lambda w: w.number):
+            if pending is not None and pending.number == found.number:
+                found = Weight(found.number, pending.rows + found.rows, pending.bytes + found.bytes)
+            elif pending is not None:
                 yield pending
-                pending = None
-            pending = Weight(number, rows + (pending.rows if pending else 0), size + (pending.bytes if pending else 0))
+            pending = found
         if pending is not None:
             yield pending
 
@@ -162,7 +163,7 @@ class TransactionBuffer:
     @cached_property
     def instream(self) -> InStreamBuffer:
         """The same of persistent topics, for those that were migrated."""
-        from metadata.instream.buffer import InStreamBuffer  # here: each of Spark's processes that plans a read would import it, too
+        from metadata.instream.buffer import InStreamBuffer  # here: planning a read needs it only then
 
         return InStreamBuffer(self.cluster)
 

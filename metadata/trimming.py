@@ -22,9 +22,10 @@ from metadata.names import TopicName
 from metadata.records import Layout, Policies, Position, Watermark
 from metadata.retention import Kept
 from metadata.row_ranges import Row
+from metadata.segment_view import SegmentView
 from metadata.store.contract import View, decide, look, until
 from metadata.topics import Topics
-from metadata.transaction_buffer import Reading, SegmentView, Selection, TransactionBuffer
+from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
 
 log = logging.getLogger("txnsegment.trimming")
 
@@ -161,7 +162,7 @@ def _kept(reading: Reading) -> Iterator[Kept]:
     """The visible registrations of the reading's segments, ascending; read lazily."""
 
     def of(segment: SegmentView) -> Iterator[Kept]:
-        return (Kept(found.id, found.publish_ms, found.bytes) for found in reading.ledgers(segment, 0, reading.cut))
+        return (Kept(found.id, found.publish_ms, found.bytes) for found in segment.ledgers(0, reading.cut))
 
     pending: Kept | None = None
     for one in heapq.merge(*(of(segment) for segment in reading.segments)):

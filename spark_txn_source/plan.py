@@ -14,7 +14,8 @@ from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange
 from metadata.providers import Providers
 from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
-from metadata.transaction_buffer import Reading, SegmentView
+from metadata.segment_view import SegmentView
+from metadata.transaction_buffer import Reading
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
@@ -109,7 +110,7 @@ def check_deletions(reading: Reading, start: int, end: int, known: int) -> None:
     for segment in reading.gone:
         if segment.deleted_at is None or segment.deleted_at <= max(known, start):
             continue
-        lost = next(reading.ledgers(segment, start, end), None)
+        lost = next(segment.ledgers(start, end), None)
         if lost is not None:
             raise DataLoss(
                 f"The topic {segment.topic.name} was deleted by the seal {segment.deleted_at}: the rows of {segment.name} from "
@@ -210,7 +211,7 @@ def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *
     """Everything visible of a segment with start < number <= end, in order: part by part, but what lies together in a compacted
     file is one piece. `marks`: with what the positions of its rows come from.
     """
-    for found in reading.stretches(segment, start, end, marks=marks):
+    for found in segment.stretches(start, end, marks=marks):
         yield of_stretch(segment.name, found)
 
 

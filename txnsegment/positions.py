@@ -18,8 +18,9 @@ from metadata.errors import SchemaError
 from metadata.names import is_persistent
 from metadata.providers import Providers
 from metadata.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
+from metadata.segment_view import SegmentView
 from metadata.subscriptions import checked
-from metadata.transaction_buffer import Reading, SegmentView, Selection
+from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range, position
 from spark_txn_source.persistent import read_batch as read_older
@@ -118,7 +119,7 @@ def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> R
     """`found` (rows of this segment) with the gaps around them in which nothing is visible; of what is `done` only `found`."""
     both, first, end = union(found, done), found[0][0], found[-1][1]
     number = segment.number(end.ledger_id)
-    for ledger in reading.ledgers(segment, number - 1, number):
+    for ledger in segment.ledgers(number - 1, number):
         sizes = [size for part in ledger.parts for size in part.entries]
         if end.batch_index == sizes[end.entry_id]:
             end = Row(end.ledger_id, end.entry_id + 1, 0)

@@ -10,8 +10,9 @@ from metadata.client import Client
 from metadata.names import is_persistent
 from metadata.providers import Providers
 from metadata.records import Registration, SegmentState
+from metadata.segment_view import SegmentView
 from metadata.store.contract import decide
-from metadata.transaction_buffer import Reading, SegmentView
+from metadata.transaction_buffer import Reading
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ def _undecided(client: Client, reading: Reading) -> list[tuple[int, Registration
 def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[tuple[int, Registration]]) -> SegmentReport:
     ledgers = parts = rows = size = 0
     file = None
-    for ledger in reading.ledgers(segment, 0, reading.cut):
+    for ledger in segment.ledgers(0, reading.cut):
         ledgers += 1
         for part in ledger.parts:
             parts += part.path != file  # compaction keeps together in a file what it has put there
             file = part.path
         rows += ledger.rows
         size += ledger.bytes
-    position = reading.max_read_position(segment)
+    position = segment.last(reading.cut)
     return SegmentReport(
         name=segment.name,
         state=SegmentState.SEALED if segment.sealed_at is not None else segment.info.state,

@@ -154,7 +154,7 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
         reading = mine.buffer.read(Selection(names=(name,)))
         at = now()
         seen.wrong += [f"cut {reading.cut}: {what}" for what in torn(reading)]
-        tops = ((s.name, reading.max_read_position(s)) for s in reading.segments)
+        tops = ((s.name, s.last(reading.cut)) for s in reading.segments)
         positions = tuple((segment, top) for segment, top in tops if top is not None)
         seen.events.append(history.Horizon(at, began, "buffer", (name,), reading.cut, positions))
         seen.answers.append(Answer(at, reading.cut))

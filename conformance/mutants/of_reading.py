@@ -9,7 +9,7 @@ _READ = "metadata.transaction_buffer:TransactionBuffer._read"
 _SEGMENT = "metadata.transaction_buffer:TransactionBuffer._segment"
 _BY_HEADERS = "metadata.transaction_buffer:TransactionBuffer._by_headers"
 _VERDICTS = "metadata.transaction_buffer:TransactionBuffer.verdicts"
-_LEDGERS = "metadata.transaction_buffer:Reading._live_ledgers"
+_LIVE = "metadata.segment_view:StoredSegment._live"
 _LIMITED = "metadata.transitions:limited"
 _FOLLOWING = "spark_txn_source.following:Following"
 
@@ -118,22 +118,22 @@ MUTANTS = (
         "A9",
         "Plain writes move maxReadPosition as transactions do.",
         (
-            "metadata.transaction_buffer:Reading.max_read_position",
-            "for n, r in segment.live if n <= self.cut]",
-            "for n, r in segment.live if n <= self.cut and r.txn is not None]",
+            "metadata.segment_view:StoredSegment.last",
+            "for n, r in self.live if n <= cut]",
+            "for n, r in self.live if n <= cut and r.txn is not None]",
         ),
     ),
     mutant(
         "last-ledger-is-left-out",
         "A19, 8.5",
         "A read to a number includes that number.",
-        (_LEDGERS, "if after < number <= through:", "if after < number < through:"),
+        (_LIVE, "if after < number <= through)", "if after < number < through)"),
     ),
     mutant(
         "first-ledger-is-read-twice",
         "A19, 8.5",
         "A read after a number does not include that number.",
-        (_LEDGERS, "if after < number <= through:", "if after <= number <= through:"),
+        (_LIVE, "if after < number <= through)", "if after <= number <= through)"),
     ),
     mutant(
         "older-listing-wins",

@@ -109,7 +109,7 @@ MUTANTS = (
         "timestamp-behind-the-trim",
         "A19, 6",
         "A timestamp among trimmed rows is not taken for the first row that is kept.",
-        ("metadata.transaction_buffer:Reading._published", "if after < segment.trimmed_to <= through", "if False"),
+        ("metadata.segment_view:StoredSegment.published", "if after < self.trimmed_to <= through", "if False"),
         tests=(_TRIMMING,),
     ),
     mutant(

@@ -155,10 +155,11 @@ def migrated(world: World, cmd: Command) -> list[str]:
 
     def run() -> list[str]:
         reading = process.client.buffer.read(Selection((str(name),)))
+        names = [(segment, "p" if segment.info.legacy_topic_name else segment.info.segment_id) for segment in reading.segments]
         rows = [
-            f"{segment.number(found.id)}={'p' if segment.legacy else segment.info.segment_id}/{found.id}:0..{found.last_entry}"
-            for segment in reading.segments
-            for found in reading.ledgers(segment, 0, reading.cut)
+            f"{segment.number(found.id)}={shown}/{found.id}:0..{found.last_entry}"
+            for segment, shown in names
+            for found in segment.ledgers(0, reading.cut)
         ]
         seals = f"seals {' '.join(map(str, reading.seals(0, reading.cut)))}"
         return [f"cut {reading.cut}, {seals}", f"rows {' '.join(rows)}" if rows else "no rows"]

@@ -96,7 +96,7 @@ def seen(world: World, reading: Reading) -> str:
     """`cut 976, a up to 970:4, b up to 976:0; undecided 977 (0_12)`."""
     tops = []
     for view in reading.segments:
-        top = reading.max_read_position(view)
+        top = view.last(reading.cut)
         tops.append(f"{short(world.state, view.name)} " + ("has nothing" if top is None else f"up to {top[0]}:{top[1]}"))
     waiting = ", ".join(f"{n} ({txn})" for n, txn in reading.undecided)
     return ", ".join([f"cut {reading.cut}", *tops]) + (f"; undecided {waiting}" if waiting else "")

@@ -273,7 +273,7 @@ def _wrong_segments(
 ) -> Iterator[str]:
     counting = {e.commit for e in committed.values()}
     for segment in reading.segments:
-        shown = [(f.id, origin(disk, part)) for f in reading.ledgers(segment, 0, reading.cut) for part in f.parts]
+        shown = [(f.id, origin(disk, part)) for f in segment.ledgers(0, reading.cut) for part in f.parts]
         wanted = [
             (n, row.id)
             for n, event in sorted(written.items())

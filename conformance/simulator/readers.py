@@ -125,7 +125,7 @@ def collect(world: World, reading: Reading, start: int, end: int) -> tuple[Row, 
     reads them then: where somebody deletes files, each ledger's is a step of its own.
     """
     rows: list[Row] = []
-    planned = [(segment.name, ledger) for segment in reading.segments for ledger in reading.ledgers(segment, start, end)]
+    planned = [(segment.name, ledger) for segment in reading.segments for ledger in segment.ledgers(start, end)]
     for segment, ledger in planned:
         if world.files_go:
             reading.cluster.storage.read(ledger.parts[0].path)
@@ -154,5 +154,5 @@ def saw(
     history, cut = world.history, reading.cut
     known = tuple(s.name for s in reading.segments)
     history.saw(Read(history.now(), began, who, topics, rows, 0, cut, cut, known, final))
-    tops = ((s.name, reading.max_read_position(s)) for s in reading.segments)
+    tops = ((s.name, s.last(reading.cut)) for s in reading.segments)
     history.saw(Horizon(history.now(), began, who, topics, cut, tuple((name, top) for name, top in tops if top is not None)))

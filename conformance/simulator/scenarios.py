@@ -127,7 +127,7 @@ def _rows(reading: Reading, end: int) -> tuple[Row, ...]:
     return tuple(
         Row(part.path, segment.name, (ledger.id, i, 0), txn=ledger.txn)
         for segment in reading.segments
-        for ledger in reading.ledgers(segment, 0, end)
+        for ledger in segment.ledgers(0, end)
         for i, part in enumerate(ledger.parts)
     )
 

@@ -185,7 +185,7 @@ def _sweep_files(world: World, process: Process) -> None:
 def _part_files(process: Process) -> set[str]:
     """Where the rows are that a read of everything returns."""
     reading = process.buffer.read(Selection(tuple(str(t.name) for t in Topics(process.cluster).list())))
-    ledgers = (found for segment in reading.segments for found in reading.ledgers(segment, 0, reading.cut))
+    ledgers = (found for segment in reading.segments for found in segment.ledgers(0, reading.cut))
     return {part.path for found in ledgers for part in found.parts}
 
 

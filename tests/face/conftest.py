@@ -36,7 +36,7 @@ def rows_by_segment(cluster: Cluster, topic: str) -> Mapping[str, Sequence[dict[
     storage = cluster.client.cluster.storage
     found: dict[str, list[dict[str, Any]]] = {}
     for segment in reading.segments:
-        parts = itertools.chain.from_iterable(ledger.parts for ledger in reading.ledgers(segment, 0, reading.cut))
+        parts = itertools.chain.from_iterable(ledger.parts for ledger in segment.ledgers(0, reading.cut))
         batches = [conform(entry.batch, schema) for part in parts for entry in read_part(storage, part)]
         found[segment.name] = [row for batch in batches for row in batch.to_pylist()]
     return found

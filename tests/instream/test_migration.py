@@ -54,7 +54,7 @@ def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
     found = [
         (segment.number(ledger.id), label(part))
         for segment in reading.segments
-        for ledger in reading.ledgers(segment, after, top)
+        for ledger in segment.ledgers(after, top)
         for part in ledger.parts
     ]
     return [text for _, text in sorted(found, key=lambda one: one[0])]
@@ -270,14 +270,14 @@ def test_positions_and_limits() -> None:
     reading = read(bench)
     legacy = reading.segments[0]
     assert (legacy.name, legacy.info.state, legacy.sealed_at) == (str(T), SegmentState.SEALED, reading.seals(0, reading.cut)[0])
-    assert [(found.id, found.txn) for found in reading.ledgers(legacy, 0, reading.cut)] == old
+    assert [(found.id, found.txn) for found in legacy.ledgers(0, reading.cut)] == old
     numbers = [legacy.number(ledger_id) for ledger_id, _ in old]
     assert before < numbers[0] < numbers[-1] < (legacy.sealed_at or 0)
     assert limited(reading.weights(0, reading.cut), reading.cut, max_rows=1) == numbers[0]
     assert rows(bench, 0, numbers[0]) == ["app.1"]
     assert rows(bench, numbers[0]) == ["plain"]
     assert reading.last_change(0) == legacy.sealed_at
-    assert reading.max_read_position(legacy) == (old[-1][0], 0)
+    assert legacy.last(reading.cut) == (old[-1][0], 0)
     assert other.name == Z
 
 
@@ -306,7 +306,7 @@ def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:
         party.sweeper.sweep()
         sweep_orphans(party.cluster)
     assert rows(bench) == ["app.1", "plain"]
-    for ledger in read(bench).ledgers(read(bench).segments[0], 0, read(bench).cut):
+    for ledger in read(bench).segments[0].ledgers(0, read(bench).cut):
         assert all(part.path in bench.disk.files for part in ledger.parts)
     with pytest.raises(NotAllowed, match="topic://"):
         party.sealing.delete(T)

@@ -102,7 +102,7 @@ class Bench:
         rows = [
             Row(origin(self.disk, part), segment.name, (ledger.id, i, 0))
             for segment in reading.segments
-            for ledger in reading.ledgers(segment, 0, reading.cut)
+            for ledger in segment.ledgers(0, reading.cut)
             for i, part in enumerate(ledger.parts)
         ]
         known = tuple(s.name for s in reading.segments)

@@ -218,7 +218,7 @@ class Again:
 
     def shown(self) -> list[str]:
         reading = TransactionBuffer(self.cluster()).read(Selection((T, U)))
-        ledgers = [f for s in reading.segments for f in reading.ledgers(s, 0, reading.cut)]
+        ledgers = [f for s in reading.segments for f in s.ledgers(0, reading.cut)]
         return sorted(part.path for found in ledgers for part in found.parts)
 
 

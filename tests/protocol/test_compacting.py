@@ -42,7 +42,7 @@ def rows(bench: Bench) -> list[Row]:
 def files(bench: Bench) -> set[str]:
     """What holds rows that a reader sees now."""
     reading = bench.party().buffer.read(Selection((T, U)))
-    return {p.path for s in reading.segments for found in reading.ledgers(s, 0, reading.cut) for p in found.parts}
+    return {p.path for s in reading.segments for found in s.ledgers(0, reading.cut) for p in found.parts}
 
 
 def test_rows_stay_and_old_files_go_after_the_grace_period_by_the_orphan_sweep_alone() -> None:

@@ -89,7 +89,7 @@ def test_a_manifest_that_a_reader_has_planned_from_stays_for_the_grace_period(mo
     bench.old()
     bench.party().sweeper.sweep()
     sweep_orphans(bench.party().cluster)
-    planned = [ledger.id for segment in reading.segments for ledger in reading.ledgers(segment, 0, reading.cut)]
+    planned = [ledger.id for segment in reading.segments for ledger in segment.ledgers(0, reading.cut)]
     assert planned == [1, 1, 1]
     bench.clock.now += bench.settings.grace_period_ms + 1
     sweep_orphans(bench.party().cluster)

@@ -25,7 +25,7 @@ def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:
         party.sweeper.sweep()
     selection = Selection((T,))
     before = reader.buffer.read(selection)
-    tops = [before.max_read_position(s) for s in before.segments]
+    tops = [s.last(before.cut) for s in before.segments]
 
     def fold_beyond(kind: str, what: str) -> Fate:
         if kind == "get" and what.startswith("/txn/segment-state/watermark/") and not folded:
@@ -42,4 +42,4 @@ def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:
     after = reader.buffer.read(selection)
     assert folded
     assert after.cut < after.segments[0].folded_to
-    assert [after.max_read_position(s) for s in after.segments] == tops == [(1, 0), (1, 0)]
+    assert [s.last(after.cut) for s in after.segments] == tops == [(1, 0), (1, 0)]

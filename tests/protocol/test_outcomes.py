@@ -69,7 +69,7 @@ def _decides(write: Write) -> bool:
 
 def numbers(cluster: Face) -> int:
     reading = cluster.client.buffer.read(Selection(("topic://public/default/t",)))
-    return sum(found.rows for s in reading.segments for found in reading.ledgers(s, 0, reading.cut))
+    return sum(found.rows for s in reading.segments for found in s.ledgers(0, reading.cut))
 
 
 def rows(count: int) -> pa.Table:

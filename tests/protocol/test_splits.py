@@ -202,6 +202,6 @@ def test_a_stream_ends_a_micro_batch_at_the_seal() -> None:
     party.sweeper.sweep()
     reading = bench.party().buffer.read(Selection((T,)))
     (seal,) = reading.seals(0, reading.cut)
-    parents = [ledger.id for s in reading.segments if s.info.segment_id == 0 for ledger in reading.ledgers(s, 0, reading.cut)]
-    children = [ledger.id for s in reading.segments if s.info.segment_id > 1 for ledger in reading.ledgers(s, 0, reading.cut)]
+    parents = [ledger.id for s in reading.segments if s.info.segment_id == 0 for ledger in s.ledgers(0, reading.cut)]
+    children = [ledger.id for s in reading.segments if s.info.segment_id > 1 for ledger in s.ledgers(0, reading.cut)]
     assert max(parents) < seal < min(children)

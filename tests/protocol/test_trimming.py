@@ -45,7 +45,7 @@ def trim(party: Party) -> Trimmed:
 
 def numbers(bench: Bench) -> list[int]:
     reading = bench.party().buffer.read(Selection((T,)))
-    return sorted({found.id for s in reading.segments for found in reading.ledgers(s, 0, reading.cut)})
+    return sorted({found.id for s in reading.segments for found in s.ledgers(0, reading.cut)})
 
 
 def keep(bench: Bench, days: float) -> None:

@@ -655,7 +655,7 @@ def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) 
     again.append(2, {"n": [2]}).commit()
     again.append(2, {"n": [2]}).commit()
     reading = after.buffer.read(_all())
-    assert sum(found.rows for s in reading.segments for found in reading.ledgers(s, 0, reading.cut)) == 2
+    assert sum(found.rows for s in reading.segments for found in s.ledgers(0, reading.cut)) == 2
     after.close()
 
 
