@@ -33,7 +33,7 @@ MUTANTS = (
         "one-feed-starves-the-others",
         "8.16",
         "A consumer of several logs gives each its turn.",
-        (f"{_CONSUMER}._more", "feed.look().cut > feed.after", "feed is self._feeds[0] and feed.look().cut > feed.after"),
+        (f"{_CONSUMER}._more", "feed.reading.cut > feed.after", "feed is self._feeds[0] and feed.reading.cut > feed.after"),
         tests=(f"{_TESTS}::test_a_consumer_reads_both_kinds_at_once",),
     ),
     mutant(
