@@ -1,10 +1,12 @@
 """Who changes the topics while the jobs of the suite write and read them, as an operator would: splits and merges, compacts, trims,
 and sweeps persistent topics.
 
-    python -m conformance.cluster.changing --url URL --seed N --topics JSON --notes FOLDER --stop FILE
+    python -m conformance.cluster.changing --url URL --seed N --topics JSON --segments FEWEST:MOST --rounds yes|no --notes FOLDER
+        --stop FILE
 
 Everything by `txnsegment.connect`. What the store or a full disk refuses is left as it is: whoever comes next completes it. Rows
 are trimmed of a topic of its own (`PASSING`), which it writes and reads, too, so that the jobs' rows can all be counted.
+With `--rounds yes` the first topic is split until it has MOST active segments, then merged until it has FEWEST, and so on.
 `NOTES/history.jsonl` holds what it committed, read and trimmed, for the checker; `NOTES/done` a line for each change. It ends once
 `--stop` exists and each kind of change was done.
 """
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -36,8 +39,6 @@ from txnsegment import Cluster, connect
 PASSING = "passing"
 APP = "changing"
 ROWS = 20
-FEWEST, MOST = 1, 4
-"""Active segments of a topic."""
 PAUSE_SECONDS = (0.5, 2.5)
 KEEP_BYTES = 1
 """Of PASSING: all that is folded goes."""
@@ -47,11 +48,19 @@ SWEEP = "sweep"
 """Of persistent://, where there are such topics: snapshots, the transaction log compacted, what was left finished."""
 
 
+class Bounds(NamedTuple):
+    """Active segments of a topic. `rounds`: the first topic goes from fewest to most and back, and again."""
+
+    fewest: int
+    most: int
+    rounds: bool
+
+
 class Changes:
     """The changes of one run. `counts`: how often each kind was done."""
 
-    def __init__(self, url: str, topics: Sequence[str], rng: random.Random, notes: Path) -> None:
-        self._url, self._rng, self._notes = url, rng, notes
+    def __init__(self, url: str, topics: Sequence[str], rng: random.Random, notes: Path, bounds: Bounds) -> None:
+        self._url, self._rng, self._notes, self._bounds = url, rng, notes, bounds
         self._topics = [topic for topic in topics if not is_persistent(topic)]
         self.kinds = _kinds(older=len(topics) - len(self._topics), newer=len(self._topics))
         self._passing = str(topic_name(PASSING))
@@ -65,7 +74,25 @@ class Changes:
         trims = [event for event in before if isinstance(event, Trim)]
         self._trimmed = {trim.segment: trim.through for trim in trims}
         self._looked = max((trim.at for trim in trims), default=before[0].at if before else now())
-        self.counts = Counter(line.split()[0] for line in _lines(notes / "done") if line.split()[1] != "failed:")
+        done = [line.split()[0] for line in _lines(notes / "done") if line.split()[1] != "failed:"]
+        self.counts = Counter(done)
+        self._growing = next((kind == "split" for kind in reversed(done) if kind in ("split", "merge")), True)
+
+    def due(self) -> str:
+        """What to do next."""
+        kind = self._rng.choice(self.kinds)
+        return self._turn if self._bounds.rounds and kind in ("split", "merge") else kind
+
+    @property
+    def _turn(self) -> str:
+        return "split" if self._growing else "merge"
+
+    def missing(self) -> str | None:
+        """A kind of change that was not done, or the next of a round, if none was completed."""
+        if (kind := next((kind for kind in self.kinds if not self.counts[kind]), None)) is not None:
+            return kind
+        least = min(self.counts["split"], self.counts["merge"])
+        return self._turn if self._bounds.rounds and least < self._bounds.most - self._bounds.fewest else None
 
     def once(self, kind: str) -> None:
         """One change of this kind. A failure is noted."""
@@ -87,23 +114,29 @@ class Changes:
             self._note(f"{kind} {done}")
 
     def _split(self, cluster: Cluster) -> str | None:
-        topic = self._rng.choice((*self._topics, PASSING))
+        topic = self._sized()
         active = _active(cluster, topic)
         wide = [segment for segment in active if segment[0] < segment[1]]
-        if len(active) >= MOST or not wide:
+        if len(active) >= self._bounds.most or not wide:
+            self._growing = False
             return None
-        one = self._rng.choice(wide)
+        one = max(wide, key=lambda s: s[1] - s[0]) if self._bounds.rounds else self._rng.choice(wide)
         cluster.topics.split(topic, one[2])
         return f"{topic} {one[2]}"
 
     def _merge(self, cluster: Cluster) -> str | None:
-        topic = self._rng.choice((*self._topics, PASSING))
+        topic = self._sized()
         active = _active(cluster, topic)
-        if len(active) <= FEWEST:
+        if len(active) <= self._bounds.fewest:
+            self._growing = True
             return None
         left, right = self._rng.choice(list(pairwise(active)))
         cluster.topics.merge(topic, left[2], right[2])
         return f"{topic} {left[2]},{right[2]}"
+
+    def _sized(self) -> str:
+        """The topic to split or merge segments of."""
+        return self._topics[0] if self._bounds.rounds else self._rng.choice((*self._topics, PASSING))
 
     def _compact(self, cluster: Cluster) -> str | None:
         topic = self._rng.choice((*self._topics, PASSING))
@@ -206,14 +239,16 @@ def now() -> float:
 
 
 def main() -> None:
-    words = given("conformance.cluster.changing", "url", "seed", "topics", "notes", "stop")
+    words = given("conformance.cluster.changing", "url", "seed", "topics", "segments", "rounds", "notes", "stop")
+    fewest, _, most = words.segments.partition(":")
+    bounds = Bounds(int(fewest), int(most), words.rounds == "yes")
     rng, stop = random.Random(f"changes {words.seed}"), Path(words.stop)
-    changes = Changes(words.url, json.loads(words.topics), rng, Path(words.notes))
+    changes = Changes(words.url, json.loads(words.topics), rng, Path(words.notes), bounds)
     while not stop.exists():
-        changes.once(rng.choice(changes.kinds))
+        changes.once(changes.due())
         time.sleep(rng.uniform(*PAUSE_SECONDS))
-    while missing := [kind for kind in changes.kinds if not changes.counts[kind]]:
-        changes.once(rng.choice(missing))
+    while (missing := changes.missing()) is not None:
+        changes.once(missing)
         time.sleep(PAUSE_SECONDS[0])
     changes.last()
 

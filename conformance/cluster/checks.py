@@ -5,40 +5,54 @@ The rows say where they belong (`input`). A violation is a sentence; no violatio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 
 from conformance.cluster.input import ROWS, written
 
-COLUMNS = ("key", "seq", "batch", "of", "__topic", "__segment", "__messageId", "__txnId")
+COLUMNS = ("key", "seq", "batch", "of", "writer", "__topic", "__segment", "__messageId", "__txnId")
 _SHOWN = 3
 """Examples in one sentence."""
 
 
+class Stream(NamedTuple):
+    """What one writer writes to one topic."""
+
+    topic: str
+    writer: str
+
+    def __str__(self) -> str:
+        return f"{self.topic} of {self.writer}"
+
+
 def partial(rows: pa.Table) -> list[str]:
     """What is wrong with one read of everything so far: splits, disorder, holes."""
-    return [what for topic, found in _topics(rows) for check in (_split, _disordered, _holes) for what in check(topic, found)]
+    checks = (_split, _disordered, _holes)
+    return [what for stream, found in _streams(rows) for check in checks for what in check(str(stream), found)]
 
 
-def complete(rows: pa.Table, batches: dict[str, int]) -> list[str]:
-    """What is wrong with a read after the end; `batches`: how many were written to each topic."""
+def complete(rows: pa.Table, batches: Mapping[Stream, int]) -> list[str]:
+    """What is wrong with a read after the end; `batches`: how many were written by each writer to its topic."""
     found = partial(rows)
-    by_topic = dict(_topics(rows))
-    for topic, count in batches.items():
-        seen = by_topic.get(topic)
+    by_stream = dict(_streams(rows))
+    for stream, count in batches.items():
+        seen = by_stream.get(stream)
         if seen is None:
             if count:
-                found.append(f"{topic}: all {count} batches are lost")
+                found.append(f"{stream}: all {count} batches are lost")
             continue
-        expected = pd.DataFrame([(key, seq) for batch in range(count) for key, seq in written(batch)], columns=["key", "seq"])
+        expected = pd.DataFrame(
+            [(key, seq) for batch in range(count) for key, seq in written(batch, stream.writer)], columns=["key", "seq"]
+        )
         merged = expected.merge(seen[["key", "seq"]].drop_duplicates(), how="outer", indicator=True)
         lost, strange = merged[merged["_merge"] == "left_only"], merged[merged["_merge"] == "right_only"]
         if len(lost):
-            found.append(f"{topic}: {len(lost)} rows are lost, e.g. seq {_some(lost['seq'])}")
+            found.append(f"{stream}: {len(lost)} rows are lost, e.g. seq {_some(lost['seq'])}")
         if len(strange):
-            found.append(f"{topic}: {len(strange)} rows that nobody wrote, e.g. seq {_some(strange['seq'])}")
+            found.append(f"{stream}: {len(strange)} rows that nobody wrote, e.g. seq {_some(strange['seq'])}")
     return found
 
 
@@ -56,8 +70,8 @@ def streamed(polls: Sequence[tuple[int, pa.Table]]) -> list[str]:
                 found.append(f"micro-batch {batch} had {len(first[batch])} rows and, run again, {len(rows)} others")
             continue
         first[batch] = rows
-        for topic, seen in _topics(table):
-            found += [f"micro-batch {batch}: {what}" for what in _split(topic, seen)]
+        for stream, seen in _streams(table):
+            found += [f"micro-batch {batch}: {what}" for what in _split(str(stream), seen)]
     everything = [table for i, (batch, table) in enumerate(polls) if batch not in {b for b, _ in polls[:i]}]
     if everything:
         found += partial(pa.concat_tables(everything))
@@ -80,9 +94,9 @@ def vanished(before: pa.Table, after: pa.Table) -> list[str]:
     return [f"{len(gone)} rows were visible and are not any more, e.g. seq {_some(gone['seq'])}"] if len(gone) else []
 
 
-def _topics(rows: pa.Table) -> Iterator[tuple[str, pd.DataFrame]]:
-    for topic, found in _positions(rows.to_pandas()).groupby("__topic", sort=True):
-        yield str(topic), found
+def _streams(rows: pa.Table) -> Iterator[tuple[Stream, pd.DataFrame]]:
+    for (topic, writer), found in _positions(rows.to_pandas()).groupby(["__topic", "writer"], sort=True):
+        yield Stream(str(topic), str(writer)), found
 
 
 def _positions(rows: pd.DataFrame) -> pd.DataFrame:

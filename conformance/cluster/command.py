@@ -13,7 +13,8 @@ from types import FrameType
 
 from conformance.cluster.plan import BY_NAME
 from conformance.cluster.run import results, run
-from conformance.domains import DOMAINS, TOPIC, domain
+from conformance.cluster.scene import SCALING, chosen
+from conformance.domains import DOMAINS, domain
 from conformance.results import Result
 
 
@@ -22,6 +23,7 @@ def add_options(parser: argparse._ActionsContainer, *, faults: int) -> None:
     parser.add_argument("--faults", type=int, default=faults, metavar="N", help=f"how many (default {faults})")
     parser.add_argument("--kinds", help=f"only these, comma-separated: {', '.join(BY_NAME)}")
     parser.add_argument("--domain", type=domain, metavar="D", help=f"of the topics: {', '.join(DOMAINS)}")
+    parser.add_argument("--scaling", action="store_true", help=SCALING)
     parser.add_argument("--quiet-seconds", type=float, default=20.0, help="how long the rate is measured before the first fault")
     parser.add_argument("--wheel", type=Path, help="the wheel to install (default: one built from this source tree)")
     parser.add_argument("--logs", type=Path, metavar="FOLDER", help="leave the history and all logs in this folder")
@@ -47,7 +49,7 @@ def cluster(given: argparse.Namespace, seed: int | None) -> list[Result]:
             seed,
             say,
             kinds=kinds,
-            domain=given.domain or TOPIC,
+            scene=chosen(scale=given.scaling, domain=given.domain),
             quiet_seconds=given.quiet_seconds,
             wheel=given.wheel,
             out=given.logs,

@@ -1,4 +1,4 @@
-"""Everything that runs: three ZooKeeper servers, a Spark cluster, three parties, their input, and somebody who looks after them."""
+"""Everything that runs: three ZooKeeper servers, a Spark cluster, the jobs of a scene, their input, and who looks after them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from conformance.cluster.changing import PASSING
 from conformance.cluster.disk import Disk
-from conformance.cluster.input import SCHEMA, add_file
+from conformance.cluster.input import WRITTEN, add_file
 from conformance.cluster.installation import build_wheel, fresh_environment
 from conformance.cluster.jobs import SCRIPT
 from conformance.cluster.party import Party
-from conformance.domains import MIXED, PERSISTENT, TOPIC, named
+from conformance.cluster.scene import Reads, Scene, Writes
 from conformance.processes import Session, left_behind
 from conformance.servers import SparkCluster, ZooKeeperEnsemble
 from metadata.client import client
@@ -31,11 +31,10 @@ from metadata.names import is_persistent, persistent_name, topic_name
 from metadata.records import Settings
 
 CHROOT = "/suite"
-WRITERS = ("writer", "loader")
-SEGMENTS = 2
-"""Of a topic that has any. Few, because each batch leaves a file for each task and segment, and batch reads read all of them."""
+WORKERS = 2
+"""Of Spark's cluster (`SparkCluster`'s default)."""
 BACKLOG = 12
-"""Batches of input that lie ready beyond what both writers have written."""
+"""Batches of input that lie ready beyond what any writer has written."""
 SESSION_MS = 4_000
 """What the servers grant a session at most, so that one can expire while we look on."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
@@ -63,15 +62,14 @@ class Late(Exception):
 class Deployment:
     """A context manager. `folder` must be empty. Raises what its servers raise, and what went wrong with the supervisor."""
 
-    def __init__(
-        self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, seed: int = 0, domain: str = TOPIC
-    ) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, scene: Scene, seed: int = 0) -> None:
         """`say`: is told what the supervisor does. `wheel`: what to install (default: one built from the source tree). `seed`: of
-        the changes to the topics (`conformance.cluster.changing`). `domain`: of the jobs' topics (`conformance.domains`).
+        the changes to the topics (`conformance.cluster.changing`).
         """
-        streamed, loaded = (PERSISTENT, TOPIC) if domain == MIXED else (domain, domain)
-        self.streamed, self.loaded = named(streamed, "streamed"), named(loaded, "loaded")
-        self.topics = (self.streamed, self.loaded)
+        self.scene = scene
+        self.topics = scene.topics
+        self.writers = tuple(job.name for job in scene.writers)
+        self.readers = tuple(job.name for job in scene.readers)
         self._seed = seed
         self.folder = folder
         self._say = say
@@ -102,31 +100,18 @@ class Deployment:
         self.ensemble = enter(ZooKeeperEnsemble(folder / "zookeeper", settings=settings))
         self.url = f"zk://{self.ensemble.hosts}{CHROOT}"
         self._make()
-        self.spark = enter(SparkCluster(folder / "spark", python=python, cores=3, memory="3g"))
+        cores, memory = self.scene.cores // WORKERS + 1, f"{len(self.scene.jobs)}g"
+        self.spark = enter(SparkCluster(folder / "spark", python=python, cores=cores, memory=memory))
         self.script = folder / "run.py"
         self.script.write_text(SCRIPT)
-        self.input, self.seen, self.stop = folder / "input", folder / "seen", folder / "stop"
-        loaded = folder / "loaded"
-        for one in (self.input, self.seen, loaded):
-            one.mkdir()
-        checkpoint = folder / "checkpoint"
-        self.writer = self._party("writer", 2, topic=self.streamed, input=self.input, checkpoint=checkpoint, stop=self.stop)
-        self.loader = self._party("loader", 1, topic=self.loaded, input=self.input, progress=loaded, stop=self.stop)
-        self._readers_stop = folder / "stop-readers"
-        self.reader = self._party(
-            "reader",
-            2,
-            topics=json.dumps(self.topics),
-            checkpoint=folder / "reader-checkpoint",
-            seen=self.seen,
-            stop=self._readers_stop,
-        )
-        self.parties = {"writer": self.writer, "loader": self.loader, "reader": self.reader}
-        self.progress = {
-            "writer": Progress(checkpoint / "commits"),
-            "loader": Progress(loaded),
-            "reader": Progress(folder / "reader-checkpoint" / "commits"),
-        }
+        self.input, self.stop, self._readers_stop = folder / "input", folder / "stop", folder / "stop-readers"
+        self.input.mkdir()
+        self.parties: dict[str, Party] = {}
+        self.progress: dict[str, Progress] = {}
+        for job in self.scene.writers:
+            self._add_writer(job)
+        for reading in self.scene.readers:
+            self._add_reader(reading)
         self._feed()
         for party in self.parties.values():
             party.start(self.chroot)
@@ -139,12 +124,49 @@ class Deployment:
         self._supervisor.start()
         self._stack.callback(self._end_supervisor)
 
+    def _add_writer(self, job: Writes) -> None:
+        """What it has committed is in a folder: Spark's own of a query's commits, or one that the batch job keeps."""
+        if job.streams:
+            checkpoint = self.checkpoint(job.name)
+            keeps, module, done = {"checkpoint": checkpoint}, "writer", checkpoint / "commits"
+        else:
+            done = self.folder / f"{job.name}-progress"
+            done.mkdir()
+            keeps, module = {"progress": done}, "loader"
+        self._add(job.name, module, job.cores, done, topic=job.topic, name=job.name, input=self.input, stop=self.stop, **keeps)
+
+    def _add_reader(self, job: Reads) -> None:
+        self.seen(job.name).mkdir()
+        checkpoint = self.checkpoint(job.name)
+        self._add(
+            job.name,
+            "reader",
+            job.cores,
+            checkpoint / "commits",
+            topics=json.dumps(self.topics),
+            checkpoint=checkpoint,
+            seen=self.seen(job.name),
+            limit=job.limit,
+            batches="yes" if job.batches else "no",
+            stop=self._readers_stop,
+        )
+
+    def checkpoint(self, name: str) -> Path:
+        """Of a party with a streaming query."""
+        return self.folder / f"{name}-checkpoint"
+
+    def seen(self, name: str) -> Path:
+        """What a reader has kept of what it got."""
+        return self.folder / f"{name}-seen"
+
     def _start_changing(self) -> Session:
         self._changings += 1
         given = {
             "url": self.url,
             "seed": f"{self._seed}.{self._changings}",
             "topics": json.dumps(self.topics),
+            "segments": f"{self.scene.fewest}:{self.scene.most}",
+            "rounds": "yes" if self.scene.rounds else "no",
             "notes": self.changes,
             "stop": self.stop,
         }
@@ -169,18 +191,18 @@ class Deployment:
         made = client(open_cluster(self.url, ledgers=(self.folder / "ledgers" / "root").as_uri(), settings=SETTINGS))
         for topic in self.topics:
             if is_persistent(topic):
-                made.instream.topics.ensure(persistent_name(topic), schema=SCHEMA)
+                made.instream.topics.ensure(persistent_name(topic), schema=WRITTEN)
             else:
-                made.topics.ensure(topic_name(topic), segments=SEGMENTS, key="key", schema=SCHEMA, create=True)
+                made.topics.ensure(topic_name(topic), segments=self.scene.first, key="key", schema=WRITTEN, create=True)
         schema = StructType([StructField("key", StringType()), StructField("id", StringType())])
         made.topics.ensure(topic_name(PASSING), segments=1, key="key", schema=schema, create=True)
         made.close()
 
-    def _party(self, name: str, cores: int, **arguments: object) -> Party:
+    def _add(self, party: str, module: str, cores: int, done: Path, **arguments: object) -> None:
         made = Party(
-            name,
-            f"conformance.cluster.{name}",
-            self.folder / name,
+            party,
+            f"conformance.cluster.{module}",
+            self.folder / party,
             self.spark,
             self.ensemble,
             script=self.script,
@@ -189,7 +211,7 @@ class Deployment:
             say=self._say,
         )
         self._stack.callback(made.close)
-        return made
+        self.parties[party], self.progress[party] = made, Progress(done)
 
     # --- the supervisor ---
 
@@ -207,7 +229,7 @@ class Deployment:
             self._failure = error
 
     def _feed(self) -> None:
-        while len(self.fed) < max(self.committed(name) for name in WRITERS) + BACKLOG:
+        while len(self.fed) < max(self.committed(name) for name in self.writers) + BACKLOG:
             add_file(self.input, len(self.fed))
             self.fed.append(time.monotonic() * 1000)
 
@@ -238,26 +260,27 @@ class Deployment:
         return len(self.progress[name].at)
 
     def batches(self) -> int:
-        """Batches that both writers were seen to commit."""
-        return sum(self.committed(name) for name in WRITERS)
+        """Batches that all writers together were seen to commit."""
+        return sum(self.committed(name) for name in self.writers)
 
     def warm(self, seconds: float) -> None:
-        """Until both writers have committed and both readers have read something."""
+        """Until all writers have committed and all readers have read something."""
         self.wait("the first commits and reads", self._warm, seconds)
 
     def _warm(self) -> bool:
         for party in self.parties.values():
             if party.restarts:
                 raise Late(f"The {party.name} died before anything was done to it: {party.first_log()}")
-        return all(p.at for p in self.progress.values()) and any(self.seen.glob("poll-*")) and any(self.seen.glob("read-*"))
+        kept = [(job.name, kind) for job in self.scene.readers for kind in (("poll", "read") if job.batches else ("poll",))]
+        return all(p.at for p in self.progress.values()) and all(any(self.seen(name).glob(f"{kind}-*")) for name, kind in kept)
 
     def drain(self, seconds: float) -> None:
         """No more input: the writers write what is there and end; then the readers read that and end."""
         self.stop.touch()
-        self.wait("the writers' end", lambda: self.writer.done and self.loader.done, seconds)
+        self.wait("the writers' end", lambda: all(self.parties[name].done for name in self.writers), seconds)
         self.wait("the last changes to the topics", self._changed, seconds)
         self._readers_stop.touch()
-        self.wait("the readers' end", lambda: self.reader.done, seconds)
+        self.wait("the readers' end", lambda: all(self.parties[name].done for name in self.readers), seconds)
         for progress in self.progress.values():
             progress.look()
 

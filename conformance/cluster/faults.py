@@ -263,7 +263,7 @@ def delay(deployment: Deployment, fault: Fault, rng: random.Random) -> str:
 
 def disk_full(deployment: Deployment, fault: Fault, rng: random.Random) -> str:
     def writers() -> list[int]:
-        parties = (deployment.writer, deployment.loader)
+        parties = [deployment.parties[name] for name in deployment.writers]
         return [pid for party in parties for e in party.executors() for pid in deployment.spark.below(e.pid)]
 
     with deployment.disk.full(writers):

@@ -2,6 +2,8 @@
 
 One batch is one transaction. `batch` counts from 0 in each topic; `seq` is a row's place in its topic, `of` the rows of its batch;
 rows of one key are written in the order of `seq`.
+
+All writers are fed the same; each puts its name in the column `writer` and before its keys, so that several can write to one topic.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql.functions import concat, lit
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 ROWS = 200
@@ -27,17 +31,28 @@ SCHEMA = StructType(
         StructField("of", IntegerType()),
     ]
 )
+WRITTEN = StructType([*SCHEMA.fields, StructField("writer", StringType())])
+"""What is in the topics."""
 _ARROW = pa.schema([("key", pa.string()), ("seq", pa.int64()), ("batch", pa.int64()), ("of", pa.int32())])
 
 
-def written(batch: int) -> list[tuple[str, int]]:
-    """(key, seq) of the rows of one batch, in written order."""
+def marked(rows: DataFrame, writer: str) -> DataFrame:
+    """The rows of the input as this writer's: `WRITTEN`."""
+    return rows.withColumn("key", concat(lit(f"{writer}-"), "key")).withColumn("writer", lit(writer))
+
+
+def written(batch: int, writer: str) -> list[tuple[str, int]]:
+    """(key, seq) of the rows of one batch of a writer, in written order."""
+    return [(f"{writer}-{key}", seq) for key, seq in _rows(batch)]
+
+
+def _rows(batch: int) -> list[tuple[str, int]]:
     return [(f"key-{seq % KEYS}", seq) for seq in range(batch * ROWS, (batch + 1) * ROWS)]
 
 
 def table(batch: int) -> pa.Table:
     """The rows of one batch."""
-    keys, numbers = zip(*written(batch), strict=True)
+    keys, numbers = zip(*_rows(batch), strict=True)
     columns = [pa.array(keys), pa.array(numbers), pa.array([batch] * ROWS), pa.array([ROWS] * ROWS, pa.int32())]
     return pa.Table.from_arrays(columns, schema=_ARROW)
 

@@ -1,6 +1,6 @@
 """The batch job that is there to be broken: one batch write after the other, each one transaction by `txnAppId` and `txnVersion`.
 
-    spark-submit run.py conformance.cluster.loader --url URL --topic NAME --input FOLDER --progress FOLDER
+    spark-submit run.py conformance.cluster.loader --url URL --topic TOPIC --name NAME --input FOLDER --progress FOLDER
         --marks FOLDER --stop FILE
 
 Writes the same input as the streaming job, to another topic. `PROGRESS/<version>` says that a write has returned; a new driver goes
@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from conformance.cluster.input import marked
 from conformance.cluster.jobs import LOOK_SECONDS, announce, given
 from conformance.domains import keyed
 
@@ -19,7 +20,7 @@ APP = "loader"
 
 
 def main() -> None:
-    words = given("conformance.cluster.loader", "url", "topic", "input", "progress", "marks", "stop")
+    words = given("conformance.cluster.loader", "url", "topic", "name", "input", "progress", "marks", "stop")
     folder, progress, stop = Path(words.input), Path(words.progress), Path(words.stop)
     spark = announce(words)
     version = 0
@@ -30,7 +31,7 @@ def main() -> None:
         file = folder / f"batch-{version:06d}.parquet"
         if file.exists():
             (
-                spark.read.parquet(str(file))
+                marked(spark.read.parquet(str(file)), words.name)
                 .write.format("txnsegment")
                 .option("serviceUrl", words.url)
                 .options(**keyed(words.topic))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from metadata.errors import ConfigurationError
@@ -73,8 +73,10 @@ class Fault:
         return f"{self.number} {self.kind.name} of {self.party}" + (f" for {self.seconds:.1f} s" if self.seconds else "")
 
 
-def make_plan(count: int, seed: int, kinds: Sequence[str] = ()) -> list[Fault]:
-    """So many faults. Each kind comes once before any comes again. `kinds`: only these. Raises ConfigurationError."""
+def make_plan(count: int, seed: int, kinds: Sequence[str] = (), roles: Mapping[str, Sequence[str]] = {}) -> list[Fault]:
+    """So many faults. Each kind comes once before any comes again. `kinds`: only these. `roles`: the parties that play one, where
+    there is not just one by that name. Raises ConfigurationError.
+    """
     unknown = [name for name in kinds if name not in BY_NAME]
     if unknown:
         raise ConfigurationError(f"There is no fault {', '.join(unknown)}.", advice=f"There are: {', '.join(BY_NAME)}.")
@@ -86,6 +88,9 @@ def make_plan(count: int, seed: int, kinds: Sequence[str] = ()) -> list[Fault]:
         rng.shuffle(round_)
         for kind in round_[: count - len(plan)]:
             party = rng.choice(kind.parties)
+            cast = roles.get(party, ())
+            if len(cast) > 1:
+                party = rng.choice(cast)
             quiet, seconds = rng.uniform(0, 3), rng.uniform(*kind.seconds)
             plan.append(Fault(len(plan) + 1, kind, party, quiet, seconds, rng.randrange(2**32), rng.random() < ON_TOP))
     return plan

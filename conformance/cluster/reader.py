@@ -1,7 +1,7 @@
-"""The readers: a streaming query over both topics that notes each micro-batch, and batch reads beside it, one after the other.
+"""A reader: a streaming query over all topics that notes each micro-batch, and batch reads beside it, one after the other.
 
     spark-submit run.py conformance.cluster.reader --url URL --topics JSON --checkpoint FOLDER --seen FOLDER
-        --marks FOLDER --stop FILE
+        --limit ROWS --batches yes|no --marks FOLDER --stop FILE
 
 `SEEN/poll-<batch>-<unique>.parquet` holds the rows of one run of a micro-batch, `SEEN/read-<unique>.parquet` those of a batch
 read; began and ended (`time.monotonic()` in ms) are in the file's metadata. Every batch read is judged here (`SEEN/wrong-<unique>`
@@ -28,10 +28,11 @@ PAUSE_SECONDS = 0.5
 
 
 def main() -> None:
-    words = given("conformance.cluster.reader", "url", "topics", "checkpoint", "seen", "marks", "stop")
+    words = given("conformance.cluster.reader", "url", "topics", "checkpoint", "seen", "limit", "batches", "marks", "stop")
     stop = Path(words.stop)
     spark = announce(words)
     options = {"serviceUrl": words.url, "topics": words.topics, "includeMetadata": "true"}
+    limit = {} if words.limit == "0" else {"maxRowsPerTrigger": words.limit}
 
     def note(rows: DataFrame, batch: int) -> None:
         began = now()
@@ -39,16 +40,18 @@ def main() -> None:
 
     query = (
         spark.readStream.format("txnsegment")
-        .options(**options, startingOffsets="earliest")
+        .options(**options, **limit, startingOffsets="earliest")
         .load()
         .writeStream.foreachBatch(note)
         .option("checkpointLocation", words.checkpoint)
         .start()
     )
-    reads = Reads(spark, options, Path(words.seen))
-    reads.start()
+    reads = Reads(spark, options, Path(words.seen)) if words.batches == "yes" else None
+    if reads is not None:
+        reads.start()
     run_until(stop, query)
-    reads.finish()
+    if reads is not None:
+        reads.finish()
     spark.stop()
 
 

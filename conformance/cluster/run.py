@@ -16,13 +16,13 @@ from pyspark.sql.datasource import InputPartition
 
 from conformance.chaos.driver import Place, unfinished
 from conformance.chaos.forks import Forks
-from conformance.cluster.checks import COLUMNS, complete, streamed
-from conformance.cluster.deployment import WRITERS, Deployment, Late
+from conformance.cluster.checks import COLUMNS, Stream, complete, streamed
+from conformance.cluster.deployment import Deployment, Late
 from conformance.cluster.faults import Missed, strike
 from conformance.cluster.input import ROWS
 from conformance.cluster.plan import BY_NAME, Fault, make_plan
 from conformance.cluster.recording import Seen, events, seen, write
-from conformance.domains import TOPIC
+from conformance.cluster.scene import Scene, usual
 from conformance.history import format as history_format
 from conformance.history.checker import verdict
 from conformance.results import Outcome, Result, Span
@@ -76,20 +76,21 @@ def run(
     say: Say,
     *,
     kinds: Sequence[str] = (),
-    domain: str = TOPIC,
+    scene: Scene | None = None,
     quiet_seconds: float = 20.0,
     wheel: Path | None = None,
     out: Path | None = None,
 ) -> Report:
-    """Run it. `domain`: of the jobs' topics. `out`: an existing folder that the history and all logs are left in.
+    """Run it. `scene`: who runs (default: `scene.usual`). `out`: an existing folder that the history and all logs are left in.
 
     Raises ConfigurationError (no such fault, no wheel to build) and Unavailable (a server does not start).
     """
-    plan = make_plan(faults, seed, kinds)
+    scene = scene or usual()
+    plan = make_plan(faults, seed, kinds, scene.roles)
     report = Report(seed)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="txnsegment-cluster-", ignore_cleanup_errors=True) as temporary:
-        with Deployment(Path(temporary), say, wheel, seed=seed, domain=domain) as deployment:
+        with Deployment(Path(temporary), say, wheel, scene=scene, seed=seed) as deployment:
             try:
                 _drive(deployment, plan, report, quiet_seconds, say)
                 _judge(deployment, report, out, say)
@@ -105,7 +106,7 @@ def run(
 
 def _drive(deployment: Deployment, plan: Sequence[Fault], report: Report, quiet_seconds: float, say: Say) -> None:
     deployment.warm(START_SECONDS)
-    say(f"three servers, master and two workers, three jobs run; the disk can be full by {deployment.disk.how}")
+    say(f"three servers, master and two workers, {len(deployment.parties)} jobs run; the disk can be full by {deployment.disk.how}")
     report.quiet_rate = _rate(deployment, lambda: time.sleep(quiet_seconds))
     say(f"in the quiet: {report.quiet_rate:.0f} rows/s")
     report.fault_rate = _rate(deployment, lambda: _strike_all(deployment, plan, report, say)) if plan else 0.0
@@ -113,7 +114,7 @@ def _drive(deployment: Deployment, plan: Sequence[Fault], report: Report, quiet_
 
 
 def _rate(deployment: Deployment, phase: Callable[[], None]) -> float:
-    """Rows that both writers committed during a phase, a second."""
+    """Rows that all writers committed during a phase, a second."""
     began, before = time.monotonic(), deployment.batches()
     phase()
     return (deployment.batches() - before) * ROWS / (time.monotonic() - began)
@@ -138,8 +139,8 @@ def _strike_all(deployment: Deployment, plan: Sequence[Fault], report: Report, s
 
 
 def _recover(deployment: Deployment, done: Struck) -> None:
-    """Wait until whom it struck has moved on (`all`: both writers), and note what the commits say. Raises Late."""
-    names = list(WRITERS) if done.fault.party == "all" else [done.fault.party]
+    """Wait until whom it struck has moved on (`all`: all writers), and note what the commits say. Raises Late."""
+    names = list(deployment.writers) if done.fault.party == "all" else [done.fault.party]
     before = {name: deployment.committed(name) for name in names}
     what = f"fault {done.fault}: that {' and '.join(names)} move on"
     deployment.wait(what, lambda: all(deployment.committed(name) > before[name] for name in names), RECOVER_SECONDS)
@@ -159,19 +160,22 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
         report.wrong += forks.call(unfinished, Place(deployment.url, topic))
     final: Seen = forks.call(read_all, deployment.url, deployment.topics)
     batches = len(deployment.fed)
-    report.wrong += complete(final.rows, dict.fromkeys(deployment.topics, batches))
-    found = seen(deployment.seen)
-    polls = sorted((one for one in found if one.batch is not None), key=lambda one: (one.batch, one.ended))
-    report.wrong += streamed([(one.batch, one.rows) for one in polls if one.batch is not None])
-    followed = sum(one.rows.num_rows for i, one in enumerate(polls) if not i or polls[i - 1].batch != one.batch)
-    if followed != final.rows.num_rows:
-        report.wrong.append(f"the streaming query got {followed} rows, and there are {final.rows.num_rows}")
-    for file in deployment.seen.glob("wrong-*"):
-        report.wrong += [f"batch read: {what}" for what in file.read_text().splitlines()]
-    for name in ("writer", "loader"):
+    report.wrong += complete(final.rows, {Stream(job.topic, job.name): batches for job in deployment.scene.writers})
+    found: list[Seen] = []
+    micro_batches = reads = 0
+    for name in deployment.readers:
+        mine = seen(deployment.seen(name), name)
+        wrong, followed = _followed(mine, final)
+        report.wrong += [f"{name}: {what}" for what in wrong]
+        for file in deployment.seen(name).glob("wrong-*"):
+            report.wrong += [f"{name}: batch read: {what}" for what in file.read_text().splitlines()]
+        if (noted := deployment.seen(name) / "reads").exists():
+            reads += len(noted.read_text().splitlines())
+        found, micro_batches = found + mine, micro_batches + followed
+    for name in deployment.writers:
         if deployment.committed(name) != batches:
             report.wrong.append(f"{name}: {deployment.committed(name)} commits for {batches} batches of input")
-    reads = len((deployment.seen / "reads").read_text().splitlines())
+    transactions = len(deployment.writers) * batches
     history = list(events(deployment, found, final, report.seed))
     history += [history_format.Fault(one.began * 1000, str(one.fault)) for one in report.struck]
     history += [
@@ -185,13 +189,23 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
         write(sorted(history, key=lambda event: event.at), out / "history.jsonl")
     report.figures |= {
         "rows": float(final.rows.num_rows),
-        "transactions": float(2 * batches),
-        "micro_batches": float(len({one.batch for one in polls})),
+        "transactions": float(transactions),
+        "micro_batches": float(micro_batches),
         "batch_reads": float(reads),
         **{what: float(count) for what, count in sorted(changes.items())},
     }
     say(f"while they ran: {', '.join(f'{count} {what}' for what, count in sorted(changes.items()))}")
-    say(f"{final.rows.num_rows} rows of {2 * batches} transactions, {len(polls)} micro-batches, {reads} batch reads; {judged}")
+    say(f"{final.rows.num_rows} rows of {transactions} transactions, {micro_batches} micro-batches, {reads} batch reads; {judged}")
+
+
+def _followed(found: Sequence[Seen], final: Seen) -> tuple[list[str], int]:
+    """What is wrong with the micro-batches of one reader, and how many there were."""
+    polls = sorted((one for one in found if one.batch is not None), key=lambda one: (one.batch, one.ended))
+    wrong = streamed([(one.batch, one.rows) for one in polls if one.batch is not None])
+    rows = sum(one.rows.num_rows for i, one in enumerate(polls) if not i or polls[i - 1].batch != one.batch)
+    if rows != final.rows.num_rows:
+        wrong.append(f"the streaming query got {rows} rows, and there are {final.rows.num_rows}")
+    return wrong, len({one.batch for one in polls})
 
 
 def changed(notes: Iterable[str]) -> Iterator[str]:
@@ -210,7 +224,7 @@ def read_all(url: str, topics: Sequence[str]) -> Seen:
     tasks: list[InputPartition] = list(reader.partitions())
     batches = [batch for task in tasks for batch in reader.read(task)]
     rows = pa.Table.from_batches(batches).select(list(COLUMNS))
-    return Seen(rows, began, time.monotonic() * 1000, None)
+    return Seen("last reader", rows, began, time.monotonic() * 1000, None)
 
 
 def _keep_logs(folder: Path, out: Path) -> None:

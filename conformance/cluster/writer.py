@@ -1,7 +1,7 @@
 """The streaming job that is there to be broken: each input file becomes one micro-batch, one transaction of the topic.
 
-    spark-submit run.py conformance.cluster.writer --url URL --topic NAME --input FOLDER --checkpoint FOLDER --marks FOLDER
-        --stop FILE
+    spark-submit run.py conformance.cluster.writer --url URL --topic TOPIC --name NAME --input FOLDER --checkpoint FOLDER
+        --marks FOLDER --stop FILE
 
 Runs until `--stop` exists and all input is written. `MARKS/application` holds Spark's id of it while it runs.
 """
@@ -14,13 +14,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from conformance.cluster.input import SCHEMA
+from conformance.cluster.input import SCHEMA, marked
 from conformance.cluster.jobs import announce, given, run_until
 from conformance.domains import keyed
 
 
 def main() -> None:
-    words = given("conformance.cluster.writer", "url", "topic", "input", "checkpoint", "marks", "stop")
+    words = given("conformance.cluster.writer", "url", "topic", "name", "input", "checkpoint", "marks", "stop")
     spark = announce(words)
     run_until(Path(words.stop), start(spark, words))
     spark.stop()
@@ -28,7 +28,8 @@ def main() -> None:
 
 def start(spark: SparkSession, words: argparse.Namespace) -> StreamingQuery:
     # One file in one task, so that a key's rows keep their order through the shuffle; two tasks write.
-    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(words.input).repartition(2, "key")
+    rows = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(words.input)
+    rows = marked(rows, words.name).repartition(2, "key")
     return (
         rows.writeStream.format("txnsegment")
         .option("serviceUrl", words.url)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from conformance.cluster.plan import BY_NAME
+from conformance.cluster.scene import SCALING, chosen
 from conformance.command.progress import Progress
 from conformance.command.simulation import RECORD
 from conformance.command.words import Given, Suite, Word, natural, seconds
@@ -24,6 +25,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
     from conformance.history.format import read
     from conformance.report.histories import series
 
+    scene = chosen(scale=bool(given["scaling"]), domain=given["domain"])
     progress.begin(SUITE, None)
     with tempfile.TemporaryDirectory(prefix="txnsegment-conformance-") as temporary:
         out: Path = given["logs"] or Path(temporary)
@@ -34,7 +36,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
             given.seed,
             progress.say,
             kinds=kinds,
-            domain=given["domain"],
+            scene=scene,
             quiet_seconds=given["quiet_seconds"],
             wheel=given["wheel"],
             out=out,
@@ -56,7 +58,8 @@ CLUSTER = Suite(
     (
         Word("--faults", "how many (default 20)", natural, "N", default=20),
         Word("--kinds", f"only these, comma-separated: {', '.join(BY_NAME)}", metavar="KINDS"),
-        Word("--domain", f"of the jobs' topics: {', '.join(DOMAINS)} (default {TOPIC})", domain, "D", default=TOPIC),
+        Word("--domain", f"of the jobs' topics: {', '.join(DOMAINS)} (default {TOPIC})", domain, "D"),
+        Word("--scaling", SCALING, None),
         Word("--quiet-seconds", "how long the rate is measured before the first fault (default 20)", seconds, "S", default=20.0),
         Word("--wheel", "the wheel to install (default: one built from this source tree)", Path, "FILE"),
         Word("--logs", "leave the history and all logs in this folder", Path, "FOLDER", output=True),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from conformance.cluster.checks import COLUMNS, complete, partial, streamed, vanished
+from conformance.cluster.checks import COLUMNS, Stream, complete, partial, streamed, vanished
 from conformance.cluster.input import ROWS, written
 from conformance.cluster.run import changed
 
 TOPIC = "topic://public/default/t"
+MINE = Stream(TOPIC, "writer")
 
 
 def rows(*batches: int, ledger: int = 0) -> list[dict[str, object]]:
@@ -17,11 +18,11 @@ def rows(*batches: int, ledger: int = 0) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for batch in batches:
         places = [0, 0]
-        for key, seq in written(batch):
-            side = int(key.removeprefix("key-")) % 2
+        for key, seq in written(batch, MINE.writer):
+            side = int(key.removeprefix("writer-key-")) % 2
             at = f"{ledger or batch + 10}:0:{places[side]}"
             places[side] += 1
-            values = (key, seq, batch, ROWS, TOPIC, f"segment-{side}", at, f"0_{batch}")
+            values = (key, seq, batch, ROWS, MINE.writer, TOPIC, f"segment-{side}", at, f"0_{batch}")
             found.append(dict(zip(COLUMNS, values, strict=True)))
     return found
 
@@ -33,7 +34,7 @@ def table(found: list[dict[str, object]]) -> pa.Table:
 def test_nothing_is_wrong() -> None:
     right = table(rows(0, 1, 2))
     assert partial(right) == []
-    assert complete(right, {TOPIC: 3}) == []
+    assert complete(right, {MINE: 3}) == []
     assert streamed([(0, table(rows(0))), (1, table(rows(1, 2))), (1, table(rows(1, 2)))]) == []
     assert vanished(table(rows(0, 1)), right) == []
     assert partial(table(rows(0)).slice(0, 0)) == []
@@ -93,9 +94,9 @@ def test_damage_is_named(what: str) -> None:
 
 
 def test_what_is_lost_at_the_end() -> None:
-    assert "are lost" in complete(table(rows(0, 1)), {TOPIC: 3})[0]
-    assert complete(table(rows(0)), {TOPIC: 1, "topic://other": 2}) == ["topic://other: all 2 batches are lost"]
-    assert "nobody wrote" in complete(table(rows(0, 1, 2)), {TOPIC: 2})[0]
+    assert "are lost" in complete(table(rows(0, 1)), {MINE: 3})[0]
+    assert complete(table(rows(0)), {MINE: 1, Stream(TOPIC, "other"): 2}) == [f"{TOPIC} of other: all 2 batches are lost"]
+    assert "nobody wrote" in complete(table(rows(0, 1, 2)), {MINE: 2})[0]
 
 
 def test_micro_batches() -> None:
