@@ -25,9 +25,9 @@ from conformance.chaos.history import judged, now
 from conformance.chaos.reading import position_of
 from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written, line, repair
 from conformance.history.format import read as read_history
+from metadata.cluster_records import Settings
 from metadata.errors import SegmentSealed
 from metadata.names import topic_name
-from metadata.records import Settings
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
