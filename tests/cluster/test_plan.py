@@ -8,6 +8,7 @@ import pytest
 
 from conformance.cluster.faults import STRIKES
 from conformance.cluster.plan import BY_NAME, KINDS, make_plan
+from conformance.cluster.scene import scaling, usual
 from metadata.errors import ConfigurationError
 
 
@@ -28,6 +29,13 @@ def test_faults_keep_to_their_kind() -> None:
         assert fault.party in fault.kind.parties
         shortest, longest = fault.kind.seconds
         assert shortest <= fault.seconds <= longest
+
+
+def test_roles_are_played_by_whom_the_scene_has() -> None:
+    """And who is the only one of his role changes nothing in the plan of a seed."""
+    assert make_plan(50, 7, roles=usual().roles) == make_plan(50, 7)
+    struck = {fault.party for fault in make_plan(200, 7, roles=scaling().roles)}
+    assert struck == {"all", *(job.name for job in scaling().jobs)}
 
 
 def test_every_kind_can_be_done() -> None:

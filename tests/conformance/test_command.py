@@ -86,6 +86,7 @@ def test_without_a_suite_there_is_help() -> None:
         ("--check /nowhere/history", "is no history"),
         ("--scripts no_such_script", "There is no script"),
         ("--cluster --kinds earthquake", "There is no fault earthquake"),
+        ("--cluster --scaling --domain persistent", "--scaling is of topic://"),
         ("--mutants no-such-mutant", "no-such-mutant"),
     ],
 )
