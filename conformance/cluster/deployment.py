@@ -34,7 +34,8 @@ CHROOT = "/suite"
 WORKERS = 2
 """Of Spark's cluster (`SparkCluster`'s default)."""
 BACKLOG = 12
-"""Batches of input that lie ready beyond what any writer has written."""
+"""Batches of input that lie ready beyond what any writer has written. A query gets them one by one: of a driver that dies between
+Spark's note of a file and that of the micro-batch, the next one takes two files for one, if there is a second."""
 SESSION_MS = 4_000
 """What the servers grant a session at most, so that one can expire while we look on."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
@@ -81,6 +82,7 @@ class Deployment:
         self._failure: BaseException | None = None
         self.fed: list[float] = []
         """When each batch of input was laid down."""
+        self._drained = False
 
     def start(self) -> Self:
         try:
@@ -106,6 +108,7 @@ class Deployment:
         self.script.write_text(SCRIPT)
         self.input, self.stop, self._readers_stop = folder / "input", folder / "stop", folder / "stop-readers"
         self.input.mkdir()
+        self._singly: dict[str, tuple[Path, int]] = {}
         self.parties: dict[str, Party] = {}
         self.progress: dict[str, Progress] = {}
         for job in self.scene.writers:
@@ -127,13 +130,15 @@ class Deployment:
     def _add_writer(self, job: Writes) -> None:
         """What it has committed is in a folder: Spark's own of a query's commits, or one that the batch job keeps."""
         if job.streams:
-            checkpoint = self.checkpoint(job.name)
-            keeps, module, done = {"checkpoint": checkpoint}, "writer", checkpoint / "commits"
+            checkpoint, fed = self.checkpoint(job.name), self.folder / f"{job.name}-input"
+            keeps, module, done = {"checkpoint": checkpoint, "input": fed}, "writer", checkpoint / "commits"
+            fed.mkdir()
+            self._singly[job.name] = (fed, 0)
         else:
             done = self.folder / f"{job.name}-progress"
             done.mkdir()
-            keeps, module = {"progress": done}, "loader"
-        self._add(job.name, module, job.cores, done, topic=job.topic, name=job.name, input=self.input, stop=self.stop, **keeps)
+            keeps, module = {"progress": done, "input": self.input}, "loader"
+        self._add(job.name, module, job.cores, done, topic=job.topic, name=job.name, stop=self.stop, **keeps)
 
     def _add_reader(self, job: Reads) -> None:
         self.seen(job.name).mkdir()
@@ -220,8 +225,9 @@ class Deployment:
             while not self._over.wait(LOOK_SECONDS):
                 for progress in self.progress.values():
                     progress.look()
-                if not self.stop.exists():
+                if not self._drained:
                     self._feed()
+                self._feed_singly()
                 for party in self.parties.values():
                     party.tend()
                 self._changed()
@@ -232,6 +238,12 @@ class Deployment:
         while len(self.fed) < max(self.committed(name) for name in self.writers) + BACKLOG:
             add_file(self.input, len(self.fed))
             self.fed.append(time.monotonic() * 1000)
+
+    def _feed_singly(self) -> None:
+        for name, (folder, given) in self._singly.items():
+            if given <= self.committed(name) and given < len(self.fed):
+                add_file(folder, given)
+                self._singly[name] = (folder, given + 1)
 
     def _end_supervisor(self) -> None:
         self._over.set()
@@ -276,6 +288,9 @@ class Deployment:
 
     def drain(self, seconds: float) -> None:
         """No more input: the writers write what is there and end; then the readers read that and end."""
+        self._drained = True
+        everything = f"that {' and '.join(self.writers)} write what is there"
+        self.wait(everything, lambda: all(self.committed(name) >= len(self.fed) for name in self.writers), seconds)
         self.stop.touch()
         self.wait("the writers' end", lambda: all(self.parties[name].done for name in self.writers), seconds)
         self.wait("the last changes to the topics", self._changed, seconds)
