@@ -218,15 +218,15 @@ def position(reading: TopicReading, number: int) -> Position:
 
 def known_trims(readings: Sequence[TopicReading], start: Start) -> dict[str, int]:
     """What was trimmed before a NEW read from `earliest` began, which is no loss for it."""
-    return {r.name: r.trimmed_to for r in readings if r.trimmed_to} if isinstance(start, Earliest) else {}
+    return {r.name: r.lost_to for r in readings if r.lost_to} if isinstance(start, Earliest) else {}
 
 
 def check_trim(reading: TopicReading, start: int, end: int, known: int) -> None:
     """Raise DataLoss if retention has taken entries with start < id <= end beyond what was `known` when the read began."""
     begin = max(start, known)
-    if begin < min(end, reading.trimmed_to):
+    if begin < min(end, reading.lost_to):
         raise DataLoss(
-            f"{reading.name} was trimmed by retention up to {reading.trimmed_to}: its rows after {begin} up to there, which a read "
+            f"{reading.name} was trimmed by retention up to {reading.lost_to}: its rows after {begin} up to there, which a read "
             f"after {begin} up to {end} may need, are gone.",
             advice="Start later (earliest does, in a new checkpoint), keep rows longer (retention), or set failOnDataLoss=false to "
             "go on without them.",

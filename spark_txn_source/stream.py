@@ -188,7 +188,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             weights = reading.weights(begin, end)
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
-        came = {one.reading.name: one.reading.trimmed_to for one in ranges if one.reading.name not in offset.positions}
+        came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
         after = offset.after(begin)
         after = dataclasses.replace(after, trims={**after.trims, **{name: n for name, n in came.items() if n}})
         self._reached = self._given(after, number, positions)

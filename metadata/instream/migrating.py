@@ -25,6 +25,7 @@ from metadata.cursors import make_missing
 from metadata.errors import (
     BadVersion,
     TopicExists,
+    TopicNotFound,
     TopicSealed,
     TransactionNotFound,
     TxnConflict,
@@ -93,15 +94,22 @@ class Migrator:
         return None if self.onward(name) is None else self._finish(name, None)
 
     def made(self, name: PersistentName) -> TopicName | None:
-        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated (so far as its record
-        says). Two round trips. Raises TopicNotFound.
+        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated. Two round trips, more
+        for one that is sealed and does not say yet where to. Raises TopicNotFound, also if what goes on was deleted.
         """
-        to = self.coordinator.topics.get(name).layout.migrated_to
-        if to is None:
-            return None
-        if self.topics.find(topic_name(to)) is None:
+        found = self.named(name)
+        if found is not None and self.topics.find(found) is None:
+            raise gone(name, found)
+        return found
+
+    def named(self, name: PersistentName) -> TopicName | None:
+        """The same, whether what goes on was deleted since or not. Raises TopicNotFound, TopicExists."""
+        layout = self.coordinator.topics.get(name).layout
+        to = topic_name(layout.migrated_to) if layout.migrated_to is not None else self.onward(name)
+        if to is not None and (layout.migrated_to is None or look(self.cluster.store, paths.topic(to)) is None):
             self._finish(name, None)
-        return topic_name(to)
+            to = self.onward(name)
+        return to
 
     def _seal(self, name: PersistentName) -> tuple[int, LogEntry | None]:
         found = self.sealing.sealed(name)
@@ -166,7 +174,10 @@ class Migrator:
             self._carry_over(name, to)
             self._make(name, to, number, seal)
         self.topics.complete(to)
-        return self.topics.get(to)
+        found = self.topics.find(to)
+        if found is None:
+            raise gone(name, to)
+        return found
 
     def _said(self, name: PersistentName, seal: LogEntry, wanted: TopicName | None) -> TopicName:
         """Where it goes on, said in its record: nothing of it changes any more. Another name counts only instead of one that was
@@ -272,6 +283,14 @@ class Migrator:
             return True
 
         until(step)
+
+
+def gone(name: PersistentName, to: TopicName) -> TopicNotFound:
+    """What the old name of a topic is told once the one that it became was deleted."""
+    return TopicNotFound(
+        f"The topic {name} was migrated to {to}, which was deleted, and its rows with it.",
+        advice=f"Make {to} again (txnsegment topics create {to}): {name} stands for it.",
+    )
 
 
 def _taken(name: PersistentName, to: TopicName, *, sealed: bool = False) -> TopicExists:
