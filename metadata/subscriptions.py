@@ -9,7 +9,8 @@ from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
 from metadata.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
 from metadata.instream.migration_rules import shift
-from metadata.names import TopicName, is_persistent, segment_name
+from metadata.instream.records import PersistentLayout
+from metadata.names import TopicName, is_persistent, persistent_name, segment_name
 from metadata.pending_ack import PendingAcks
 from metadata.records import Cursor, Watermark
 from metadata.row_ranges import NONE, Rows, before, end_of
@@ -124,8 +125,10 @@ class Subscriptions:
         if number:
             shifts = {s: legacy_shift(self._topics.get(topic), s) for s, _ in where if is_persistent(s)}
             return {w: behind(max(0, number - shifts.get(w[0], 0))) for w in where}
-        records = decide(self._cluster.store, lambda view: view.get_many([paths.watermark(segment) for segment, _ in where]))
-        trims = [None if record is None else Watermark.of(record).trimmed_to for record in records]
+        keys = [paths.topic(persistent_name(s)) if is_persistent(s) else paths.watermark(s) for s, _ in where]
+        records = decide(self._cluster.store, lambda view: view.get_many(keys))
+        kinds = [PersistentLayout if is_persistent(s) else Watermark for s, _ in where]  # either says what was trimmed
+        trims = [None if r is None else kind.of(r).trimmed_to for kind, r in zip(kinds, records, strict=True)]
         return {w: behind(0 if trimmed is None else trimmed.ledger_id) for w, trimmed in zip(where, trims, strict=True)}
 
     @staticmethod

@@ -83,7 +83,9 @@ def prepared() -> Bench:
 
 def test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more() -> None:
     bench = prepared()
-    assert trim(bench) == Trimmed()
+    later(bench)
+    assert trim(bench) == Trimmed(), "no limit, and it is sealed for long"
+    assert len(rows(bench)) == 3
     keep(bench, retention_bytes=8, despite_subscriptions=True)
     assert trim(bench) == Trimmed(segments=1, rows=1, bytes=4)
     assert rows(bench) == ["plain", "app.2"]
@@ -156,6 +158,7 @@ def test_readers_are_told_what_they_have_lost() -> None:
 
 def test_what_is_trimmed_whole_leaves_and_takes_all_with_it_but_its_name() -> None:
     bench = prepared()
+    before_it = read(bench).segments[0]
     keep(bench, retention_ms=1, despite_subscriptions=True)
     later(bench)
     sweep(bench)
@@ -169,6 +172,7 @@ def test_what_is_trimmed_whole_leaves_and_takes_all_with_it_but_its_name() -> No
     layout = Topics(bench.party().cluster).get(Y).layout
     assert layout.segments.keys() == {"1", "2"}
     assert layout.trimmed_to is not None
+    assert layout.trimmed_to.ledger_id == before_it.newest(0, 10**9), "the guard of later readers is a number of the cluster's log"
     check_only_the_name_is_left(bench)
     assert rows(bench) == []
     assert bench.read(T) == []
