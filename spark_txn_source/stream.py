@@ -23,7 +23,7 @@ from metadata.acks import up_to
 from metadata.backlog import Lag, first_pending, lag, measure, total
 from metadata.client import Client, shared_client
 from metadata.errors import SubscriptionExists
-from metadata.names import TopicName, persistent_name, topic_of
+from metadata.names import TopicName, persistent_name, topic_name, topic_of
 from metadata.providers import Providers
 from metadata.row_ranges import NONE, before, end_of, minus, texts, union
 from metadata.transaction_buffer import Reading
@@ -68,7 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._following: Following | None = None
         self._following_topics: FollowingTopics | None = None
         self._joined: set[str] = set()
-        self._onward: tuple[TopicName, ...] = ()
+        self._onward: tuple[TopicName, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
@@ -76,28 +76,40 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def follow(self) -> Following | None:
         """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
+        if self._onward is None:
+            self._onward = onward(self._client(), self._selection)
         found = selected(self._selection, self._onward)
         if self._following is None and found is not None:
             self._following = Following(self._client(), found)
         return self._following
 
-    def _go_on(self, topics: Sequence[TopicReading]) -> None:
-        """Follow what persistent topics go on in, once they were migrated."""
-        if any(one.topic.layout.migrated_to is not None for one in topics):
-            further = onward(self._client(), self._selection)
-            if further != self._onward and self._following is not None:
-                self._following.close()
-                self._following = None
-            self._onward = further
+    def _goes_on(self, topics: Sequence[TopicReading]) -> bool:
+        """Follow what persistent topics go on in, once they were migrated; whether there is anything that was not followed."""
+        named = {topic_name(to) for one in topics if (to := one.topic.layout.migrated_to) is not None} - {*(self._onward or ())}
+        if isinstance(self._selection, Pattern):
+            named = {name for name in named if not self._selection.matches(name)}  # the others are covered anyway
+        if not named:
+            return False
+        self._onward = onward(self._client(), self._selection)
+        if self._following is not None:
+            self._following.close()
+            self._following = None
+        return True
 
     def _newest(self) -> tuple[Reading, tuple[TopicReading, ...]]:
-        """What was decided before this call: in the log of topic://, and in that of each persistent topic."""
+        """What was decided before this call: in the log of topic://, and in that of each persistent topic.
+
+        The log first: its cut may lie beyond rows of what a persistent topic goes on in only if these are followed, and they come
+        after all rows of that topic. So what was not migrated yet AFTER the log was read has nothing below its cut.
+        """
         if self._following_topics is None:
             self._following_topics = FollowingTopics(self._client(), self._selection)
-        topics = self._following_topics.read()
-        self._go_on(topics)
-        following = self.follow()
-        return nothing_read(self._client().cluster) if following is None else following.read(), topics
+        while True:
+            following = self.follow()
+            reading = nothing_read(self._client().cluster) if following is None else following.read()
+            topics = self._following_topics.read()
+            if not self._goes_on(topics):
+                return reading, topics
 
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)

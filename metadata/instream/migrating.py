@@ -14,6 +14,7 @@ of what must not exist.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.records import LogEntry, PersistentLayout
 from metadata.instream.rules import txn_id
 from metadata.instream.sealing import Sealing
+from metadata.instream.topics import every
 from metadata.instream.txn_records import Txn, TxnState
 from metadata.names import PersistentName, TopicName, even_ranges, topic_name
 from metadata.records import Application, Layout
@@ -110,6 +112,14 @@ class Migrator:
             self._finish(name, None)
             to = self.onward(name)
         return to
+
+    def matching(self, pattern: re.Pattern[str]) -> tuple[TopicName, ...]:
+        """The topics that migrated ones of matching names go on in, whether they were deleted since or not."""
+        found = [
+            t for t in decide(self.cluster.store, lambda view: every(view, pattern)) if t.layout.sealing and not t.layout.deleted
+        ]
+        said = (t.layout.migrated_to or self.named(t.name) for t in found)
+        return tuple(dict.fromkeys(topic_name(str(to)) for to in said if to is not None))
 
     def _seal(self, name: PersistentName) -> tuple[int, LogEntry | None]:
         found = self.sealing.sealed(name)
