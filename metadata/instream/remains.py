@@ -85,8 +85,8 @@ class Remains:
             except (BadVersion, UnknownOutcome):
                 continue  # a compaction has written it just now: the next sweep looks again
         schemas = decide(store, lambda view: view.keys(shared.schemas(str(name))))
-        for group in in_groups([Key(path, path.split("/")[2]) for path in schemas]):
-            store.write(*(Delete(key) for key in group))
+        for some in in_groups([Key(path, path.split("/")[2]) for path in schemas]):
+            store.write(*(Delete(key) for key in some))
 
 
 def _bare(layout: PersistentLayout) -> PersistentLayout:
