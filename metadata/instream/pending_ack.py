@@ -149,12 +149,20 @@ class InStreamAcks:
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
         """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound, SubscriptionMigrated."""
-        self.read(to)
+        self._check_open(to)
         for where, rows in to.items():
             entry = AckEntry(kind=AckKind.SEEK, id=self.cluster.unique(), publish_ms=self._now(), rows=rows)
             conflict = self._append_entry(where, entry)
             if conflict is not None:
                 raise conflict
+
+    def _check_open(self, where: Iterable[Where]) -> None:
+        """They must be there, and nothing is appended to a log that takes nothing. Raises SubscriptionNotFound,
+        SubscriptionMigrated.
+        """
+        for place in dict.fromkeys(where):
+            if self._in_life(place, lambda log: log.now().sealed_at) is not None:
+                raise ack_rules.migrated(*place)
 
     def seal(self, where: Where) -> Cursor | None:
         """Append the last word of a subscription whose topic is migrated; its cursor then. Idempotent. None: claims are in the way.
@@ -187,7 +195,7 @@ class InStreamAcks:
             return True
 
     def _append(self, wanted: Sequence[Ack], txn: str | None) -> None:
-        self.read((ack.segment, ack.subscription) for ack in wanted)  # they must be there
+        self._check_open((ack.segment, ack.subscription) for ack in wanted)
         for ack in wanted:
             conflict = self._append_one(ack, txn)
             if conflict is not None and self.blocked(self._claims(ack, txn)):
