@@ -137,9 +137,9 @@ class Subscriptions:
         if number:
             shifts = {s: legacy_shift(self._topics.get(topic), s) for s, _ in where if is_persistent(s)}
             return {w: behind(max(0, number - shifts.get(w[0], 0))) for w in where}
-        records = decide(self._cluster.store, lambda view: view.get_many([paths.watermark(segment) for segment, _ in where]))
-        trims = [None if record is None else Watermark.of(record).trimmed_to for record in records]
-        return {w: behind(0 if trimmed is None else trimmed.ledger_id) for w, trimmed in zip(where, trims, strict=True)}
+        keys = [paths.topic(persistent_name(s)) if is_persistent(s) else paths.watermark(s) for s, _ in where]
+        records = decide(self._cluster.store, lambda view: view.get_many(keys))
+        return {w: behind(_trimmed(w[0], record)) for w, record in zip(where, records, strict=True)}
 
     @staticmethod
     def where(topic: Topic, name: str) -> Sequence[Where]:
@@ -180,6 +180,16 @@ class Subscriptions:
                 self._cluster.store.write(*some)
             except (BadVersion, UnknownOutcome):
                 continue
+
+
+def _trimmed(segment: str, record: Record | None) -> int:
+    """The ledger up to which retention has taken the rows of a segment, by what says so."""
+    if record is None:
+        return 0
+    if is_persistent(segment):
+        return PersistentLayout.of(record).trimmed_log
+    last = Watermark.of(record).trimmed_to
+    return 0 if last is None else last.ledger_id
 
 
 def _live(record: Record | None) -> bool:
