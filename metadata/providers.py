@@ -18,9 +18,10 @@ from metadata.client import Client
 from metadata.cursors import Where
 from metadata.errors import BadVersion, OptionError, UnknownOutcome
 from metadata.instream.records import PersistentLayout
+from metadata.json_records import JsonRecord
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
 from metadata.paths import Key
-from metadata.records import Cursor, JsonRecord
+from metadata.records import Cursor
 from metadata.row_ranges import Rows
 from metadata.store.contract import ABSENT, decide, look, until
 from metadata.transaction_buffer import Reading, Selection
