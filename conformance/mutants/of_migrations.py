@@ -6,6 +6,7 @@ from conformance.mutants.planting import mutant
 
 _TESTS = "tests/instream/test_migration.py"
 _KEPT = "tests/instream/test_migrated_remains.py"
+_STREAMS = "tests/instream/test_migrated_streams.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
 _TRIM = "metadata.instream.legacy_trimming"
 
@@ -108,5 +109,34 @@ MUTANTS = (
         "What a deleted persistent topic had goes after the grace period: its subscriptions, their logs, its schemas.",
         ("metadata.instream.remains:Remains.collect", "if over_ms < time_ms(self.cluster.store):", "if False:"),
         tests=(f"{_KEPT}::test_a_topic_that_was_deleted_leaves_its_tombstone_alone",),
+    ),
+    mutant(
+        "patterns-end-at-the-seal",
+        "8.9",
+        "A pattern that matches the old name of a migrated topic alone covers what goes on from it.",
+        (
+            "spark_txn_source.topics:onward",
+            "tuple(name for name in client.instream.migrator.matching(selection.compiled) if not selection.matches(name))",
+            "()",
+        ),
+        tests=(f"{_STREAMS}::test_a_pattern_of_the_old_name_alone_goes_on_with_the_new_topic",),
+    ),
+    mutant(
+        "deleted-rows-read-under-the-old-name",
+        "8.4",
+        "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
+        ("spark_txn_source.persistent:let_go", "and not rules.holds(layout, name)", "and False"),
+        tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
+    ),
+    mutant(
+        "streams-forget-what-went-on-before-they-began",
+        "8.5",
+        "A stream of a migrated topic follows what goes on from it, also where nothing of the old topic is left.",
+        (
+            "spark_txn_source.stream:StreamReader.follow",
+            "self._onward = onward(self._client(), self._selection)",
+            "self._onward = ()",
+        ),
+        tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
     ),
 )

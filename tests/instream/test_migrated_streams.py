@@ -190,6 +190,10 @@ def test_streams_of_what_is_deleted_with_the_new_topic(bench: SparkBench) -> Non
     with pytest.raises(DataLoss, match=f"{X} was migrated"):
         named.next()
     assert bench.stream(X, startingOffsets="earliest").next() == [4]
+    given = json.dumps({X: "1:0"})
+    with pytest.raises(DataLoss, match=f"{X} was migrated"):
+        bench.numbers(X, startingOffsets=given)
+    assert bench.numbers(X, startingOffsets=given, failOnDataLoss="false") == [4]
 
 
 def test_streams_of_what_retention_takes_of_the_old_topic(bench: SparkBench) -> None:
