@@ -103,11 +103,6 @@ def model_of(name: str | TopicName) -> Model:
     return Model.IN_STREAM if is_persistent(str(name)) else Model.METADATA
 
 
-def one_model(names: Iterable[str | TopicName]) -> Model:
-    """The model of all of these topics and segments (of none: the metadata's). Raises OptionError: no transaction spans both."""
-    return _the_one({name: model_of(name) for name in dict.fromkeys(map(str, names))})
-
-
 def _the_one(models: Mapping[str, Model]) -> Model:
     by_model = {model: [name for name, found in models.items() if found is model] for model in Model}
     if all(by_model.values()):
@@ -180,10 +175,6 @@ class Providers:
         if any(is_persistent(name) for name in work.parts):
             return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
-
-    def pending_acks(self, segment: str) -> PendingAckProvider:
-        """What keeps the cursors of a segment, or of a persistent topic."""
-        return self.of([segment]).acks
 
     def namespace(self, tenant: str, namespace: str) -> Model:
         """Which model serves persistent names of a namespace that do not exist yet."""

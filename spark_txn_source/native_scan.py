@@ -93,7 +93,7 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     ranges = persistent.read_batch(client, parsed)
     check_schema(client, [*reading.topics, *(one.topic for one in ranges)], columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
-    found = [p for s in reading.segments for p in large_pieces(reading, s, start, end, marks=marks)]
+    found = [p for s in reading.segments for p in large_pieces(s, start, end, marks=marks)]
     found += [p for some in persistent.pieces(ranges, marks=marks) for p in some]
     if not found:
         return spark.createDataFrame([], columns.output)
@@ -126,7 +126,7 @@ def _frame(spark: SparkSession, reading: Reading, found: Sequence[Piece], column
         frames += [_with_marks(spark, _rows(spark, reading, compacted, columns), compacted, columns)] if compacted else []
     else:
         frames += [_rows(spark, reading, [*own, *whole], columns)] if own or whole else []
-        frames += [_some(spark, _rows(spark, reading, cut, columns), cut, columns)] if cut else []
+        frames += [_some(_rows(spark, reading, cut, columns), cut, columns)] if cut else []
     return reduce(DataFrame.unionAll, frames)
 
 
@@ -163,7 +163,7 @@ def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
     return placed, file_name, row_number
 
 
-def _some(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
+def _some(rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
     """Of compacted files the rows that were asked for: the others lie outside the range of this read."""
     placed, file_name, row_number = _placed(rows, columns)
     row = F.col(row_number)
