@@ -75,8 +75,8 @@ def _rows(plan: WritePlan, batches: Iterable[pa.RecordBatch], schema: pa.Schema,
         for batch in batches:
             yield conform(batch, schema)
         return
+    from ledgers.avro.parsing import parse
     from ledgers.avro.rows import VALUE, Codec
-    from ledgers.avro.schema import parse
 
     codec, seen = Codec(parse(plan.avro)), 0
     for batch in batches:
