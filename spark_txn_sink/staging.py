@@ -126,6 +126,7 @@ class _Task:
 
     @classmethod
     def now(cls) -> _Task:
+        """Of the task that Spark runs here; outside of tasks, as in tests, the first one of a batch."""
         context = TaskContext.get()
         if context is None:
             return cls(0, None)

@@ -134,14 +134,17 @@ class MetadataStore(ABC):
         indexes: tuple[IndexEntry, ...] = (),
         ephemeral: bool = False,
     ) -> Record:
+        """One `Put` alone; the record as it is now. Raises as `write`."""
         (record,) = self.write(Put(key, value, expect, indexes, ephemeral))
         assert record is not None
         return record
 
     def delete(self, key: Key, *, expect: Record | int | None = ANY) -> None:
+        """One `Delete` alone. Raises as `write`."""
         self.write(Delete(key, expect))
 
     def append(self, prefix: Prefix, value: bytes, *, indexes: tuple[IndexEntry, ...] = ()) -> Record:
+        """One `Append` alone; the record with its key, and so its number. Raises as `write`."""
         (record,) = self.write(Append(prefix, value, indexes))
         assert record is not None
         return record
