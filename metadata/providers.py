@@ -7,7 +7,7 @@ migrated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -103,6 +103,11 @@ def model_of(name: str | TopicName) -> Model:
     return Model.IN_STREAM if is_persistent(str(name)) else Model.METADATA
 
 
+def one_model(names: Iterable[str | TopicName]) -> Model:
+    """The model of all of these topics and segments (of none: the metadata's). Raises OptionError: no transaction spans both."""
+    return _the_one({name: model_of(name) for name in dict.fromkeys(map(str, names))})
+
+
 def _the_one(models: Mapping[str, Model]) -> Model:
     by_model = {model: [name for name, found in models.items() if found is model] for model in Model}
     if all(by_model.values()):
@@ -163,10 +168,13 @@ class Providers:
         client = self.client
         if model is Model.METADATA:
             return Provider(model, _Segments(client), client.coordinator.acks, client.subscriptions, client.coordinator)
+        from metadata.instream.acknowledging import OnwardAcks
         from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
 
         mine = client.instream
-        return Provider(model, _InStream(client), mine.acks, InStreamSubscriptions(mine.topics, mine.acks), mine.coordinator)
+        subscriptions = InStreamSubscriptions(mine.topics, mine.acks, lambda: mine.migrator, client.subscriptions)
+        acks = OnwardAcks(mine.acks, lambda: mine.coordinator.onward)
+        return Provider(model, _InStream(client), acks, subscriptions, mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
         """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
@@ -175,6 +183,29 @@ class Providers:
         if any(is_persistent(name) for name in work.parts):
             return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
+
+    def acknowledge(self, wanted: Iterable[Ack]) -> None:
+        """Acknowledge without a transaction on topics of either model. One call for each: after an error the one may have been
+        done, and not the other. Raises AckConflict, SubscriptionNotFound.
+        """
+        for provider, acks in self._by_model(list(wanted)):
+            provider.acks.acknowledge(acks)
+
+    def advance(self, wanted: Iterable[Ack]) -> None:
+        """Acknowledge cumulatively, as `acknowledge`, what is not behind the cursors already. Idempotent."""
+        for provider, acks in self._by_model(list(wanted)):
+            provider.acks.advance(acks)
+
+    def _by_model(self, wanted: Sequence[Ack]) -> Iterator[tuple[Provider, list[Ack]]]:
+        models = self.models(ack.segment for ack in wanted)
+        for model in Model:
+            if some := [ack for ack in wanted if models[ack.segment] is model]:
+                yield self.by_model(model), some
+
+    def subscribe(self, topic: TopicName, name: str, *, at: int) -> None:
+        """Make a subscription where the topic goes by now. Raises TopicNotFound, SubscriptionExists."""
+        there = self.resolve(str(topic))
+        self.by_model(model_of(there)).subscriptions.create(there, name, at=at)
 
     def namespace(self, tenant: str, namespace: str) -> Model:
         """Which model serves persistent names of a namespace that do not exist yet."""
