@@ -5,10 +5,11 @@ from __future__ import annotations
 from conformance.mutants.planting import mutant
 
 _TESTS = "tests/instream/test_migration.py"
-_KEPT = "tests/instream/test_migrated_remains.py"
-_STREAMS = "tests/instream/test_migrated_streams.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
-_TRIM = "metadata.instream.legacy_trimming"
+_ACKS = "metadata.instream.pending_ack:InStreamAcks"
+_WHILE = "tests/instream/test_subscriptions_while_migrating.py"
+_AFTER = "tests/instream/test_migrated_subscriptions.py"
+_STREAM = "spark_txn_source.stream:StreamReader"
 
 MUTANTS = (
     mutant(
@@ -47,96 +48,88 @@ MUTANTS = (
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
     ),
     mutant(
-        "migrated-rows-trimmed-past-a-subscription",
-        "section 7, trim",
-        "Retention takes no row of a migrated topic that a subscription has not acknowledged.",
-        (f"{_TRIM}:trim", "if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):", "if False:"),
-        tests=(f"{_KEPT}::test_a_subscription_holds_back_what_it_has_not_acknowledged",),
+        "subscription-made-meanwhile-stays-behind",
+        "8.11",
+        "Who makes a subscription reads the topic's record after it is there: a migration may have passed it.",
+        (f"{_ACKS}.create", "self._find_migration((topic, subscription))", "pass"),
+        tests=(f"{_WHILE}::test_a_migration_in_the_middle_of_it[create]",),
     ),
     mutant(
-        "half-of-a-migrated-transaction-trimmed",
-        "section 7, trim",
-        "A transaction leaves a migrated topic as a whole.",
-        (f"{_TRIM}:trim", "if not all(", "if not any("),
-        tests=(f"{_KEPT}::test_no_half_of_a_transaction_is_taken",),
+        "subscription-deleted-where-it-has-moved-from",
+        "8.11",
+        "A subscription that has moved is deleted where its topic goes on, and nowhere else.",
+        (f"{_ACKS}.delete", "if found.moved:", "if False:"),
+        tests=(f"{_WHILE}::test_in_the_middle_of_a_migration[delete]",),
     ),
     mutant(
-        "migrated-segment-leaves-with-its-rows",
+        "migration-revives-a-deleted-subscription",
+        "8.11",
+        "A subscription moves by a CAS of its record: who deletes it or makes it again was faster, and the migration goes by it.",
+        (f"{_MIGRATOR}.carry", "not (found.moved or self.coordinator.acks.close(where, record))", "False"),
+        tests=(f"{_WHILE}::test_in_the_middle_of_a_migration[delete]",),
+    ),
+    mutant(
+        "old-acks-refused-for-good",
+        "8.11",
+        "An acknowledgement that meets the last word of its subscription is done where the topic goes on.",
+        ("metadata.instream.acknowledging:OnwardAcks._each", "left.append(ack)", "raise"),
+        tests=(f"{_WHILE}::test_a_migration_in_the_middle_of_it[ack]",),
+    ),
+    mutant(
+        "migrated-cursor-by-numbers-of-the-log",
+        "8.11",
+        "A stream's commit moves the cursor of a migrated topic by its ledgers: as numbers of the log they cover rows not read.",
+        (f"{_STREAM}.commit", "s.ledger_id(to.log)", "to.log"),
+        tests=(f"{_AFTER}::test_a_stream_of_the_new_name_acknowledges_what_it_has_read_and_no_more",),
+    ),
+    mutant(
+        "acked-rows-of-migrated-topics-come-again",
         "8.5",
-        "A migrated segment leaves the layout only once nothing of it is left.",
-        (
-            "metadata.trimming:Trimmer._drained_migrated",
-            "sum(weight.rows for weight in segment.weights(0, reading.cut))",
-            "0",
-        ),
-        tests=(f"{_KEPT}::test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more",),
+        "What was acknowledged beyond a stream's start is kept by the ledgers of a migrated topic.",
+        (f"{_STREAM}._at_cursor", "s.ledger_id(number)", "number"),
+        tests=(f"{_AFTER}::test_what_was_acknowledged_one_by_one_stays_so_for_a_stream",),
     ),
     mutant(
-        "guard-of-a-migrated-segment-in-numbers-of-its-own-log",
-        "A19",
-        "What the layout remembers of a migrated segment that left is a number of the cluster's log, which readers begin at.",
-        (f"{_TRIM}:guard", "segment.number(last.ledger_id)", "last.ledger_id"),
-        tests=(f"{_KEPT}::test_what_is_trimmed_whole_leaves_and_takes_all_with_it_but_its_name",),
-    ),
-    mutant(
-        "trimmed-markers-told-as-lost-rows",
-        "section 6",
-        "Who has read the last row that was trimmed has lost nothing, though markers behind it are gone, too.",
-        (
-            "metadata.instream.buffer:TopicReading.lost_to",
-            "0 if last is None else last.ledger_id",
-            "self.topic.layout.trimmed_log",
-        ),
-        tests=(f"{_KEPT}::test_readers_are_told_what_they_have_lost",),
-    ),
-    mutant(
-        "rows-of-a-deleted-topic-under-its-old-name",
-        "8.4",
-        "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
-        ("metadata.instream.topics:PersistentTopics.list", "or not Layout.of(record).deleted", "or True"),
-        tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
-    ),
-    mutant(
-        "what-was-migrated-stays-for-ever",
-        "8.14",
-        "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
-        ("metadata.instream.migration_rules:let_go", "if onward is None or not is_its_own(onward, name):", "if True:"),
-        tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
-    ),
-    mutant(
-        "subscriptions-of-deleted-persistent-topics-stay-for-ever",
-        "8.14",
-        "What a deleted persistent topic had goes after the grace period: its subscriptions, their logs, its schemas.",
-        ("metadata.instream.remains:Remains.collect", "if over_ms < time_ms(self.cluster.store):", "if False:"),
-        tests=(f"{_KEPT}::test_a_topic_that_was_deleted_leaves_its_tombstone_alone",),
-    ),
-    mutant(
-        "patterns-end-at-the-seal",
-        "8.9",
-        "A pattern that matches the old name of a migrated topic alone covers what goes on from it.",
-        (
-            "spark_txn_source.topics:onward",
-            "tuple(name for name in client.instream.migrator.matching(selection.compiled) if not selection.matches(name))",
-            "()",
-        ),
-        tests=(f"{_STREAMS}::test_a_pattern_of_the_old_name_alone_goes_on_with_the_new_topic",),
-    ),
-    mutant(
-        "deleted-rows-read-under-the-old-name",
-        "8.4",
-        "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
-        ("spark_txn_source.persistent:let_go", "and not rules.holds(layout, name)", "and False"),
-        tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
-    ),
-    mutant(
-        "streams-forget-what-went-on-before-they-began",
+        "new-name-reads-again",
         "8.5",
-        "A stream of a migrated topic follows what goes on from it, also where nothing of the old topic is left.",
+        "A checkpoint of a persistent topic that goes on under the new name keeps what was read by the old positions.",
+        (f"{_STREAM}.latestOffset", "offset = offset.as_segments(migrated)", "pass"),
+        (f"{_STREAM}.partitions", "offset = offset.as_segments(_migrated(reading, begin))", "pass"),
+        tests=(f"{_AFTER}::test_a_checkpoint_goes_on_under_the_new_name",),
+    ),
+    mutant(
+        "log-passes-what-goes-on",
+        "8.7",
+        "A stream takes its cut in the log before it looks which topics were migrated.",
         (
-            "spark_txn_source.stream:StreamReader.follow",
-            "self._onward = onward(self._client(), self._selection)",
-            "self._onward = ()",
+            f"{_STREAM}._newest",
+            """following = self.follow()
+        reading = nothing_read(self._client().cluster) if following is None else following.read()
+        topics = self._following_topics.read()
+""",
+            """topics = self._following_topics.read()
+        following = self.follow()
+        reading = nothing_read(self._client().cluster) if following is None else following.read()
+""",
         ),
-        tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
+        tests=(f"{_AFTER}::test_a_log_beside_a_topic_that_is_migrated",),
+    ),
+    mutant(
+        "cumulative-ack-by-ledgers-of-another-topic",
+        "8.11",
+        "A cumulative ack covers of a migrated topic what lies before it in the log, and not ledgers with lower ids.",
+        (
+            "txnsegment.consumer:Consumer.ack_cumulative",
+            "views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)",
+            "(number if _order(segment) < _order(given.segment) else number - 1)",
+        ),
+        tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
+    ),
+    mutant(
+        "migrated-rows-out-of-order",
+        "8.13",
+        "A consumer gets rows in the order of the log, in which the ledgers of a migrated topic stand at their numbers.",
+        ("spark_txn_source.entries:_turns", "segment.number(ledger)", "ledger"),
+        tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
     ),
 )

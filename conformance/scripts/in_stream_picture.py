@@ -92,6 +92,6 @@ def picture(world: World) -> dict[str, tuple[str, str]]:
         )
         found[f"d {key.path}"] = (
             f"subscription {decode(subscription)}@{named(decode(full))}",
-            "a tombstone" if "deletedMs" in body else text,
+            ("a tombstone" if "deletedMs" in body else text) + ("; moved" if body.get("moved") else ""),
         )
     return found
