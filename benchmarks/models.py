@@ -151,6 +151,7 @@ def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
     else:
         made.topics.create(topic_name("open"), segments=1)
     selection = selected(Topics((topic_name("open"),)))
+    assert selection is not None
     taken = opening(lambda: TransactionBuffer(cluster).read(selection), runs)
     made.close()
     return taken
@@ -234,9 +235,9 @@ class TerminateMeanwhile(Ending):
 
     terminate: Callable[[], object]
 
-    def finish(self, least: int, seen: Txn | None = None) -> None:
+    def finish(self, least: int, seen: Txn | None = None, *, again: bool = False) -> None:
         self.terminate()
-        super().finish(least, seen)
+        super().finish(least, seen, again=again)
 
 
 def sealed_in_stream(cluster: Cluster, sweeps: int = 10) -> str:
