@@ -26,6 +26,8 @@ from metadata.paths import Key
 from metadata.records import JsonRecord, Lost, Settings
 
 FORMAT = 1
+ERA = 10**10
+"""How many numbers of a log a restore passes over at the most: no log has given out so many since the backup."""
 _RECORD = b',"record":'
 
 
@@ -45,6 +47,14 @@ class Heading(JsonRecord):
     records: int
     settings: Settings
     restored: tuple[Lost, ...] | None = None
+
+    @property
+    def following(self) -> int:
+        """Where the logs of a cluster that is restored from it go on: above all that the lost one can have given out. (One that was
+        restored itself went on from there, whether or not the backup has anything of that.)
+        """
+        last = max(self.number, *(lost.before for lost in self.restored or ()), 0)
+        return (last // ERA + 1) * ERA
 
 
 @dataclass(frozen=True, slots=True)

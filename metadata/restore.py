@@ -30,8 +30,6 @@ from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, 
 from metadata.store.memory import MemoryStore
 from metadata.stored import IndexEntry
 
-ERA = 10**10
-"""How many numbers of the log a restore passes over at the most: no log has given out so many since the backup."""
 TXN_IDS = 10**12
 GROUP = 100
 
@@ -73,8 +71,7 @@ class Restoration:
     unique: Callable[[], str] = lambda: uuid.uuid4().hex
 
     def run(self) -> Restored:
-        number, records = self.backup.heading.number, self._records()
-        following = (number // ERA + 1) * ERA
+        number, following, records = self.backup.heading.number, self.backup.heading.following, self._records()
         self._check_empty()
         self._check_root()
         self._check_files(records)

@@ -62,8 +62,15 @@ MUTANTS = (
         "restore-gives-numbers-again",
         "8.7",
         "Numbers go on above all that the lost cluster can have given out.",
-        ("metadata.restore:Restoration.run", "(number // ERA + 1) * ERA", "number + 1"),
+        ("metadata.backup_file:Heading.following", "(last // ERA + 1) * ERA", "last + 1"),
         tests=(f"{_TESTS}test_what_is_restored_reads_the_same_sweeps_the_same_and_goes_on_above",),
+    ),
+    mutant(
+        "restore-gives-numbers-of-a-lost-restore-again",
+        "8.7",
+        "Numbers go on above those of a cluster that was restored itself, though its backup has none of its own numbers.",
+        ("metadata.backup_file:Heading.following", "*(lost.before for lost in self.restored or ())", "0"),
+        tests=(f"{_TESTS}test_numbers_of_a_restored_cluster_are_not_given_again_though_its_backup_knows_none_of_them",),
     ),
     mutant(
         "restore-gives-ids-again",

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from metadata import backup_file
+from metadata.backup_file import ERA
 from metadata.errors import ConfigurationError, RestoreRefused
-from metadata.restore import ERA
 from txnsegment import Cluster, connect, restore
 from txnsegment.rows import committed_rows
 
