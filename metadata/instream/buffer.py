@@ -223,10 +223,11 @@ class InStreamBuffer:
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
         """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange if
-        the log does not reach `end`, or something at or below it is undecided, after looking again (A31).
+        the log does not reach `end`, or something at or below it is undecided, after looking again (A31), or a restore lost it.
         """
         for _ in range(attempts):
             reading = self.read(name)
+            reading.topic.check_not_lost(end)
             if reading.cut >= end:
                 return reading
             if reading.end >= end:

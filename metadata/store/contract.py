@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
-from metadata.errors import BadVersion, ConfigurationError, SessionLost
+from metadata.errors import BadVersion, ConfigurationError, SessionLost, UnknownOutcome
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.stored import IndexEntry as IndexEntry
 from metadata.stored import Record as Record
@@ -213,6 +213,19 @@ def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
         f"A record kept changing under us, or writing it was never answered, {attempts} times in a row.",
         advice="Try again; if it stays so, look after the metadata store (txnsegment doctor).",
     )
+
+
+def skip(store: MetadataStore, prefix: Prefix, to: int) -> None:
+    """`MetadataStore.skip`, again while its outcome is unknown: doing it again changes nothing."""
+
+    def step() -> bool | None:
+        try:
+            store.skip(prefix, to)
+        except UnknownOutcome:
+            return None
+        return True
+
+    until(step)
 
 
 def look(store: MetadataStore, key: Key) -> Record | None:

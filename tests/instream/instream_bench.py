@@ -16,7 +16,7 @@ from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.topics import PersistentTopics
 from metadata.names import PersistentName
-from metadata.records import Settings
+from metadata.records import Lost, Settings
 from metadata.store.memory import MemoryState
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
@@ -44,6 +44,7 @@ class Bench:
         self.state, self.clock = MemoryState(), SimulatedClock()
         self.disk = Disk(self.clock)
         self._names = 0
+        self.restored: tuple[Lost, ...] = ()
         for name in topics:
             self.party().topics.create(name)
 
@@ -54,7 +55,8 @@ class Bench:
     def party(self, gate: Gate = always, late: Callable[[Callable[[], None]], None] | None = None) -> Party:
         """A process. `late`: who keeps requests that arrive late."""
         store = GatedStore(self.state, self.clock, gate, late=late)
-        cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
+        storage = GatedStorage(self.disk, gate)
+        cluster = Cluster("memory://t", store, storage, self.settings, self.clock, self.unique, owner="o", restored=self.restored)
         buffer = InStreamBuffer(cluster)
         coordinator = InStreamCoordinator(cluster, buffer)
         topics = PersistentTopics(cluster)

@@ -607,8 +607,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(BackupDamaged):
             pytest.fail(f"damage {i} was read as {backup_file.read(path).heading}")
-    path.write_bytes(gzip.compress(plain.replace(b'"txnsegmentBackup":1', b'"txnsegmentBackup":2', 1)))
-    with pytest.raises(BackupDamaged, match="format is 2, not 1"):
+    path.write_bytes(gzip.compress(plain.replace(b'"txnsegmentBackup":1', b'"txnsegmentBackup":3', 1)))
+    with pytest.raises(BackupDamaged, match="format is 3, not 1 or 2"):
         backup_file.read(path)
 
 
