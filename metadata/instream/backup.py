@@ -5,8 +5,8 @@ The order of reading makes it consistent; no log is locked, nothing is written:
 1. pending-ack logs: what is acknowledged without a transaction counts as of now. It is read before anything that it may be the
    consequence of: the log of topic://, the transaction log, the topics' logs;
 2. the transaction log: what has committed by its last entry is in the backup, nothing else ever happened;
-3. the topics' logs, and the pending-ack logs again: data and claims stand in them before COMMITTING is logged, so all of it is found
-   here. Data of a transaction that had not committed at step 2 is left out, whatever has become of it since.
+3. the topics' logs, and the pending-ack logs again: data and claims stand in them before COMMITTING is logged, so all of it is here.
+   Data of a transaction that had not committed at step 2 is left out, whatever has become of it since.
 
 Everything in it is settled: no marker, no claim and no transaction under way is left. Snapshots of topics and pending-ack logs say
 that all transactions of before have ended, so nothing counts that still comes of one.
@@ -209,7 +209,7 @@ class InStreamReader:
     def _entries(
         self, view: View, where: Where, seen: SubscriptionRecord, after: int
     ) -> tuple[SubscriptionRecord, dict[int, AckEntry]]:
-        """The record of a subscription, read after the list of its log, and the entries above `after` that are not in the record."""
+        """The record of a subscription, read after the list of its log, and the entries above `after` that are not in it."""
         make = partial(ManagedLog, self.cluster.store, paths.ack_log(*where, seen.life), AckEntry)
         log = self._acks.get((where, seen.life)) or self._acks.setdefault((where, seen.life), make())
         numbers = log.numbers(view, after)

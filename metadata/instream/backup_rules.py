@@ -1,7 +1,7 @@
 """What a backup takes of the older model's logs (docs/in_stream.md, Backups). PURE: no I/O, no clock, no threads.
 
-The transaction log is read up to some entry first, everything else of a transaction after it. So what had committed there has all its
-data and acknowledgements in what is read later; what had not never happened, whatever marker of it is found.
+The transaction log is read up to some entry first, everything else of a transaction after it. So what had committed there has all
+its data and acknowledgements in what is read later; what had not never happened, whatever marker of it is found.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class KeptLog:
 
 
 def kept_log(topic: str, entries: Mapping[int, LogEntry], state: TopicState, end: int, decided: Decided) -> KeptLog:
-    """`entries`: all above what is trimmed, ascending, read after the transaction log; `state`: by all of them; `end`: of the log."""
+    """`entries`: all above what is trimmed, ascending, read after the transaction log; `state`: by all; `end`: of the log."""
     kept: dict[int, LogEntry] = {}
     whole = end
     for number, entry in entries.items():

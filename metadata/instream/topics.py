@@ -105,7 +105,7 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def _skip_lost(self, name: PersistentName) -> tuple[LostNumbers, ...] | None:
-        """On a restored cluster a topic of this name may have been made after the backup, and lost: readers may know its numbers."""
+        """On a restored cluster a topic of this name may have been made since the backup, and lost: readers know its numbers."""
         if not self._cluster.restored:
             return None
         following = self._cluster.restored[-1].before
