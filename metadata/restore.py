@@ -111,7 +111,7 @@ class Restoration:
                 self.storage.publish(path, content)
 
     def _logs(self) -> list[Prefix]:
-        """What must go on above. The older model's transaction log also if the backup has none: ids were given out since, perhaps."""
+        """What must go on above. The older model's transaction log also if the backup has none: ids may be lost."""
         return [paths.LOG, in_stream.TRANSACTION_LOG, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
 
     def _cluster_record(self, claim: Record, following: int) -> Kept:

@@ -121,7 +121,7 @@ MUTANTS = (
         "8.9",
         "A marker of a transaction that had not committed when the transaction log was read does not count in a backup.",
         ("metadata.instream.backup_rules:Decided.ended", "if ident.most == self.most and", "if False and"),
-        tests=(*_EVERY_MOMENT),
+        tests=_EVERY_MOMENT,
     ),
     mutant(
         "backup-waits-for-no-missing-marker",

@@ -5,7 +5,7 @@ The order of reading makes it consistent; no log is locked, nothing is written:
 1. pending-ack logs: what is acknowledged without a transaction counts as of now. It is read before anything that it may be the
    consequence of: the log of topic://, the transaction log, the topics' logs;
 2. the transaction log: what has committed by its last entry is in the backup, nothing else ever happened;
-3. the topics' logs, and the pending-ack logs again: data and claims stand in them before COMMITTING is logged, so all of it is here.
+3. the topics' logs, and the pending-ack logs again: data and claims stand there before COMMITTING is logged, so all of it is found.
    Data of a transaction that had not committed at step 2 is left out, whatever has become of it since.
 
 Everything in it is settled: no marker, no claim and no transaction under way is left. Snapshots of topics and pending-ack logs say
