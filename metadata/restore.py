@@ -23,10 +23,11 @@ from metadata import orphans, paths
 from metadata.backup_file import Backup, Kept
 from metadata.clock import Clock, SystemClock
 from metadata.cluster import MARK, Cluster, heirs, resolve
+from metadata.cluster_records import ClusterRecord, Founding, Lost, Restoring
 from metadata.errors import BadVersion, RestoreRefused, UnknownOutcome
 from metadata.instream import backup as in_stream
 from metadata.paths import Prefix
-from metadata.records import AbortedTxn, Application, ClusterRecord, Founding, Lost, Restoring, TcSequence
+from metadata.records import AbortedTxn, Application, TcSequence
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, decide, in_groups, look, skip, time_ms, until
 from metadata.store.memory import MemoryStore

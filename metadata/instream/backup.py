@@ -195,8 +195,8 @@ class InStreamReader:
 
     def _subscriptions(self, view: View, begun: Begun, decided: Decided) -> Iterator[_Subscription]:
         now = {where: SubscriptionRecord.of(record) for where, record in pending_ack.records(view)}
-        if {w: (r.life, r.deleted_ms) for w, r in now.items()} != {w: (r.life, r.deleted_ms) for w, (r, _) in begun.items()}:
-            raise Moving("a subscription was made or deleted meanwhile")
+        if {w: _stage(r) for w, r in now.items()} != {w: _stage(r) for w, (r, _) in begun.items()}:
+            raise Moving("a subscription was made, deleted or migrated meanwhile")
         for where, (seen, before) in begun.items():
             if before is None:
                 yield _Subscription(where, now[where], None, Cursor())
@@ -214,12 +214,17 @@ class InStreamReader:
         log = self._acks.get((where, seen.life)) or self._acks.setdefault((where, seen.life), make())
         numbers = log.numbers(view, after)
         entries, (found,) = log.entries(view, numbers, then=[paths.subscription(*where)])
-        record = seen if found is None else SubscriptionRecord.of(found)
-        if found is None or (record.life, record.deleted_ms) != (seen.life, None):
-            raise Moving(f"the subscription {where[1]!r} of {where[0]} was deleted meanwhile")
+        record = None if found is None else SubscriptionRecord.of(found)
+        if record is None or _stage(record) != _stage(seen):
+            raise Moving(f"the subscription {where[1]!r} of {where[0]} was deleted or migrated meanwhile")
         if any(n > record.snapshot.at and n not in entries for n in numbers):
             raise Moving(f"the pending-ack log of {where[1]!r} of {where[0]} was compacted meanwhile")
         return record, entries
+
+
+def _stage(record: SubscriptionRecord) -> tuple[object, ...]:
+    """What must not change between the steps."""
+    return record.life, record.deleted_ms, record.moved
 
 
 def _all_ended(following: int) -> dict[str, int]:

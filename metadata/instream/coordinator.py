@@ -59,6 +59,10 @@ class InStreamCoordinator(TransactionSteps):
 
     aftermath: Callable[[Callable[[], None]], None] = inline
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.acks.carry = lambda where: self.onward.migrator.carry(where)
+
     def commit(self, work: WriteSet) -> InStreamCommitted:
         """Make the write set visible, all of it or nothing, at most once for its (application, version), as `Coordinator.commit`
         does for topic://. `work.parts` and `work.acks` name persistent topics where those name segments.

@@ -22,8 +22,8 @@ from metadata.acks import Ack, done
 from metadata.backup import BackupReader
 from metadata.backup_file import ERA, Backup
 from metadata.cluster import MARK
+from metadata.cluster_records import ClusterRecord
 from metadata.errors import OffsetOutOfRange, RestoredBehind, TransactionNotFound, TransactionUnfinished
-from metadata.records import ClusterRecord
 from metadata.restore import Restoration
 from metadata.row_ranges import parse_all, texts
 from metadata.store.memory import MemoryState
