@@ -6,7 +6,10 @@ from conformance.mutants.planting import mutant
 
 _TESTS = "tests/protocol/test_backups.py::"
 _IN_STREAM = "tests/instream/test_instream_backups.py::"
-_EVERY_MOMENT = (f"{_IN_STREAM}test_a_backup_at_every_moment_of_a_transaction",)
+_EVERY_MOMENT = (
+    f"{_IN_STREAM}test_backups_at_any_moment_of_simulated_worlds",
+    f"{_IN_STREAM}test_a_backup_at_every_moment_of_a_transaction",
+)
 _MOMENTS = (f"{_TESTS}test_backups_at_any_moment_are_states_that_could_have_been",)
 
 MUTANTS = (

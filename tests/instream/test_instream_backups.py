@@ -16,6 +16,7 @@ from instream_bench import At, Bench, T, U
 from test_migration import check_done, migrate, prepared, work
 
 from conformance.simulator.faults import Crashed, Fate, GatedStore
+from conformance.simulator.in_stream_backups import backing_up_in_stream
 from conformance.simulator.storage import GatedStorage
 from metadata import paths as common_paths
 from metadata.acks import Ack, done
@@ -87,6 +88,14 @@ def check_settled(bench: Bench) -> None:
         assert not reading.ongoing
         assert reading.cut == reading.end
     assert not bench.party().coordinator.log.txns()
+
+
+def test_backups_at_any_moment_of_simulated_worlds() -> None:
+    """Beside drivers, clients, producers, consumers and keepers, through crashes and lost replies."""
+    found = [backing_up_in_stream(seed) for seed in range(25)]
+    assert not [outcome.violations for outcome, _ in found if outcome.violations]
+    assert sum(taken for _, taken in found) > 40
+    assert sum(outcome.commits for outcome, _ in found) > 150
 
 
 # --- every moment of a transaction ------------------------------------------------------------------------------------
