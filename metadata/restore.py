@@ -75,6 +75,7 @@ class Restoration:
     _files: dict[str, bytes] = field(default_factory=dict)
 
     def run(self) -> Restored:
+        """Look for everything first, then claim the store, fill it, and release it: whoever opens it before is refused."""
         number, following, records = self.backup.heading.number, self.backup.heading.following, self._records()
         self._check_empty()
         self._check_root()

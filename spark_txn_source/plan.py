@@ -221,7 +221,7 @@ def end_number(reading: Reading, end: End) -> int:
             return number
 
 
-def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
+def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
     """Everything visible of a segment with start < number <= end, in order: part by part, but what lies together in a compacted
     file is one piece. `marks`: with what the positions of its rows come from.
     """
@@ -229,13 +229,13 @@ def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *
         yield of_stretch(segment.name, found)
 
 
-def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
+def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
     """As `large_pieces`, but for the rows in `done`."""
     touched = segment.number(done[-1][1].ledger_id) if done else 0
     middle = min(max(start, touched), end)
-    for ledger, left in pending(reading, segment, done, start, middle):
+    for ledger, left in pending(segment, done, start, middle):
         yield from _left_pieces(segment.name, ledger, left)
-    yield from large_pieces(reading, segment, middle, end, marks=marks)
+    yield from large_pieces(segment, middle, end, marks=marks)
 
 
 def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> Iterator[Piece]:
@@ -282,7 +282,7 @@ def tasks(
     by_segment = [
         found
         for segment in reading.segments
-        if (found := list(pieces(reading, segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
+        if (found := list(pieces(segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
     ]
     by_segment += persistent.pieces(ranges, marks=marks)
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))
