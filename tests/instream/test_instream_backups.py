@@ -165,7 +165,7 @@ def moments(steps: int, writes: int) -> Iterator[Plan]:
             yield (0, first), (step, writes)
         yield tuple((step + i, 1) for i in range(writes))
     rng = random.Random(5)
-    for _ in range(150):
+    for _ in range(80):
         yield tuple((step, 1) for step in sorted(rng.randrange(steps) for _ in range(writes)))
 
 
