@@ -156,21 +156,25 @@ def check_whole(bench: Bench, backup: Backup, told: bool, why: object) -> bool:
     return there
 
 
-def moments(steps: int, writes: int) -> Iterator[Plan]:
-    """(step of the backup, how many writes are done just before it): all of them at one step, each single one from one step on, and
-    many ways of spreading them.
-    """
+def cuts(steps: int, writes: int) -> Iterator[Plan]:
+    """(step of the backup, how many writes are done just before it): some before the backup, all others at one step of it."""
     for step in range(steps + 1):
         for first in range(writes + 1):
             yield (0, first), (step, writes)
+
+
+def beside(steps: int, writes: int) -> Iterator[Plan]:
+    """One write at each step, from one on; and many ways of spreading them."""
+    yield (0, writes), (0, writes)
+    for step in range(steps + 1):
         yield tuple((step + i, 1) for i in range(writes))
     rng = random.Random(5)
     for _ in range(80):
         yield tuple((step, 1) for step in sorted(rng.randrange(steps) for _ in range(writes)))
 
 
-def test_a_backup_at_every_moment_of_a_transaction() -> None:
-    """Every step of the backup, every write of the transaction, in every order of two stretches, and many of more."""
+@pytest.mark.parametrize("moments", [cuts, beside])
+def test_a_backup_at_every_moment_of_a_transaction(moments: Callable[[int, int], Iterator[Plan]]) -> None:
     bench = subscribed()
     running = Running(bench)
     running.finish()
