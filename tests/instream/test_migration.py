@@ -126,6 +126,25 @@ def test_a_migration_fails_at_every_step(fate: Fate) -> None:
     assert each(run) > 10
 
 
+@pytest.mark.parametrize("why", ["migrate", "terminate"])
+def test_a_seal_is_never_trimmed(why: str) -> None:
+    """Else the topic that never saw a transaction would take writes again, and the next SEAL would be another one."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.append(None, {T: [bench.part("before")]})
+    seal = party.sealing.seal(T, why, to=str(Y), segments=1)
+    assert seal == 2
+    with suppress(TopicSealed):
+        party.coordinator.append(None, {T: [bench.part("behind it")]})
+    reading = party.buffer.read(T)
+    assert party.sweeper.trimmer.trim_to(reading, reading.cut) == seal - 1
+    fresh = bench.party()
+    assert fresh.sealing.seal(T, why, to=str(Y), segments=1) == seal
+    with pytest.raises(TopicSealed):
+        fresh.coordinator.append(None, {T: [bench.part("later")]})
+    assert bench.read(T) == []
+
+
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
     "another-migrates": lambda bench: migrate(bench.party()),
     "somebody-writes": lambda bench: bench.party().coordinator.commit(work(bench, 2)),
