@@ -12,7 +12,7 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from conformance.simulator.writers import Job
 from ledgers.model import Part
-from metadata.errors import TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
+from metadata.errors import OptionError, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
 from metadata.instream.client import instream
 from metadata.names import persistent_name
 from metadata.transitions import Claim
@@ -80,7 +80,7 @@ def _drive(world: World, party: Party, job: Job, again: Callable[[], None], trie
                     attempt,
                     party.process.name,
                     job.app,
-                    "",
+                    job.app_topic,
                     version,
                     written(parts),
                     job.by,
@@ -91,12 +91,17 @@ def _drive(world: World, party: Party, job: Job, again: Callable[[], None], trie
             )
             asked = True
             timeout_ms = world.rng.choice((200, 1_000))
-            done = party.coordinator.commit(WriteSet(job.app, "", claim, parts, staged_ms, timeout_ms, random=job.random))
+            done = party.coordinator.commit(
+                WriteSet(job.app, job.app_topic, claim, parts, staged_ms, timeout_ms, random=job.random)
+            )
             said, txn = ("skipped" if done.skipped else "committed"), done.txn_id
         except VersionConflict:
             said = job.stopped = "VersionConflict"
         except (TopicSealed, TransactionUnfinished) as error:  # what a seal does to the older model
             said = job.stopped = type(error).__name__
+        except OptionError as error:  # of its topics some were migrated, and others were not (yet)
+            said = type(error).__name__
+            job.stopped = said if world.calm else ""
         except TxnSegmentError as error:
             said = type(error).__name__
         if asked:
@@ -126,7 +131,7 @@ def _start_late_abort(world: World, job: Job, claim: Claim) -> None:
 
     def run() -> None:
         try:
-            Party(world, process).coordinator.abort_attempt(job.app, "", claim)
+            Party(world, process).coordinator.abort_attempt(job.app, job.app_topic, claim)
         except TxnSegmentError:
             return
 
