@@ -104,7 +104,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     for move in stage.moves:
         start_migrator(world, move, within=2 * within)
     for job in stage.writers:
-        start_in_stream_driver(world, job, within=within)
+        start_in_stream_driver(world, job, within=within, whole=True)
         may_nap(world.actors[-1], 0.3, 16)
     for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1, 2))):
         start_client(world, f"c{i}", (P, Q), rng.choice((1, 2)), within=2 * within)
@@ -116,7 +116,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     _start_keepers(world, long=long, within=within)
     if consumed:
         plain = {"u2"}
-        world.history.acking = lambda: world.current is not None and world.current.name in plain
+        world.history.acking = lambda: world.current is None or world.current.name in plain  # or the end
         for i in range(3):
             may_nap(start_onward_consumer(world, f"u{i}", P, rounds=3, plain=i == 2, within=3 * within), 0.4, 12)
     kept = frozenset({T} if mixed else ())
@@ -258,7 +258,7 @@ def _settle(stage: Stage) -> None:
             start_migrator(world, move, within=20)
     for job in stage.writers:
         if not job.done:
-            start_in_stream_driver(world, job)
+            start_in_stream_driver(world, job, whole=True)
     for job in stage.further:
         if not job.done:
             start_driver(world, job)
