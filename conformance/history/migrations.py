@@ -62,8 +62,8 @@ class Migration:
         return self.sealed_at if number >= self.seal else number + round(self.shift + self.apart) if number else 0
 
     def row(self, row: Row) -> Row:
-        ledger, *rest = row.position
-        return row._replace(segment=self.segment, position=(ledger + self.shift, *rest))
+        ledger, entry, index = row.position
+        return row._replace(segment=self.segment, position=(ledger + self.shift, entry, index))
 
     def place(self, place: Place) -> Place:
         ledger, *rest = place
