@@ -51,7 +51,7 @@ MUTANTS = (
         "subscriptions-of-a-migrated-topic-begin-anew",
         "8.11",
         "The cursor of a subscription is carried over as it stood at its own last word.",
-        (f"{_MIGRATOR}._move", "make_missing(self.cluster.store, [where], cursor)", "make_missing(self.cluster.store, [where])"),
+        (f"{_MIGRATOR}.carry", "make_missing(self.cluster.store, [where], cursor)", "make_missing(self.cluster.store, [where])"),
     ),
     scheduled(
         "subscription-sealed-over-claims",

@@ -25,7 +25,7 @@ def start_onward_consumer(world: World, name: str, topic: str, *, rounds: int, p
     process = Process(world, name)
 
     def run() -> None:
-        client = hands_on(world, process)
+        client = hands_on(world, process, at_once=True)
         for batch in range(rounds):
             try:
                 provider, acks = take(world, client, f"{name}.{batch}", topic)
