@@ -94,4 +94,15 @@ MUTANTS = (
         (f"{_MIGRATOR}.migrate", "self.sealing.seal(name,", "self._carry_applications(name, to)\n        self.sealing.seal(name,"),
         (f"{_MIGRATOR}._carry_over", "until(lambda: self._carry_applications(name, to))", "pass"),
     ),
+    scheduled(
+        "version-without-rows-behind-the-seal",
+        "8.8",
+        "No version of an application of the old topic is committed behind its SEAL, with rows or without.",
+        (
+            "metadata.instream.coordinator:InStreamCoordinator._commit",
+            "if not parts:\n            self._refuse",
+            "if False:\n            self._refuse",
+        ),
+        (f"{_MIGRATOR}._carry_over", "self._abort(rules.of_its_applications(self.coordinator.log.live(), name))\n", ""),
+    ),
 )
