@@ -68,6 +68,8 @@ class InStream:
         self.topics: dict[str, TopicLog] = {}
         self.txns: dict[str, Logged] = {}
         self._seen: dict[str, int] = {}
+        self._migrated = False
+        """Whether a topic was sealed to go on elsewhere: whoever meets the SEAL ends what is in the way."""
         self._versions: dict[tuple[str, str], tuple[int, str]] = {}
         """Application -> the highest version that was committed, and by which transaction."""
 
@@ -110,7 +112,7 @@ class InStream:
                 self._versions[known.new.app, known.new.topic or ""] = known.new.version, event.txn or ""
             yield _header(event, known.new, "COMMITTED")
         elif state == "ABORTING":
-            yield _header(event, known.new, "ABORTED")
+            yield _header(event._replace(by=None) if self._migrated else event, known.new, "ABORTED")
         else:
             self._final(event, known)
 
@@ -146,6 +148,7 @@ class InStream:
         if event.kind == "SEAL":
             if event.why != "migrate" or not topic.ongoing:
                 topic.sealed_at, topic.sealed_when = event.number, event.at
+                self._migrated = self._migrated or event.why == "migrate"
             return
         self._marker(topic, event)
 

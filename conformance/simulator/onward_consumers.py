@@ -51,7 +51,7 @@ def take(world: World, client: Client, poll: str, topic: str, *, whole: bool = F
     given, acks = list[Row](), []
     for segment in reading.segments:
         had = done[segment.name]
-        ledgers = [ledger for ledger, _ in pending(reading, segment, had, 0, reading.cut)]
+        ledgers = [ledger for ledger, _ in pending(segment, had, 0, reading.cut)]
         ledgers = ledgers if whole else ledgers[: rng.choice((1, 2, 10))]
         here = [r for found in ledgers for r in rows_of(world, segment.name, found) if not common(rows([span(*r.position)]), had)]
         given += here
