@@ -1,4 +1,4 @@
-"""What a read's topics look like together: their schemas as one, and what of it the user wants (issue 2, section 2)."""
+"""What a read's topics look like together: their schemas as one, and what of it the user wants."""
 
 from __future__ import annotations
 
