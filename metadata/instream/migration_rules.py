@@ -29,6 +29,22 @@ def is_its_own(layout: Layout, name: PersistentName) -> bool:
     return layout.migration is not None and layout.migration.topic == str(name)
 
 
+def holds(layout: Layout, name: PersistentName) -> bool:
+    """Whether rows of the persistent topic are rows of the one that goes on: not once that was deleted, made again or not, nor once
+    retention has taken all of them.
+    """
+    return any(info.legacy_topic_name == str(name) for info in layout.kept())
+
+
+def let_go(name: PersistentName, onward: Layout | None) -> bool:
+    """Whether the topic that goes on has no use for anything of the persistent one any more: none of its segments is it, not even
+    for the grace period of a deletion.
+    """
+    if onward is None or not is_its_own(onward, name):
+        return False
+    return all(info.legacy_topic_name != str(name) for info in onward.segments.values())
+
+
 def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segments: int) -> Layout:
     """The layout of the topic that goes on: the persistent one is its first segment, over the whole ring."""
     legacy = SegmentInfo(
@@ -68,6 +84,13 @@ def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName
 
 def touches(txn: Txn, name: PersistentName) -> bool:
     return str(name) in txn.topics or any(topic == str(name) for topic, _ in txn.subscriptions)
+
+
+def of_its_applications(txns: Iterable[Txn], name: PersistentName) -> list[Txn]:
+    """The transactions that commit a version of an application of this topic, whether they write to it or not: above its SEAL none
+    may do so any more, since what was committed by then is carried over. One that begins later sees the SEAL.
+    """
+    return [t for t in txns if t.app is not None and paths.decode(t.app.partition(":")[2]) == str(name)]
 
 
 def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
