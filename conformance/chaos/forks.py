@@ -20,6 +20,7 @@ PRELOAD = [
     "conformance.chaos.contention",
     "conformance.chaos.topics",
     "conformance.chaos.splits",
+    "conformance.chaos.migrations",
     "pandas",
     "pyarrow.parquet",
     "pyarrow.compute",

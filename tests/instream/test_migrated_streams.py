@@ -81,6 +81,24 @@ def test_the_command_and_what_it_shows(bench: SparkBench) -> None:
             assert consumer.lag().rows == 0
 
 
+def test_a_plain_producer_is_told_that_its_topic_was_migrated(bench: SparkBench) -> None:
+    """Whether it was made before, or has begun to send before."""
+    bench.commit(X, [1])
+    with connect(bench.url) as cluster:
+        producer, begun = (cluster.producer(X, plain=True) for _ in range(2))
+        begun.send({"n": 2})
+        begun.flush()
+        producer.send({"n": 3})
+        begun.send({"n": 4})
+        cluster.topics.migrate(X, TO, segments=2)
+        for one in (producer, begun):
+            with pytest.raises(TopicSealed, match=f"{X} was migrated to {TO}.*without plain=True"):
+                one.flush()
+        with cluster.producer(X) as again:
+            again.send({"n": 3})
+    assert bench.numbers(TO) == [1, 2, 3]
+
+
 def test_a_running_consumer_goes_on_where_its_topic_does(bench: SparkBench) -> None:
     bench.commit(X, [1])
     with connect(bench.url) as cluster, cluster.consumer(X, "s", start="earliest") as consumer:
