@@ -18,9 +18,10 @@ from metadata.client import Client
 from metadata.cursors import Where
 from metadata.errors import BadVersion, OptionError, UnknownOutcome
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, segment_name, topic_name
+from metadata.json_records import JsonRecord
+from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
 from metadata.paths import Key
-from metadata.records import Cursor, JsonRecord
+from metadata.records import Cursor
 from metadata.row_ranges import Rows
 from metadata.store.contract import ABSENT, decide, look, until
 from metadata.transaction_buffer import Reading, Selection
@@ -139,14 +140,6 @@ class Providers:
                 found[name] = Selected(model=Model.IN_STREAM, name=str(name))
         return found
 
-    def one(self, names: Sequence[TopicName]) -> Model:
-        """The model that serves all of these. Raises OptionError if they are of both: no transaction spans them."""
-        found = self.select(names)
-        if len({chosen.model for chosen in found.values()}) > 1:
-            by_model = {model: [str(n) for n, chosen in found.items() if chosen.model is model] for model in Model}
-            raise _spans_both(by_model)
-        return next((chosen.model for chosen in found.values()), Model.METADATA)
-
     def resolve(self, text: str) -> TopicName:
         """The topic that a name stands for: a persistent one goes by its topic:// name once it is migrated, or if its namespace has
         new topics made so. A round trip for a persistent name, none for others. Raises OptionError.
@@ -182,8 +175,8 @@ class Providers:
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
         """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
-        names = {*work.parts, *(ack.segment for ack in work.acks)} or {work.app_topic or "any"}
-        model = self.one([_topic_of(name) for name in sorted(names)])
+        touched = {*work.parts, *(ack.segment for ack in work.acks)}
+        model = self.model(sorted(touched) if touched or work.app_topic is None else [work.app_topic])
         if any(is_persistent(name) for name in work.parts):
             return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
@@ -246,7 +239,3 @@ def _spans_both(by_model: Mapping[Model, Sequence[str]]) -> OptionError:
 
 def namespace_key(tenant: str, namespace: str) -> Key:
     return Key(f"/persistent/namespaces/{paths.encode(tenant)}/{paths.encode(namespace)}", "")
-
-
-def _topic_of(name: str) -> TopicName:
-    return segment_name(name).topic if name.startswith("segment://") else any_topic_name(name)

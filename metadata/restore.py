@@ -23,8 +23,9 @@ from metadata import orphans, paths
 from metadata.backup_file import Backup, Kept
 from metadata.clock import Clock, SystemClock
 from metadata.cluster import MARK, Cluster, heirs, resolve
+from metadata.cluster_records import ClusterRecord, Founding, Lost, Restoring
 from metadata.errors import BadVersion, RestoreRefused, UnknownOutcome
-from metadata.records import AbortedTxn, Application, ClusterRecord, Founding, Lost, Restoring, TcSequence
+from metadata.records import AbortedTxn, Application, TcSequence
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, decide, in_groups, look, time_ms, until
 from metadata.store.memory import MemoryStore

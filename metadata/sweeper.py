@@ -16,12 +16,13 @@ from ledgers import snapshots
 from ledgers.errors import CorruptSnapshot, StorageError, TxnSegmentError
 from metadata import ending, metrics, paths, transitions
 from metadata.cluster import Cluster
+from metadata.cluster_records import Turn
 from metadata.errors import BadVersion, CorruptRecord, SweepIncomplete, UnknownOutcome
 from metadata.log import Entry, Listing, ledger
 from metadata.names import TopicName, is_persistent, segment_name, topic_name
 from metadata.paths import Key
 from metadata.pending_ack import PendingAcks
-from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Turn, Watermark
+from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Watermark
 from metadata.remains import collect_remains
 from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look, until
 from metadata.topics import Topics

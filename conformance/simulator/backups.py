@@ -35,10 +35,11 @@ from metadata.backup import BackupReader
 from metadata.backup_file import Backup
 from metadata.client import Client
 from metadata.cluster import MARK, Cluster
+from metadata.cluster_records import Lost
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
-from metadata.records import Application, Cursor, Lost, Registration, Settled
+from metadata.records import Application, Cursor, Registration, Settled
 from metadata.restore import Restoration
 from metadata.row_ranges import Rows, common, minus
 from metadata.store.contract import time_ms

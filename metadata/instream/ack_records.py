@@ -7,7 +7,8 @@ from enum import StrEnum
 from pydantic import Field
 
 from metadata.instream.records import Identified
-from metadata.records import Cursor, JsonRecord, RowSet
+from metadata.json_records import JsonRecord
+from metadata.records import Cursor, RowSet
 
 
 class AckKind(StrEnum):

@@ -328,7 +328,7 @@ def test_the_orphan_sweep_keeps_what_logs_name_and_takes_the_rest() -> None:
 
 
 def test_a_write_set_too_big_for_an_entry_lies_in_a_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("metadata.instream.coordinator.MAX_INLINE", 200)
+    monkeypatch.setattr("metadata.instream.steps.MAX_INLINE", 200)
     bench = Bench()
     party = bench.party()
     party.coordinator.commit(bench.work(1))
