@@ -325,7 +325,7 @@ def _cast(number: int) -> Cast:
         consumers={"consumer": [a, b]},
         movers={"mover": (a, c)},
         streams={"stream": [a, b], "limited": [a]},
-        lookers={"looker": [a, b, c]},
+        lookers={"looker": [a, b]},
     )
 
 

@@ -33,6 +33,7 @@ from metadata.write_set import Committed, WriteSet, weight
 
 if TYPE_CHECKING:
     from metadata.instream.onward import Onward
+    from metadata.pending_ack import PendingAcks
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -59,6 +60,10 @@ class InStreamCoordinator(TransactionSteps):
 
     aftermath: Callable[[Callable[[], None]], None] = inline
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.acks.onward = self._acks_onward
+
     def commit(self, work: WriteSet) -> InStreamCommitted:
         """Make the write set visible, all of it or nothing, at most once for its (application, version), as `Coordinator.commit`
         does for topic://. `work.parts` and `work.acks` name persistent topics where those name segments.
@@ -84,6 +89,9 @@ class InStreamCoordinator(TransactionSteps):
         from metadata.instream.onward import Onward  # it needs us
 
         return Onward(self)
+
+    def _acks_onward(self, topic: str) -> PendingAcks | None:
+        return None if self.onward.name(topic) is None else self.onward.coordinator.acks
 
     def _commit(self, work: WriteSet) -> InStreamCommitted:
         parts = {_persistent(name): found for name, found in work.parts.items()}

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from metadata import acks
 from metadata.acks import Ack
@@ -27,6 +27,9 @@ from metadata.records import Cursor
 from metadata.row_ranges import NONE, Rows, minus
 from metadata.store.contract import ABSENT, Delete, Record, View, decide, in_groups, look, time_ms, until
 
+if TYPE_CHECKING:
+    from metadata.pending_ack import PendingAcks
+
 T = TypeVar("T")
 AckReplay = Replay[AckEntry, AckState, "AckConflict | None"]
 
@@ -40,11 +43,12 @@ class InStreamAcks:
     """The pending-ack logs of a cluster's persistent topics. Safe for several threads and any number of processes.
 
     `blocked` is told which transactions' claims are in the way of an acknowledgement; whether it has ended one, so that it pays to
-    try again.
+    try again. `onward` gives what acknowledges rows of a topic that was migrated (None: it was not).
     """
 
     cluster: Cluster
     blocked: Callable[[Iterable[str]], bool] = lambda txns: False
+    onward: Callable[[str], PendingAcks | None] = lambda topic: None
     _lives: dict[Where, tuple[int, AckReplay]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -110,18 +114,34 @@ class InStreamAcks:
         self._append(wanted, txn_id)
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge without a transaction. After an error some may have been. Raises AckConflict, SubscriptionNotFound."""
-        self._append(acks.merged(wanted), None)
+        """Acknowledge without a transaction, also if the topic migrates meanwhile. After an error some may have been. Raises
+        AckConflict, SubscriptionNotFound.
+        """
+        merged = acks.merged(wanted)
+        self.read((ack.segment, ack.subscription) for ack in merged)  # they must be there
+        for ack in merged:
+            try:
+                self._append([ack], None)
+            except AckConflict:
+                further = self.onward(ack.segment)
+                if further is None:
+                    raise
+                further.acknowledge([ack])  # nothing of it counted here, nor ever will
 
     def advance(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge cumulatively what is not behind the cursor already. Idempotent. Raises AckConflict, SubscriptionNotFound."""
+        """Acknowledge cumulatively what is not behind the cursor already, also if the topic migrates meanwhile. Idempotent. Raises
+        AckConflict, SubscriptionNotFound.
+        """
         for ack in wanted:
             if not self._left(ack):
                 continue
             try:
                 self._append([ack], None)
             except AckConflict:
-                if self._left(ack):
+                further = self.onward(ack.segment)
+                if further is not None:
+                    further.advance([ack])
+                elif self._left(ack):
                     raise  # not just somebody else, who has advanced it further
 
     def _left(self, ack: Ack) -> Rows:
