@@ -2,7 +2,7 @@
 
 python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N]
     [--only points|topics|job|splits|migrate|load|cluster] [--domain topic|persistent|mixed]
-    [--load-seconds 20] [--faults 100] [--kinds ...] [--logs FOLDER]
+    [--load-seconds 20] [--every 1] [--faults 100] [--kinds ...] [--logs FOLDER]
 
 Without --domain the points and the job are done on topics of both domains, all else on topic://; with it only what can be of it is.
 """
@@ -129,9 +129,8 @@ class Run:
         self._note("migrations with open transactions: refused, waiting, aborting", wrong, began)
         for fate, twins in (*((fate, False) for fate in migrations.FATES), (Fate.DIE, True)):
             began, name = time.monotonic(), f"migrations-{fate.name}{'-twins' * twins}".lower()
-            whens = AROUND if fate is Fate.DIE and not twins else (When.AFTER,)
             folder = self._folder / f"{name}-notes"
-            cases = list(migrations.points(self._forks, self._place(name), folder, fate, whens, twins=twins))
+            cases = list(migrations.points(self._forks, self._place(name), folder, fate, twins=twins, every=self._given.every))
             wrong = [f"{case.what}: {what}" for case in cases for what in case.wrong]
             what = f"migrations, {fate.name}{' beside a twin' * twins}: {len(cases)} crash points"
             self._note(f"{what}, {sum(c.hit for c in cases)} reached", wrong, began)
@@ -164,6 +163,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30, help="random kills of the streaming job on each store")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--load-seconds", type=float, default=20.0)
+    parser.add_argument("--every", type=int, default=1, help="of a migration's crash points: only each so many-th")
     add_options(parser.add_argument_group("cluster suite"), faults=100)
     given = parser.parse_args()
     say(f"seed {given.seed}")

@@ -24,13 +24,12 @@ import pyarrow as pa
 from conformance.chaos import carrying_on as parties
 from conformance.chaos.carried import Cast, judged
 from conformance.chaos.carrying_on import ROWS, SCHEMA, Scene
-from conformance.chaos.crash_points import AROUND
 from conformance.chaos.crashing import Crash, Fate, When
 from conformance.chaos.driver import Place, crashing_client, make, unfinished
 from conformance.chaos.forks import Child, Forks
 from metadata.errors import TxnConflict, TxnSegmentError
 from metadata.names import persistent_name, topic_name
-from metadata.records import Settings
+from metadata.cluster_records import Settings
 from txnsegment import connect
 
 SETTINGS = Settings(
@@ -146,11 +145,10 @@ def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
 # --- crash points -------------------------------------------------------------------------------------------------------
 
 
-def points(
-    forks: Forks, place: Place, folder: Path, fate: Fate, whens: Sequence[When] = AROUND, *, twins: bool = False, every: int = 1
-) -> Iterator[Case]:
+def points(forks: Forks, place: Place, folder: Path, fate: Fate, *, twins: bool = False, every: int = 1) -> Iterator[Case]:
     """A topic for each store call of a migration (or each `every`-th), with everybody at work on it: the migration meets its fate
-    there, and another one goes on. `twins`: that one runs beside it from the beginning.
+    after it (before the next one the store is the same), and another one goes on. `twins`: that one runs beside it from the
+    beginning.
 
     Every other one waits for what is open, the others abort it. In a cluster of its own, which is made here.
     """
@@ -166,8 +164,7 @@ def points(
     assert counted is not None
     yield first
     for call in range(1, len(counted.calls) + 1, every):
-        for when in whens:
-            yield case(Crash(call, when, fate))[1]
+        yield case(Crash(call, When.AFTER, fate))[1]
 
 
 def _case(

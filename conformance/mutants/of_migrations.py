@@ -43,4 +43,11 @@ MUTANTS = (
         ("metadata.instream.legacy:MigratedSegment.weights", "last.get(txn, n) if txn is not None else n", "n"),
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
     ),
+    mutant(
+        "acks-stay-behind-a-migration",
+        "8.11",
+        "An acknowledgement that meets the SEAL of its subscription counts where the subscription goes on.",
+        ("metadata.instream.pending_ack:InStreamAcks.acknowledge", "further.acknowledge([ack])", "return"),
+        tests=(f"{_TESTS}::test_rows_are_acknowledged_at_every_step_of_a_migration",),
+    ),
 )

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from conformance.chaos import migrations
-from conformance.chaos.crashing import Fate, When
+from conformance.chaos.crashing import Fate
 from conformance.chaos.driver import Place
 from conformance.chaos.forks import Forks
 
 
 @pytest.mark.slow
 def test_whoever_migrates_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, (When.AFTER,), every=20))
+    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, every=20))
     assert [(case.what, case.wrong) for case in cases if case.wrong] == []
     assert len(cases) >= 3
     assert sum(case.hit for case in cases) >= 2
