@@ -151,8 +151,8 @@ class Providers:
         return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
 
     def evolve(self, name: TopicName, types: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """As `Topics.evolve`: of a persistent topic that was migrated the schema of the topic that goes on, by whose id parts that were
-        staged before name it there.
+        """As `Topics.evolve`: of a persistent topic that was migrated the schema of the topic that goes on, by whose id parts that
+        were staged before name it there.
         """
         try:
             return self.client.topics.evolve(name, types, key)

@@ -27,9 +27,9 @@ from conformance.chaos.carrying_on import ROWS, SCHEMA, Scene
 from conformance.chaos.crashing import Crash, Fate, When
 from conformance.chaos.driver import Place, crashing_client, make, unfinished
 from conformance.chaos.forks import Child, Forks
+from metadata.cluster_records import Settings
 from metadata.errors import TxnConflict, TxnSegmentError
 from metadata.names import persistent_name, topic_name
-from metadata.cluster_records import Settings
 from txnsegment import connect
 
 SETTINGS = Settings(
