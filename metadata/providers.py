@@ -7,7 +7,7 @@ migrated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -183,10 +183,13 @@ class Providers:
         client = self.client
         if model is Model.METADATA:
             return Provider(model, _Segments(client), client.coordinator.acks, client.subscriptions, client.coordinator)
+        from metadata.instream.acknowledging import OnwardAcks
         from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
 
         mine = client.instream
-        return Provider(model, _InStream(client), mine.acks, InStreamSubscriptions(mine.topics, mine.acks), mine.coordinator)
+        subscriptions = InStreamSubscriptions(mine.topics, mine.acks, lambda: mine.migrator, client.subscriptions)
+        acks = OnwardAcks(mine.acks, lambda: mine.coordinator.onward)
+        return Provider(model, _InStream(client), acks, subscriptions, mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
         """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
@@ -199,6 +202,29 @@ class Providers:
     def pending_acks(self, segment: str) -> PendingAckProvider:
         """What keeps the cursors of a segment, or of a persistent topic."""
         return self.of([segment]).acks
+
+    def acknowledge(self, wanted: Iterable[Ack]) -> None:
+        """Acknowledge without a transaction on topics of either model. One call for each: after an error the one may have been
+        done, and not the other. Raises AckConflict, SubscriptionNotFound.
+        """
+        for provider, acks in self._by_model(list(wanted)):
+            provider.acks.acknowledge(acks)
+
+    def advance(self, wanted: Iterable[Ack]) -> None:
+        """Acknowledge cumulatively, as `acknowledge`, what is not behind the cursors already. Idempotent."""
+        for provider, acks in self._by_model(list(wanted)):
+            provider.acks.advance(acks)
+
+    def _by_model(self, wanted: Sequence[Ack]) -> Iterator[tuple[Provider, list[Ack]]]:
+        models = self.models(ack.segment for ack in wanted)
+        for model in Model:
+            if some := [ack for ack in wanted if models[ack.segment] is model]:
+                yield self.by_model(model), some
+
+    def subscribe(self, topic: TopicName, name: str, *, at: int) -> None:
+        """Make a subscription where the topic goes by now. Raises TopicNotFound, SubscriptionExists."""
+        there = self.resolve(str(topic))
+        self.by_model(model_of(there)).subscriptions.create(there, name, at=at)
 
     def namespace(self, tenant: str, namespace: str) -> Model:
         """Which model serves persistent names of a namespace that do not exist yet."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.mutants.planting import mutant
 
 _TESTS = "tests/instream/test_migration.py"
+_STREAMS = "tests/instream/test_migrated_streams.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
 
 MUTANTS = (
@@ -44,10 +45,21 @@ MUTANTS = (
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
     ),
     mutant(
-        "acks-stay-behind-a-migration",
-        "8.11",
-        "An acknowledgement that meets the SEAL of its subscription counts where the subscription goes on.",
-        ("metadata.instream.pending_ack:InStreamAcks.acknowledge", "further.acknowledge([ack])", "return"),
-        tests=(f"{_TESTS}::test_rows_are_acknowledged_at_every_step_of_a_migration",),
+        "sink-goes-by-the-younger-plan",
+        "8.5",
+        "Rows that Spark's tasks staged for a persistent topic go on from there, also if whoever commits them has planned since.",
+        (
+            "spark_txn_sink.commit:staged_for",
+            "(topic_of(segment) for message in staged for segment, _ in message.parts)",
+            "iter(())",
+        ),
+        tests=(f"{_STREAMS}::test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_migration",),
+    ),
+    mutant(
+        "plain-messages-name-what-went-on",
+        "8.12",
+        "A plain producer is told that its topic was migrated.",
+        ("txnsegment.plain:PlainSend.append", "not isinstance(name, PersistentName)", "False"),
+        tests=(f"{_STREAMS}::test_a_plain_producer_is_told_that_its_topic_was_migrated",),
     ),
 )

@@ -33,7 +33,6 @@ from metadata.write_set import Committed, WriteSet, weight
 
 if TYPE_CHECKING:
     from metadata.instream.onward import Onward
-    from metadata.pending_ack import PendingAcks
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -62,7 +61,7 @@ class InStreamCoordinator(TransactionSteps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.acks.onward = self._acks_onward
+        self.acks.carry = lambda where: self.onward.migrator.carry(where)
 
     def commit(self, work: WriteSet) -> InStreamCommitted:
         """Make the write set visible, all of it or nothing, at most once for its (application, version), as `Coordinator.commit`
@@ -89,9 +88,6 @@ class InStreamCoordinator(TransactionSteps):
         from metadata.instream.onward import Onward  # it needs us
 
         return Onward(self)
-
-    def _acks_onward(self, topic: str) -> PendingAcks | None:
-        return None if self.onward.name(topic) is None else self.onward.coordinator.acks
 
     def _commit(self, work: WriteSet) -> InStreamCommitted:
         parts = {_persistent(name): found for name, found in work.parts.items()}

@@ -10,9 +10,8 @@ import pytest
 from instream_bench import At, Bench, Party, T, U, label
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.acks import Ack, done, up_to
+from metadata.acks import Ack, done
 from metadata.errors import (
-    AckConflict,
     NotAllowed,
     OptionError,
     TopicExists,
@@ -27,7 +26,7 @@ from metadata.instream.records import EntryKind, LogEntry
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
 from metadata.records import SegmentState
-from metadata.row_ranges import end_of, minus, parse_all, texts
+from metadata.row_ranges import parse_all, texts
 from metadata.sweeper import Sweeper
 from metadata.topics import Topic, Topics
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
@@ -332,29 +331,3 @@ def test_a_seal_does_not_count_while_a_transaction_is_ongoing() -> None:
     party.coordinator.end(txn, commit=True)
     assert bench.read(T) == ["row"]
     assert Migrator(party.cluster, party.coordinator).onward(T) is None
-
-
-@pytest.mark.parametrize("cumulative", [False, True], ids=["row-by-row", "cumulative"])
-def test_rows_are_acknowledged_at_every_step_of_a_migration(cumulative: bool) -> None:
-    """A running consumer acknowledges what it has delivered, wherever the subscription is by then."""
-
-    def run(k: int) -> At:
-        bench = prepared()
-        last = [found.id for found in bench.party().buffer.read(T).ledgers()][-1]
-        given = up_to(str(T), "s", end_of(last)) if cumulative else Ack(str(T), "s", parse_all([str(last)]))
-
-        def acknowledge() -> None:
-            mine = bench.party().coordinator.acks
-            (mine.advance if cumulative else mine.acknowledge)([given])
-
-        gate = At(k, meanwhile=acknowledge, kinds=EVERYWHERE)
-        migrate(bench.party(gate))
-        if not gate.hit:
-            return gate
-        cursor = bench.party().coordinator.onward.coordinator.acks.read([(str(T), "s")])[str(T), "s"]
-        assert not minus(given.rows, done(cursor)), gate.hit
-        with pytest.raises(AckConflict):  # it counts once, wherever it is given
-            bench.party().coordinator.acks.acknowledge([Ack(str(T), "s", parse_all([str(last)]))])
-        return gate
-
-    assert each(run) > 10
