@@ -123,10 +123,20 @@ class Run:
         self._note(f"splits: {found}", found.wrong, began)
 
     def migrate(self) -> None:
-        """Persistent topics that migrate while others write, read, acknowledge and move their rows."""
+        """Persistent topics that migrate while others write, read, acknowledge and move their rows: by command under a Spark job and
+        a Spark query, under random kills, and at each store call.
+        """
         began = time.monotonic()
         wrong = self._forks.call(migrations.refusals, self._place("migrations-refused"))
         self._note("migrations with open transactions: refused, waiting, aborting", wrong, began)
+        began, folder = time.monotonic(), self._folder / "migrations-spark"
+        folder.mkdir()
+        through = spark_migration(self._forks, self._place("migrations-spark-cluster", PERSISTENT), folder)
+        self._note(f"migration through Spark: {through}", through.wrong, began)
+        began = time.monotonic()
+        folder, rng = self._folder / "migrations-storm-notes", random.Random(self._given.seed)
+        found = migrations.storm(self._forks, self._place("migrations-storm"), folder, self._given.kills, rng)
+        self._note(f"migrations, random kills: {found}", found.wrong, began)
         for fate, twins in (*((fate, False) for fate in migrations.FATES), (Fate.DIE, True)):
             began, name = time.monotonic(), f"migrations-{fate.name}{'-twins' * twins}".lower()
             folder = self._folder / f"{name}-notes"
@@ -134,14 +144,6 @@ class Run:
             wrong = [f"{case.what}: {what}" for case in cases for what in case.wrong]
             what = f"migrations, {fate.name}{' beside a twin' * twins}: {len(cases)} crash points"
             self._note(f"{what}, {sum(c.hit for c in cases)} reached", wrong, began)
-        began = time.monotonic()
-        folder, rng = self._folder / "migrations-storm-notes", random.Random(self._given.seed)
-        found = migrations.storm(self._forks, self._place("migrations-storm"), folder, self._given.kills, rng)
-        self._note(f"migrations, random kills: {found}", found.wrong, began)
-        began, folder = time.monotonic(), self._folder / "migrations-spark"
-        folder.mkdir()
-        through = spark_migration(self._forks, self._place("migrations-spark-cluster", PERSISTENT), folder)
-        self._note(f"migration through Spark: {through}", through.wrong, began)
 
     def load(self) -> None:
         """Writers and readers, one of them a Spark query."""
