@@ -123,10 +123,10 @@ class Run:
         self._note(f"splits: {found}", found.wrong, began)
 
     def migrate(self) -> None:
-        """Persistent topics that migrate while others write, read, acknowledge and move their rows: by command under a Spark job and
+            cases = list(migrations.points(self._forks, self._place(name), folder, fate, twins=twins, every=given.every))
         a Spark query, under random kills, and at each store call.
         """
-        began = time.monotonic()
+        began, given = time.monotonic(), self._given
         wrong = self._forks.call(migrations.refusals, self._place("migrations-refused"))
         self._note("migrations with open transactions: refused, waiting, aborting", wrong, began)
         began, folder = time.monotonic(), self._folder / "migrations-spark"
@@ -134,8 +134,8 @@ class Run:
         through = spark_migration(self._forks, self._place("migrations-spark-cluster", PERSISTENT), folder)
         self._note(f"migration through Spark: {through}", through.wrong, began)
         began = time.monotonic()
-        folder, rng = self._folder / "migrations-storm-notes", random.Random(self._given.seed)
-        found = migrations.storm(self._forks, self._place("migrations-storm"), folder, self._given.kills, rng)
+        folder, rng = self._folder / "migrations-storm-notes", random.Random(given.seed)
+        found = migrations.storm(self._forks, self._place("migrations-storm"), folder, given.kills, rng)
         self._note(f"migrations, random kills: {found}", found.wrong, began)
         for fate, twins in (*((fate, False) for fate in migrations.FATES), (Fate.DIE, True)):
             began, name = time.monotonic(), f"migrations-{fate.name}{'-twins' * twins}".lower()
