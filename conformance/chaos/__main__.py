@@ -123,8 +123,8 @@ class Run:
         self._note(f"splits: {found}", found.wrong, began)
 
     def migrate(self) -> None:
-            cases = list(migrations.points(self._forks, self._place(name), folder, fate, twins=twins, every=given.every))
-        a Spark query, under random kills, and at each store call.
+        """Persistent topics that migrate while others write, read, acknowledge and move their rows: by command under Spark jobs,
+        under random kills, and at each store call.
         """
         began, given = time.monotonic(), self._given
         wrong = self._forks.call(migrations.refusals, self._place("migrations-refused"))
