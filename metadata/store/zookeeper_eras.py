@@ -22,10 +22,10 @@ from metadata.store.zookeeper_session import Session, change, get, stat
 
 ERA_FULL = 1_000_000_000
 """Creations after which an era closes: below 2^30, where the counter that we read back still has its sign."""
-NEAR = 20_000
+NEAR = 10_000
 """Numbers that are counted on within an era: ten requests."""
-STEP = 2_000
-"""Of them in one multi: znodes that are made and deleted in it, well below what one may have."""
+STEP = 1_000
+"""Of them in one multi: znodes that are made and deleted in it, some 250 bytes each, so well below what one may have."""
 
 
 @dataclass(slots=True)
