@@ -21,6 +21,7 @@ PRELOAD = [
     "conformance.chaos.topics",
     "conformance.chaos.splits",
     "conformance.chaos.migrations",
+    "conformance.chaos.spark_migration",
     "pandas",
     "pyarrow.parquet",
     "pyarrow.compute",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from typer.testing import CliRunner
 
 from conformance.chaos.carried import place as place_in_topic
 from conformance.chaos.contention import follow
@@ -18,13 +19,12 @@ from conformance.chaos.history import ROWS
 from conformance.chaos.reading import position_of
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
 from conformance.processes import Session
+from txnsegment.cli.app import build
 
-BATCHES, MORE = 30, 10
+BATCHES, MORE = 40, 10
 """Of the job that runs while the topic migrates, and of the next one on its checkpoint."""
 START_SECONDS, RUN_SECONDS = 180.0, 600.0
 LOOK_SECONDS = 0.05
-COMMAND = "from txnsegment.cli.main import main; main()"
-"""`txnsegment`, also where it is not on the PATH."""
 
 
 @dataclass
@@ -55,15 +55,14 @@ def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
     try:
         jobs.append(_job(place, folder))
         _wait_for_rows(folder, jobs[0])
-        began = time.monotonic()
         to = place.topic.replace("persistent://", "topic://")
-        words = [sys.executable, "-c", COMMAND, "topics", "migrate", place.topic, "--to", to, "--wait", "120"]
-        done = subprocess.run(
-            [*words, "--service-url", place.url], capture_output=True, text=True, timeout=RUN_SECONDS, check=False
-        )
+        began = time.monotonic()
+        code, said = forks.start(
+            command, ["--service-url", place.url, "topics", "migrate", place.topic, "--to", to, "--wait", "120"]
+        ).result(RUN_SECONDS)
         report.took_ms = round(1000 * (time.monotonic() - began))
-        if done.returncode != 0:
-            report.wrong.append(f"topics migrate ended with {done.returncode}: {done.stdout}{done.stderr}")
+        if code != 0:
+            report.wrong.append(f"topics migrate ended with {code}: {said}")
         _end(jobs[0], report)
         add_batches(folder / "input", BATCHES, MORE)
         jobs.append(_job(place, folder))
@@ -77,6 +76,12 @@ def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
             session.kill()
     _judge(folder, report)
     return report
+
+
+def command(words: Sequence[str]) -> tuple[int, str]:
+    """`txnsegment WORDS`, without the seconds that a new Python takes to import it: exit code and output."""
+    done = CliRunner().invoke(build(), list(words))
+    return done.exit_code, done.output
 
 
 def _job(place: Place, folder: Path) -> Session:
