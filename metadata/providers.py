@@ -199,10 +199,6 @@ class Providers:
             return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
-    def pending_acks(self, segment: str) -> PendingAckProvider:
-        """What keeps the cursors of a segment, or of a persistent topic."""
-        return self.of([segment]).acks
-
     def acknowledge(self, wanted: Iterable[Ack]) -> None:
         """Acknowledge without a transaction on topics of either model. One call for each: after an error the one may have been
         done, and not the other. Raises AckConflict, SubscriptionNotFound.

@@ -74,6 +74,7 @@ class Restoration:
     unique: Callable[[], str] = lambda: uuid.uuid4().hex
 
     def run(self) -> Restored:
+        """Look for everything first, then claim the store, fill it, and release it: whoever opens it before is refused."""
         number, records = self.backup.heading.number, self._records()
         following = (number // ERA + 1) * ERA
         self._check_empty()

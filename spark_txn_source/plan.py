@@ -160,7 +160,8 @@ def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int]
     for name, through in reading.trims().items():
         begin = max(start, known.get(name, 0))
         if begin < through and (name not in segments or minus(segments[name].trimmed(begin), done.get(name, NONE))):
-            raise _trimmed(reading, name, begin, f"a read after {begin} up to {end}")
+            after = segments[name].ledger_id(begin) if name in segments else begin
+            raise _trimmed(reading, name, after, f"a read after {begin} up to {end}")
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
@@ -173,7 +174,7 @@ def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str)
 
 
 def _trimmed(reading: Reading, name: str, after: object, who: str) -> DataLoss:
-    gone = next((s.watermark.trimmed_to for s in reading.segments if s.name == name and s.watermark is not None), None)
+    gone = next((s.last_trimmed for s in reading.segments if s.name == name), None)
     last = f"{gone}" if gone is not None else f"{reading.trims()[name]}"
     return DataLoss(
         f"{name} was trimmed by retention up to {last}: its rows after {after} up to there, which {who} may need, are gone.",
@@ -221,7 +222,7 @@ def end_number(reading: Reading, end: End) -> int:
             return number
 
 
-def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
+def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
     """Everything visible of a segment with start < number <= end, in order: part by part, but what lies together in a compacted
     file is one piece. `marks`: with what the positions of its rows come from.
     """
@@ -229,13 +230,13 @@ def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *
         yield of_stretch(segment.name, found)
 
 
-def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
+def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
     """As `large_pieces`, but for the rows in `done`."""
     touched = segment.number(done[-1][1].ledger_id) if done else 0
     middle = min(max(start, touched), end)
-    for ledger, left in pending(reading, segment, done, start, middle):
+    for ledger, left in pending(segment, done, start, middle):
         yield from _left_pieces(segment.name, ledger, left)
-    yield from large_pieces(reading, segment, middle, end, marks=marks)
+    yield from large_pieces(segment, middle, end, marks=marks)
 
 
 def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> Iterator[Piece]:
@@ -282,7 +283,7 @@ def tasks(
     by_segment = [
         found
         for segment in reading.segments
-        if (found := list(pieces(reading, segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
+        if (found := list(pieces(segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
     ]
     by_segment += persistent.pieces(ranges, marks=marks)
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))

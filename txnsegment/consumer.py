@@ -185,7 +185,7 @@ class Consumer:
         order = sorted(reading.segments, key=lambda s: _order(s.name))
         if wanted is not None:
             found = [
-                (segment, pieces(reading, segment, feed.after, reading.cut, marks=True, done=self._done.get(segment.name, NONE)))
+                (segment, pieces(segment, feed.after, reading.cut, marks=True, done=self._done.get(segment.name, NONE)))
                 for segment in order
             ]
             for rows in in_order(self._client.cluster.storage, found, wanted, None if codec is None else codec.filled):

@@ -7,7 +7,8 @@ from datetime import timedelta
 from metadata import policies
 from metadata.client import Client
 from metadata.errors import OptionError
-from metadata.names import any_topic_name, topic_name
+from metadata.names import any_topic_name, is_persistent, topic_name
+from metadata.providers import Providers
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.trimming import Trimmed, Trimmer
@@ -23,7 +24,7 @@ class ClusterRetention:
 
     def get(self, name: str) -> Policies:
         """What holds for a topic: its own policies, else its namespace's; None is no limit. Raises TopicNotFound."""
-        topic = self._client.topics.get(any_topic_name(name))
+        topic = self._client.topics.get(any_topic_name(self._held(name)))
         return Trimmer(self._client.cluster, self._client.buffer).policies(topic.name, topic.layout)
 
     def set(
@@ -54,12 +55,16 @@ class ClusterRetention:
                 change[field] = value
         if despite_subscriptions is not None:
             change["despite_subscriptions"] = despite_subscriptions
-        return policies.put(self._client.cluster, name, change)
+        return policies.put(self._client.cluster, self._held(name), change)
 
     def clear(self, name: str) -> Policies:
         """Take back what was said of a topic or a namespace. Raises TopicNotFound."""
-        return policies.put(self._client.cluster, name, dict.fromkeys(FIELDS))
+        return policies.put(self._client.cluster, self._held(name), dict.fromkeys(FIELDS))
 
     def trim(self, name: str) -> Trimmed:
         """Trim a topic now, as sweepers do. Raises TopicNotFound, StorageError, CorruptSnapshot, TxnConflict."""
-        return Trimmer(self._client.cluster, self._client.buffer).trim(topic_name(name))
+        return Trimmer(self._client.cluster, self._client.buffer).trim(topic_name(self._held(name)))
+
+    def _held(self, name: str) -> str:
+        """The name under which it is said what holds: of a migrated topic that of the topic:// that it became."""
+        return str(Providers(self._client).resolve(name)) if is_persistent(name) else name

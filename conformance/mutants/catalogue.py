@@ -9,6 +9,7 @@ from conformance.mutants import (
     of_backups,
     of_files,
     of_in_stream,
+    of_migrated_keeping,
     of_migrations,
     of_persistent_reads,
     of_providers,
@@ -38,6 +39,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_files.MUTANTS,
     *of_in_stream.MUTANTS,
     *of_migrations.MUTANTS,
+    *of_migrated_keeping.MUTANTS,
     *of_persistent_reads.MUTANTS,
     *of_providers.MUTANTS,
 )

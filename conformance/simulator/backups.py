@@ -197,7 +197,7 @@ def _chosen(world: World, client: Client) -> list[Ack]:
     behind = acked({segment: cursor for (segment, _), cursor in cursors.items()})
     acks = []
     for segment in reading.segments:
-        ledgers = [ledger for ledger, _ in pending(reading, segment, behind[segment.name], 0, reading.cut)]
+        ledgers = [ledger for ledger, _ in pending(segment, behind[segment.name], 0, reading.cut)]
         ack = taken(segment.name, SUBSCRIPTIONS[0], behind[segment.name], ledgers[: world.rng.choice((1, 2, 10))])
         acks += [] if ack is None else [ack]
     return acks
