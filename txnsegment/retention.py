@@ -7,10 +7,11 @@ from datetime import timedelta
 from metadata import policies
 from metadata.client import Client
 from metadata.errors import OptionError
-from metadata.names import any_topic_name, topic_name
+from metadata.names import PersistentName, is_persistent
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.trimming import Trimmed, Trimmer
+from txnsegment.topics import going_on, scalable
 
 FIELDS = ("retention_ms", "retention_bytes", "despite_subscriptions", "compact_files")
 
@@ -23,7 +24,7 @@ class ClusterRetention:
 
     def get(self, name: str) -> Policies:
         """What holds for a topic: its own policies, else its namespace's; None is no limit. Raises TopicNotFound."""
-        topic = self._client.topics.get(any_topic_name(name))
+        topic = self._client.topics.get(going_on(self._client, name))
         return Trimmer(self._client.cluster, self._client.buffer).policies(topic.name, topic.layout)
 
     def set(
@@ -40,8 +41,11 @@ class ClusterRetention:
         it (-1: never). What is left out stays as it is; `clear` takes all back.
 
         Sweepers that stay, and `cluster.sweep()`, trim. Rows that were trimmed are gone: a read that needs them raises DataLoss.
-        Raises TopicNotFound, OptionError.
+        Raises TopicNotFound, OptionError (also for compacting a persistent topic: nobody does).
         """
+        name = self._standing(name)
+        if compact_files is not None and is_persistent(name):
+            scalable(self._client, name, "It is not compacted")
         change: dict[str, int | bool | None] = {}
         if keep is not None:
             if keep <= timedelta(0):
@@ -58,8 +62,19 @@ class ClusterRetention:
 
     def clear(self, name: str) -> Policies:
         """Take back what was said of a topic or a namespace. Raises TopicNotFound."""
-        return policies.put(self._client.cluster, name, dict.fromkeys(FIELDS))
+        return policies.put(self._client.cluster, self._standing(name), dict.fromkeys(FIELDS))
 
     def trim(self, name: str) -> Trimmed:
         """Trim a topic now, as sweepers do. Raises TopicNotFound, StorageError, CorruptSnapshot, TxnConflict."""
-        return Trimmer(self._client.cluster, self._client.buffer).trim(topic_name(name))
+        topic = going_on(self._client, name)
+        if not isinstance(topic, PersistentName):
+            return Trimmer(self._client.cluster, self._client.buffer).trim(topic)
+        mine = self._client.instream
+        before = list(mine.buffer.read(topic).ledgers())
+        to = mine.sweeper.trimmer.trim(topic)
+        gone = [ledger for ledger in before if ledger.id <= to]
+        return Trimmed(int(bool(gone)), sum(ledger.rows for ledger in gone), sum(ledger.bytes for ledger in gone))
+
+    def _standing(self, name: str) -> str:
+        """A namespace, or the topic that the name stands for."""
+        return name if name.startswith(policies.NAMESPACE) else str(going_on(self._client, name))

@@ -141,8 +141,8 @@ def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -
 def corrupt(name: PersistentName, found: SnapshotPointer, what: str) -> CorruptSnapshot:
     return CorruptSnapshot(
         f"The transaction buffer snapshot of {name} at {found.at} is damaged: {what.rstrip('.')}.",
-        advice=f"Restore {', '.join(found.files()) or 'the record of the topic'} from a copy: the log below it is trimmed, and rows "
-        "of aborted transactions could not be told from others without it.",
+        advice=f"Restore {', '.join(found.files()) or 'the record of the topic'} from a copy: without it, with the log below it "
+        "trimmed, rows of aborted transactions could not be told from others.",
     )
 
 

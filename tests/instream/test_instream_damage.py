@@ -1,5 +1,5 @@
-"""Snapshots that were damaged, moved or removed by hand: the topic is replayed as a whole where that is possible, else it is an error
-that says what to do. Never a row of an aborted transaction, never fewer rows."""
+"""Snapshots that were damaged, moved or removed by hand: the topic is replayed as a whole where that is possible, else it is an
+error that says what to do. Never a row of an aborted transaction, never fewer rows."""
 
 from __future__ import annotations
 
