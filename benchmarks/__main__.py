@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import argparse
+import difflib
 
 from benchmarks import at_rest, commits, compaction, consumer, history, memory, microbatch, models, segments, throughput
 from benchmarks.measure import machine
@@ -21,10 +22,16 @@ ALL = {
 }
 
 
-def main(names: list[str]) -> int:
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Exits with 1 if a figure misses its mark.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; default: all")
+    names = parser.parse_args().names or list(ALL)
+    for unknown in (name for name in names if name not in ALL):
+        (near,) = difflib.get_close_matches(unknown, ALL, n=1, cutoff=0)
+        parser.error(f"there is no benchmark {unknown}; did you mean {near}?")
     print(machine())
     missed = 0
-    for name in names or list(ALL):
+    for name in names:
         report = ALL[name].run()
         report.show()
         missed += sum(not claim.holds for claim in report.claims)
@@ -33,4 +40,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -234,9 +234,9 @@ class TerminateMeanwhile(Ending):
 
     terminate: Callable[[], object]
 
-    def finish(self, least: int, seen: Txn | None = None) -> None:
+    def finish(self, least: int, seen: Txn | None = None, *, again: bool = False) -> None:
         self.terminate()
-        super().finish(least, seen)
+        super().finish(least, seen, again=again)
 
 
 def sealed_in_stream(cluster: Cluster, sweeps: int = 10) -> str:

@@ -22,9 +22,10 @@ from ledgers.model import Ledger, Part
 from metadata import paths
 from metadata.client import Client, client
 from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from metadata.coordinator import Coordinator
 from metadata.names import topic_name
-from metadata.records import Registration, SegmentWrite, Settings, Settled, Watermark
+from metadata.records import Registration, SegmentWrite, Settled, Watermark
 from spark_txn_source.stream import StreamReader
 from txnsegment import connect
 

@@ -20,10 +20,11 @@ from metadata.acks import Ack
 from metadata.client import Client, client
 from metadata.clock import SystemClock
 from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from metadata.errors import AckConflict
 from metadata.names import TopicName, topic_name
 from metadata.orphans import sweep_orphans
-from metadata.records import Settings, Watermark
+from metadata.records import Watermark
 from metadata.row_ranges import end_of, parse_all
 from metadata.store.contract import decide, time_ms
 from metadata.sweeper import FORGET_EVERY_MS

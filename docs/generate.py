@@ -46,9 +46,12 @@ batch id.
 - **Timestamps**: epoch milliseconds (`1735689600000`), or ISO-8601 with `Z` or an offset (`2025-01-01T00:00:00+01:00`).
   Without a zone it is an error: Spark does not tell a Python data source the session's time zone. So are ten digits,
   which look like seconds. What is finer than a millisecond rounds a start up and an end down.
-- **Offsets**: `{{"log":41}}` is the number of a registration in the cluster's log, as a query's progress shows it.
+- **Offsets**: `{{"log":41}}` is the number of a registration in the cluster's log, as a query's progress shows it. Of a
+  `persistent://` topic it is a position in the topic's own log: `{{"persistent://t/n/x":"41:3"}}`
+  ([in_stream.md](in_stream.md#spark)).
 - **Lists**: `a, b`, or JSON: `["a", "b"]`, for names that hold a comma.
-- **Patterns**: Python regular expressions; the whole name `topic://tenant/namespace/name` must match.
+- **Patterns**: Python regular expressions; the whole name must match, `topic://tenant/namespace/name` or
+  `persistent://tenant/namespace/name`.
 
 ## The cluster, and credentials
 

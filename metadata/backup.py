@@ -24,24 +24,13 @@ from ledgers import snapshots
 from metadata import consistent_cut, paths, transitions
 from metadata.backup_file import Backup, Heading, Kept, made
 from metadata.cluster import Cluster
+from metadata.cluster_records import ClusterRecord
 from metadata.consistent_cut import Moving, Told, Written
 from metadata.errors import BackupUnsettled, NotAllowed
 from metadata.instream import topics as persistent
 from metadata.log import Entry
 from metadata.paths import Key, KeyRange
-from metadata.records import (
-    AbortedTxn,
-    Application,
-    ClusterRecord,
-    Cursor,
-    Header,
-    Layout,
-    Registration,
-    Settled,
-    State,
-    TcSequence,
-    Watermark,
-)
+from metadata.records import AbortedTxn, Application, Cursor, Header, Layout, Registration, Settled, State, TcSequence, Watermark
 from metadata.store.contract import Record, View
 from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Verdict

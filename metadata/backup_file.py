@@ -21,9 +21,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from metadata.cluster_records import Lost, Settings
 from metadata.errors import BackupDamaged, ConfigurationError
+from metadata.json_records import JsonRecord
 from metadata.paths import Key
-from metadata.records import JsonRecord, Lost, Settings
 
 FORMAT = 1
 _RECORD = b',"record":'

@@ -13,6 +13,7 @@ from ledgers.errors import MissingFile
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.clock import Clock, SystemClock
+from metadata.cluster_records import FORMAT_VERSION, ClusterRecord, Founding, Lost, Restoring, Settings
 from metadata.errors import (
     BadVersion,
     ClusterFormatError,
@@ -22,7 +23,6 @@ from metadata.errors import (
     StorageError,
     UnknownOutcome,
 )
-from metadata.records import FORMAT_VERSION, ClusterRecord, Founding, Lost, Restoring, Settings
 from metadata.service import ServiceUrl, embedded_ledgers, parse_service_url
 from metadata.service import service_url as given_or_environment
 from metadata.store import open_store

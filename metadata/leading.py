@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from metadata import paths
 from metadata.cluster import Cluster
+from metadata.cluster_records import Leader
 from metadata.errors import BadVersion, UnknownOutcome
-from metadata.records import Leader
 from metadata.store.contract import ABSENT, View, decide
 
 

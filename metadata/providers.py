@@ -7,7 +7,7 @@ migrated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -18,9 +18,10 @@ from metadata.client import Client
 from metadata.cursors import Where
 from metadata.errors import BadVersion, OptionError, UnknownOutcome
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, segment_name, topic_name
+from metadata.json_records import JsonRecord
+from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
 from metadata.paths import Key
-from metadata.records import Cursor, JsonRecord
+from metadata.records import Cursor
 from metadata.row_ranges import Rows
 from metadata.store.contract import ABSENT, decide, look, until
 from metadata.transaction_buffer import Reading, Selection
@@ -139,14 +140,6 @@ class Providers:
                 found[name] = Selected(model=Model.IN_STREAM, name=str(name))
         return found
 
-    def one(self, names: Sequence[TopicName]) -> Model:
-        """The model that serves all of these. Raises OptionError if they are of both: no transaction spans them."""
-        found = self.select(names)
-        if len({chosen.model for chosen in found.values()}) > 1:
-            by_model = {model: [str(n) for n, chosen in found.items() if chosen.model is model] for model in Model}
-            raise _spans_both(by_model)
-        return next((chosen.model for chosen in found.values()), Model.METADATA)
-
     def resolve(self, text: str) -> TopicName:
         """The topic that a name stands for: a persistent one goes by its topic:// name once it is migrated, or if its namespace has
         new topics made so. A round trip for a persistent name, none for others. Raises OptionError.
@@ -187,22 +180,44 @@ class Providers:
         client = self.client
         if model is Model.METADATA:
             return Provider(model, _Segments(client), client.coordinator.acks, client.subscriptions, client.coordinator)
+        from metadata.instream.acknowledging import OnwardAcks
         from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
 
         mine = client.instream
-        return Provider(model, _InStream(client), mine.acks, InStreamSubscriptions(mine.topics, mine.acks), mine.coordinator)
+        subscriptions = InStreamSubscriptions(mine.topics, mine.acks, lambda: mine.migrator, client.subscriptions)
+        acks = OnwardAcks(mine.acks, lambda: mine.coordinator.onward)
+        return Provider(model, _InStream(client), acks, subscriptions, mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
         """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
-        names = {*work.parts, *(ack.segment for ack in work.acks)} or {work.app_topic or "any"}
-        model = self.one([_topic_of(name) for name in sorted(names)])
+        touched = {*work.parts, *(ack.segment for ack in work.acks)}
+        model = self.model(sorted(touched) if touched or work.app_topic is None else [work.app_topic])
         if any(is_persistent(name) for name in work.parts):
             return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
-    def pending_acks(self, segment: str) -> PendingAckProvider:
-        """What keeps the cursors of a segment, or of a persistent topic."""
-        return self.of([segment]).acks
+    def acknowledge(self, wanted: Iterable[Ack]) -> None:
+        """Acknowledge without a transaction on topics of either model. One call for each: after an error the one may have been
+        done, and not the other. Raises AckConflict, SubscriptionNotFound.
+        """
+        for provider, acks in self._by_model(list(wanted)):
+            provider.acks.acknowledge(acks)
+
+    def advance(self, wanted: Iterable[Ack]) -> None:
+        """Acknowledge cumulatively, as `acknowledge`, what is not behind the cursors already. Idempotent."""
+        for provider, acks in self._by_model(list(wanted)):
+            provider.acks.advance(acks)
+
+    def _by_model(self, wanted: Sequence[Ack]) -> Iterator[tuple[Provider, list[Ack]]]:
+        models = self.models(ack.segment for ack in wanted)
+        for model in Model:
+            if some := [ack for ack in wanted if models[ack.segment] is model]:
+                yield self.by_model(model), some
+
+    def subscribe(self, topic: TopicName, name: str, *, at: int) -> None:
+        """Make a subscription where the topic goes by now. Raises TopicNotFound, SubscriptionExists."""
+        there = self.resolve(str(topic))
+        self.by_model(model_of(there)).subscriptions.create(there, name, at=at)
 
     def namespace(self, tenant: str, namespace: str) -> Model:
         """Which model serves persistent names of a namespace that do not exist yet."""
@@ -258,7 +273,3 @@ def _spans_both(by_model: Mapping[Model, Sequence[str]]) -> OptionError:
 
 def namespace_key(tenant: str, namespace: str) -> Key:
     return Key(f"/persistent/namespaces/{paths.encode(tenant)}/{paths.encode(namespace)}", "")
-
-
-def _topic_of(name: str) -> TopicName:
-    return segment_name(name).topic if name.startswith("segment://") else any_topic_name(name)

@@ -1,24 +1,21 @@
-"""The records of protocol.md section 4 and their bytes: the JSON that Apache Pulsar 5.0 writes, plus our own fields.
+"""The records of transactions, segments and topics (protocol.md section 4): those of Apache Pulsar 5.0, plus our own fields.
 
-Null fields are left out, field order is declaration order, fields that we do not know survive a rewrite. Instants and
-durations are JSON numbers of SECONDS with nine decimals, kept here as integer nanoseconds: they never pass through a float.
+Instants and durations are JSON numbers of SECONDS with nine decimals, kept here as integer nanoseconds: they never pass through a
+float. How a record becomes bytes is in `metadata.json_records`; the cluster's own records are in `metadata.cluster_records`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from decimal import Decimal
 from enum import StrEnum
-from json.encoder import encode_basestring
 from operator import attrgetter
-from typing import Annotated, Any, Self
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from ledgers.avro.modes import Compatibility
 from ledgers.model import Ledger, Part
-from metadata.errors import CorruptRecord
+from metadata.json_records import JsonRecord
 from metadata.names import HashRange, TopicName
 from metadata.paths import (
     ACKS_BY_SEGMENT_SUBSCRIPTION,
@@ -33,7 +30,7 @@ from metadata.paths import (
     pad20,
 )
 from metadata.row_ranges import Rows, parse_all, texts
-from metadata.stored import IndexEntry, Record
+from metadata.stored import IndexEntry
 
 NANOS = 1_000_000_000
 
@@ -57,71 +54,6 @@ def _read_nanos(value: object) -> Nanos:
 
 
 Seconds = Annotated[Nanos, BeforeValidator(_read_nanos), PlainSerializer(_to_seconds, return_type=Decimal)]
-
-
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(w.capitalize() for w in rest)
-
-
-def _decimal(value: Decimal) -> str:
-    return format(value, "f") if value.is_finite() else "null"
-
-
-_SCALARS: dict[type, Callable[[Any], str]] = {str: encode_basestring, int: int.__repr__, Decimal: _decimal}
-"""By far most fields: for one of these the encoder of the json module takes five times as long to get going."""
-
-
-def _emit(value: Any) -> str:
-    """JSON with Decimals written digit by digit (the json module would need a float)."""
-    scalar = _SCALARS.get(type(value))
-    if scalar is not None:
-        return scalar(value)
-    try:
-        return _ENCODER.encode(value)  # by far most values: nothing in them is a Decimal
-    except TypeError:
-        if isinstance(value, dict):
-            return "{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in value.items()) + "}"
-        if isinstance(value, list | tuple):
-            return "[" + ",".join(map(_emit, value)) + "]"
-        raise
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_DECODER = json.JSONDecoder(parse_float=Decimal)
-
-
-class JsonRecord(BaseModel):
-    """A record with its JSON form. Immutable: a change is a `model_copy(update=...)`."""
-
-    model_config = ConfigDict(
-        extra="allow",
-        frozen=True,
-        alias_generator=_camel,
-        populate_by_name=True,
-        arbitrary_types_allowed=True,
-        defer_build=True,  # Spark starts a process for every plan and commit; each uses a few of these
-    )
-
-    def to_bytes(self) -> bytes:
-        fields = self.model_dump(by_alias=True, exclude_none=True)
-        return ("{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in fields.items()) + "}").encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Raises CorruptRecord."""
-        try:
-            return cls.model_validate(_DECODER.decode(data.decode()))
-        except (ValueError, ValidationError) as error:
-            raise CorruptRecord(f"Not a {cls.__name__} record: {data[:200]!r} ({error}).") from error
-
-    @classmethod
-    def of(cls, record: Record) -> Self:
-        """Decode what the store has. Raises CorruptRecord naming the key."""
-        try:
-            return cls.from_bytes(record.value)
-        except CorruptRecord as error:
-            raise CorruptRecord(f"{record.key.path}: {error.message}") from error
 
 
 class State(StrEnum):
@@ -437,82 +369,3 @@ class TopicSchema(JsonRecord):
     created_at_ms: int
     avro: str | None = None
     follows: int | None = None
-
-
-class Settings(JsonRecord):
-    """Settings of the cluster (protocol.md section 7, Defaults). All times in milliseconds."""
-
-    txn_timeout_ms: int = 30_000
-    max_txn_timeout_ms: int = 300_000
-    deadline_allowance_ms: int = 5_000
-    header_retention_ms: int = 900_000
-    orphan_age_ms: int = 72 * 3_600_000
-    grace_period_ms: int = 7 * 24 * 3_600_000
-    fold_after_registrations: int = 64
-    fold_after_ms: int = 10_000
-    orphan_sweep_ms: int = 24 * 3_600_000
-    txn_id_block: int = 100
-
-
-class Turn(JsonRecord):
-    """Which committer sweeps for all, and until when (store time). Advisory: it saves work, nothing depends on it.
-
-    `began_ms`: when it was taken. `forgot_ms`, `orphans_ms`: when a committer last forgot headers, and last looked for orphans.
-    """
-
-    until_ms: int
-    began_ms: int | None = None
-    by: str | None = None
-    forgot_ms: int | None = None
-    orphans_ms: int | None = None
-
-
-class Leader(JsonRecord):
-    """Who leads, for as long as its session lasts. `token`: of this candidate alone; `owner`: for people."""
-
-    owner: str
-    token: str
-    since_ms: int
-
-
-FORMAT_VERSION = 1
-
-
-class Founding(JsonRecord):
-    """The id of the cluster that is being made, or was: the ledger root is marked with it before there is a cluster record."""
-
-    id: str
-
-
-class Lost(JsonRecord):
-    """What a restore lost: the numbers of the log with after < number < before. Some of them were given out and are never again."""
-
-    after: int
-    before: int
-    restored_at_ms: int
-
-
-class ClusterRecord(JsonRecord):
-    """Made once: format version, the cluster's id, where the ledgers are (a URI), when it was created, its settings.
-
-    `restored`: what its restores lost, ascending (a cluster may be restored from the backup of a restored one).
-    """
-
-    format_version: int = FORMAT_VERSION
-    id: str
-    ledgers: str
-    created_at_ms: int
-    settings: Settings = Settings()
-    restored: tuple[Lost, ...] | None = None
-
-
-class Restoring(JsonRecord):
-    """A restore that is not complete: nobody may use the store. `backup`: the SHA-256 of its file; `id`: the cluster's new id;
-    `by`: who is at it, the only one that may go on.
-    """
-
-    backup: str
-    id: str
-    ledgers: str
-    began_ms: int
-    by: str

@@ -23,8 +23,9 @@ from metadata import orphans, paths
 from metadata.backup_file import Backup, Kept
 from metadata.clock import Clock, SystemClock
 from metadata.cluster import MARK, Cluster, heirs, resolve
+from metadata.cluster_records import ClusterRecord, Founding, Lost, Restoring
 from metadata.errors import BadVersion, RestoreRefused, UnknownOutcome
-from metadata.records import AbortedTxn, Application, ClusterRecord, Founding, Lost, Restoring, TcSequence
+from metadata.records import AbortedTxn, Application, TcSequence
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, decide, in_groups, look, time_ms, until
 from metadata.store.memory import MemoryStore
@@ -73,6 +74,7 @@ class Restoration:
     unique: Callable[[], str] = lambda: uuid.uuid4().hex
 
     def run(self) -> Restored:
+        """Look for everything first, then claim the store, fill it, and release it: whoever opens it before is refused."""
         number, records = self.backup.heading.number, self._records()
         following = (number // ERA + 1) * ERA
         self._check_empty()

@@ -49,7 +49,7 @@ class Range(NamedTuple):
 
         shown = self.view
         (segment,) = shown.segments
-        return plan.pieces(shown, segment, self.start, self.end, marks=marks, done=self.done)
+        return plan.pieces(segment, self.start, self.end, marks=marks, done=self.done)
 
     @property
     def view(self) -> Reading:
@@ -58,7 +58,7 @@ class Range(NamedTuple):
     def left(self) -> list[Ledger]:
         """The ledgers of the range with rows that are not done."""
         shown = self.view
-        return [ledger for ledger, _ in pending(shown, shown.segments[0], self.done, self.start, self.end)]
+        return [ledger for ledger, _ in pending(shown.segments[0], self.done, self.start, self.end)]
 
 
 def view(reading: TopicReading) -> Reading:

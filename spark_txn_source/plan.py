@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
 
 from ledgers.model import Ledger
-from metadata import metrics, transitions
+from metadata import metrics, transaction_buffer, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange
@@ -22,7 +23,7 @@ from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Selection, Start
 from spark_txn_source.tasks import Piece, ReadTask, of_stretch
-from spark_txn_source.topics import Columns, nothing_read, onward, selected
+from spark_txn_source.topics import Columns, nothing_read, onward, reads_log, selected
 
 log = logging.getLogger("txnsegment.source")
 NOTHING: Mapping[str, Rows] = MappingProxyType({})
@@ -33,17 +34,16 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
 
     Raises OffsetOutOfRange, SubscriptionNotFound.
     """
-    selection = selected(options.selection, onward(client, options.selection))
-    if selection is None:
-        return nothing_read(client.cluster), 0, 0, NOTHING
     if options.isolation_level == "read_uncommitted":
-        reading = client.buffer.read(selection, uncommitted=True)
+        reading = of_log(client, options.selection, partial(client.buffer.read, uncommitted=True))
         if isinstance(options.end, AtLog):
             within_log(options.end.log, reading)
     elif isinstance(options.end, AtLog):
-        reading = client.buffer.read_to(selection, options.end.log)
+        reading = reading_to(client, options.selection, options.end.log)
     else:
-        reading = client.buffer.read(selection)
+        reading = reading_now(client, options.selection)
+    if not reads_log(reading):
+        return reading, 0, 0, NOTHING
     end = end_number(reading, options.end)
     done: Mapping[str, Rows] = NOTHING
     start = start_number(reading, options.start)
@@ -74,14 +74,28 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
 
 def reading_now(client: Client, selection: Selection) -> Reading:
     """What there is of topic:// in a selection. Raises TopicNotFound."""
-    found = selected(selection, onward(client, selection))
-    return nothing_read(client.cluster) if found is None else client.buffer.read(found)
+    return of_log(client, selection, client.buffer.read)
 
 
 def reading_to(client: Client, selection: Selection, end: int) -> Reading:
     """The same with a cut that reaches a GIVEN end. Raises OffsetOutOfRange."""
-    found = selected(selection, onward(client, selection))
-    return nothing_read(client.cluster) if found is None else client.buffer.read_to(found, end)
+    return of_log(client, selection, lambda found: client.buffer.read_to(found, end))
+
+
+def of_log(client: Client, selection: Selection, read: Callable[[transaction_buffer.Selection], Reading]) -> Reading:
+    """What is read of the log of topic://. A persistent topic that is migrated meanwhile goes on in it: the cut may lie beyond rows
+    of what goes on only if they are shown, so who was migrated is asked again after the log was read.
+    """
+    further = onward(client, selection)
+    while True:
+        found = selected(selection, further)
+        if found is None:
+            return nothing_read(client.cluster)
+        reading = read(found)
+        again = onward(client, selection)
+        if again == further:
+            return reading
+        further = again
 
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
@@ -214,7 +228,7 @@ def end_number(reading: Reading, end: End) -> int:
             return number
 
 
-def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
+def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
     """Everything visible of a segment with start < number <= end, in order: part by part, but what lies together in a compacted
     file is one piece. `marks`: with what the positions of its rows come from.
     """
@@ -222,13 +236,13 @@ def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *
         yield of_stretch(segment.name, found)
 
 
-def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
+def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
     """As `large_pieces`, but for the rows in `done`."""
     touched = segment.number(done[-1][1].ledger_id) if done else 0
     middle = min(max(start, touched), end)
-    for ledger, left in pending(reading, segment, done, start, middle):
+    for ledger, left in pending(segment, done, start, middle):
         yield from _left_pieces(segment.name, ledger, left)
-    yield from large_pieces(reading, segment, middle, end, marks=marks)
+    yield from large_pieces(segment, middle, end, marks=marks)
 
 
 def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> Iterator[Piece]:
@@ -275,7 +289,7 @@ def tasks(
     by_segment = [
         found
         for segment in reading.segments
-        if (found := list(pieces(reading, segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
+        if (found := list(pieces(segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
     ]
     by_segment += persistent.pieces(ranges, marks=marks)
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))

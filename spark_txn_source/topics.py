@@ -83,6 +83,11 @@ def nothing_read(cluster: Cluster) -> Reading:
     return Reading(cluster, 0, 0, 0, (), (), (), (), (), transaction_buffer.Selection())
 
 
+def reads_log(reading: Reading) -> bool:
+    """Whether a reading is of any topic://: else its numbers mean nothing."""
+    return reading.selection != transaction_buffer.Selection()
+
+
 def topics_now(client: Client, selection: Selection) -> list[Topic]:
     """The topics that a selection names today. Raises TopicNotFound; a pattern may match none."""
     if isinstance(selection, Pattern):

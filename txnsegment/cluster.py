@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Self
 from ledgers.compaction import TARGET_BYTES, Policy
 from metadata.client import Client, client
 from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import OptionError
 from metadata.names import is_persistent, segment_name
 from metadata.orphans import sweep_orphans
-from metadata.records import Settings
 from metadata.sweeper import SweepReport
 from metadata.upkeep import upkeep
 from txnsegment.retention import ClusterRetention

@@ -24,8 +24,8 @@ from conformance.history import format as history
 from conformance.processes import Session
 from metadata.client import Client, client
 from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from metadata.names import topic_name
-from metadata.records import Settings
 from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet

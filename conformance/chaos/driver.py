@@ -21,10 +21,10 @@ from metadata import paths
 from metadata.aftermath import inline
 from metadata.client import Client
 from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from metadata.coordinator import Coordinator
 from metadata.errors import TxnSegmentError
 from metadata.names import PersistentName, is_persistent, persistent_name
-from metadata.records import Settings
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from conformance.history import format as events
 from conformance.history.checker import check
-from conformance.history.format import Commit, Event, Plan, Poll, Read, Start, Told, Written, merge, shortened, write
+from conformance.history.files import merge, shortened, write
+from conformance.history.format import Commit, Event, Plan, Poll, Read, Start, Told, Written
 from metadata.names import is_persistent
 
 ROWS = 39

@@ -23,11 +23,12 @@ from conformance.chaos.driver import Place, make
 from conformance.chaos.forks import Child, Forks
 from conformance.chaos.history import judged, now
 from conformance.chaos.reading import position_of
-from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written, line, repair
-from conformance.history.format import read as read_history
+from conformance.history.files import line, repair
+from conformance.history.files import read as read_history
+from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written
+from metadata.cluster_records import Settings
 from metadata.errors import SegmentSealed
 from metadata.names import topic_name
-from metadata.records import Settings
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader

@@ -17,8 +17,8 @@ from conformance.chaos.reading import Following, read_all
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
 from conformance.history.format import Event
 from conformance.processes import Session
+from metadata.cluster_records import Settings
 from metadata.names import any_topic_name
-from metadata.records import Settings
 
 START_SECONDS = 180.0
 RUN_SECONDS = 600.0

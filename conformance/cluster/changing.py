@@ -23,7 +23,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from conformance.cluster.jobs import given
-from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Writer, Written, read, repair
+from conformance.history.files import Writer, read, repair
+from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Written
 from metadata import paths
 from metadata.errors import TxnSegmentError
 from metadata.names import is_persistent, topic_name

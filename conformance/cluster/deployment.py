@@ -27,8 +27,8 @@ from conformance.processes import Session, left_behind
 from conformance.servers import SparkCluster, ZooKeeperEnsemble
 from metadata.client import client
 from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from metadata.names import is_persistent, persistent_name, topic_name
-from metadata.records import Settings
 
 CHROOT = "/suite"
 WRITERS = ("writer", "loader")

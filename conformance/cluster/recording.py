@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from conformance.cluster.deployment import Deployment
 from conformance.cluster.input import written
 from conformance.cluster.loader import APP
-from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written, line
+from conformance.history.files import line
+from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written
 
 
 @dataclass(frozen=True)

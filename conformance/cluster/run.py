@@ -23,6 +23,7 @@ from conformance.cluster.input import ROWS
 from conformance.cluster.plan import BY_NAME, Fault, make_plan
 from conformance.cluster.recording import Seen, events, seen, write
 from conformance.domains import TOPIC
+from conformance.history import files as history_files
 from conformance.history import format as history_format
 from conformance.history.checker import verdict
 from conformance.results import Outcome, Result, Span
@@ -175,7 +176,7 @@ def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -
     history = list(events(deployment, found, final, report.seed))
     history += [history_format.Fault(one.began * 1000, str(one.fault)) for one in report.struck]
     history += [
-        one for one in history_format.read(deployment.changes / "history.jsonl") if not isinstance(one, history_format.Start)
+        one for one in history_files.read(deployment.changes / "history.jsonl") if not isinstance(one, history_format.Start)
     ]
     changes = Counter(changed((deployment.changes / "done").read_text().splitlines()))
     judged = verdict(history)

@@ -21,7 +21,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
     """The suite's results; rate and latency over time belong to the one that counts the rows."""
     from conformance.cluster.run import results
     from conformance.cluster.run import run as run_cluster
-    from conformance.history.format import read
+    from conformance.history.files import read
     from conformance.report.histories import series
 
     progress.begin(SUITE, None)

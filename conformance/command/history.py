@@ -20,8 +20,9 @@ KEPT = 2_000
 def run(given: Given, progress: Progress) -> list[Result]:
     """One result for the whole history, and one for each kind of anomaly in it."""
     from conformance.history.checker import verdict
+    from conformance.history.files import FormatError, merge, read
     from conformance.history.findings import WORDS, Finding
-    from conformance.history.format import FormatError, Start, merge, read
+    from conformance.history.format import Start
     from conformance.history.judging import described
     from conformance.report.histories import clock, series, spans
     from conformance.report.timeline import chosen

@@ -192,7 +192,7 @@ def _again(seed: int, only: str, *, trace: bool = False) -> Schedule:
 
 
 def _record(file: Path, seed: int, only: str, progress: Progress) -> None:
-    from conformance.history.format import write
+    from conformance.history.files import write
 
     found = _again(seed, only)
     write(file, found.events)

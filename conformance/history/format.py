@@ -9,13 +9,14 @@ tuple; in a file it is one line,
     {"event":"told","at":1712.5,"call":"c7","said":"committed","txn":"0_12","number":977}
 
 with the fields of its class below; those at their defaults are left out, nested tuples are arrays. The first line is the
-`Start` with the format's number. A reader refuses what it does not know (`FormatError`): a skipped event could hide a violation.
+`Start` with the format's number. A reader (`conformance.history.files`) refuses what it does not know: a skipped event could hide a
+violation.
 
 **Time.** `at` is when the recorder saw it, on ONE clock that never goes back (all recorders of one machine: `time.monotonic()`
 in ms; a simulator: a count of steps). It is compared only with `<`: what carries the same `at` counts as concurrent. A
 completion's `at` is taken after the reply, an invocation's (and `began`) before the request: so "a was over before b began" is
 never claimed wrongly. A change of the store carries the moment at which it took effect, or is left out. Lines may come in any
-order in several files: `merge` orders them. `*_ms` are milliseconds of the STORE's clock, by which deadlines are judged.
+order in several files: `files.merge` orders them. `*_ms` are milliseconds of the STORE's clock, by which deadlines are judged.
 
 **Names.** Topics and segments as the protocol writes them (`topic://tenant/namespace/name`, `segment://.../<start>-<end>-<id>`),
 transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for one explicit transaction over several topics
@@ -32,12 +33,7 @@ What to record, at the least (a suite that sees clients only): a `Commit` before
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any, NamedTuple, TextIO
-
-from pydantic import TypeAdapter, ValidationError
+from typing import NamedTuple
 
 FORMAT = 1
 
@@ -47,10 +43,6 @@ Position = tuple[int, int]
 """ledgerId, entryId."""
 Place = tuple[int, int] | tuple[int, int, int]
 """A whole entry, or one row of it: ledgerId, entryId, batchIndex."""
-
-
-class FormatError(ValueError):
-    """A line is not an event of this format; says which line and why."""
 
 
 class Written(NamedTuple):
@@ -323,7 +315,7 @@ class Read(NamedTuple):
     rows             in the order in which they were returned, segment by segment
     ordered          whether that order means anything (a collected DataFrame's order over tasks does not)
     more             `rows` are only what is new since the previous `Read` of `who`: all of that came again, once, as it was
-                     (`shortened` finds out), so that reading all again and again makes no history that grows with its square
+                     (`files.shortened` finds out), so that reading all again and again makes no history that grows with its square
     """
 
     at: Time
@@ -463,115 +455,3 @@ Event = (
     | Fault
     | Complaint
 )
-
-
-def _word(kind: type) -> str:
-    return "".join(f"-{c.lower()}" if c.isupper() else c for c in kind.__name__).removeprefix("-")
-
-
-KINDS: dict[str, type] = {_word(kind): kind for kind in Event.__args__}
-"""The word in a line's `event` -> its class."""
-_WORDS = {kind: word for word, kind in KINDS.items()}
-_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
-
-
-def line(event: Event) -> str:
-    """The event as one line, without the newline."""
-    fields: dict[str, Any] = {"event": _WORDS[type(event)]}
-    defaults = event._field_defaults
-    fields |= {name: value for name, value in event._asdict().items() if name not in defaults or value != defaults[name]}
-    if isinstance(event, Start):
-        fields["format"] = event.format
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-
-
-def parse(text: str, where: str = "line") -> Event:
-    """The event of one line. Raises FormatError, with `where`."""
-    try:
-        fields = json.loads(text)
-        word = fields.pop("event")
-        kind = KINDS[word]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise FormatError(
-            f"{where}: not an event of a history ({type(error).__name__}: {error}); known are {', '.join(KINDS)}"
-        ) from None
-    if word not in _ADAPTERS:
-        _ADAPTERS[word] = TypeAdapter(kind)
-    try:
-        event: Event = _ADAPTERS[word].validate_python(fields)
-    except ValidationError as error:
-        raise FormatError(f"{where}: {word}: {error}") from None
-    if isinstance(event, Start) and event.format != FORMAT:
-        raise FormatError(f"{where}: format {event.format}; this checker reads format {FORMAT}. Use the version that recorded it.")
-    return event
-
-
-def read(path: Path) -> list[Event]:
-    """The events of a file, in its order. Raises FormatError (with the line), also for a line that was cut off or a missing start.
-
-    A recorder that was killed may leave half a line at the end: `repair` takes it away, if that is what happened.
-    """
-    with path.open(encoding="utf-8") as lines:
-        events = [parse(text, f"{path}, line {number}") for number, text in enumerate(lines, 1)]
-    if not events or not isinstance(events[0], Start):
-        raise FormatError(f"{path} does not begin with a start line: it is empty or no history.")
-    return events
-
-
-def repair(path: Path) -> bool:
-    """Cut off an unfinished last line; whether there was one. Only for a file whose recorder was killed."""
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if whole == data:
-        return False
-    path.write_bytes(whole)
-    return True
-
-
-def merge(histories: Iterable[Iterable[Event]]) -> list[Event]:
-    """One history of several recorders on one clock: ordered by `at`, the first start in front."""
-    events = [event for history in histories for event in history]
-    starts = sorted((e for e in events if isinstance(e, Start)), key=lambda e: e.at)
-    return [*starts[:1], *sorted((e for e in events if not isinstance(e, Start)), key=lambda e: e.at)]
-
-
-def write(path: Path, events: Iterable[Event]) -> None:
-    """Write a whole history."""
-    with path.open("w", encoding="utf-8") as out:
-        out.writelines(f"{line(event)}\n" for event in events)
-
-
-def shortened(before: Read | None, event: Read) -> Read:
-    """The read with its new rows only, if all of `before` came again: the previous read of the same reader, in full."""
-    if before is None or before.topics != event.topics:
-        return event
-    rows = set(event.rows)
-    if len(rows) != len(event.rows) or not rows.issuperset(before.rows):
-        return event
-    known = set(before.rows)
-    return event._replace(rows=tuple(r for r in event.rows if r not in known), ordered=False, more=True)
-
-
-class Writer:
-    """Appends to one file, each event flushed to the operating system at once: what was recorded survives a SIGKILL.
-
-    For one process and one thread at a time; several processes record into files of their own (`merge`).
-    """
-
-    def __init__(self, path: Path, start: Start) -> None:
-        self._out: TextIO = path.open("a", encoding="utf-8")
-        if self._out.tell() == 0:
-            self.add(start)
-
-    def add(self, event: Event) -> None:
-        self._out.write(f"{line(event)}\n")
-        self._out.flush()
-
-    def close(self) -> None:
-        self._out.close()
-
-    def __enter__(self) -> Writer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

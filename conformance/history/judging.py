@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from conformance.history.files import line
 from conformance.history.findings import Finding
-from conformance.history.format import Event, line
+from conformance.history.format import Event
 
 EVENT_CHARACTERS = 300
 

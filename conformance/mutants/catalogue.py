@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+
 from conformance.mutants import (
     of_acks,
     of_backups,
@@ -100,5 +102,8 @@ def by_name(name: str) -> Mutant:
     """Raises OptionError."""
     found = next((fault for fault in MUTANTS if fault.name == name), None)
     if found is None:
-        raise OptionError(f"There is no mutant {name!r}.", advice="python -m conformance --mutants --help lists them.")
+        (near,) = difflib.get_close_matches(name, [fault.name for fault in MUTANTS], n=1, cutoff=0)
+        raise OptionError(
+            f"There is no mutant {name!r}.", advice=f"Did you mean {near}? They are declared in conformance/mutants/of_*.py."
+        )
     return found

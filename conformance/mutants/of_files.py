@@ -56,7 +56,7 @@ MUTANTS = (
         "null-fields-are-written",
         "8.15",
         "Null fields are left out of records.",
-        ("metadata.records:JsonRecord.to_bytes", "exclude_none=True", "exclude_none=False"),
+        ("metadata.json_records:JsonRecord.to_bytes", "exclude_none=True", "exclude_none=False"),
         tests=("tests/protocol/test_records.py",),
     ),
     mutant(

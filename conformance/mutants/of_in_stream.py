@@ -10,7 +10,7 @@ mutant = partial(planting.mutant, kind="instream")
 _RULES = "metadata.instream.rules"
 _TXN = "metadata.instream.txn_rules"
 _END = "metadata.instream.end:Ending"
-_OWNER = "metadata.instream.coordinator:InStreamCoordinator"
+_STEPS = "metadata.instream.steps:TransactionSteps"
 _BUFFER = "metadata.instream.buffer:InStreamBuffer"
 _ACKS = "metadata.instream.ack_rules"
 
@@ -84,9 +84,9 @@ MUTANTS = (
         "property-set-late",
         "in-stream property, 8.4",
         "The system property is set before the first transactional entry is appended.",
-        (f"{_OWNER}.append", "self.topics.expect_transactions(parts) if txn is not None else ", ""),
+        (f"{_STEPS}.append", "self.topics.expect_transactions(parts) if txn is not None else ", ""),
         (
-            f"{_OWNER}.append",
+            f"{_STEPS}.append",
             "return {str(name): number for name, number in zip(entries, numbers, strict=True)}",
             "self.topics.expect_transactions(parts)\n"
             "        return {str(name): number for name, number in zip(entries, numbers, strict=True)}",
@@ -124,7 +124,7 @@ MUTANTS = (
         "commits-over-a-seal",
         "in-stream seals, 8.12",
         "A transaction that has written above a seal is not committed: its rows would be lost without a word.",
-        (f"{_OWNER}._check_seals", "self.ending.sealing(names).items()", "dict[PersistentName, bool]().items()"),
+        (f"{_STEPS}._check_seals", "self.ending.sealing(names).items()", "dict[PersistentName, bool]().items()"),
     ),
     mutant(
         "snapshot-newer-than-its-data",

@@ -6,6 +6,10 @@ from conformance.mutants.planting import mutant
 
 _TESTS = "tests/instream/test_migration.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
+_ACKS = "metadata.instream.pending_ack:InStreamAcks"
+_WHILE = "tests/instream/test_subscriptions_while_migrating.py"
+_AFTER = "tests/instream/test_migrated_subscriptions.py"
+_STREAM = "spark_txn_source.stream:StreamReader"
 
 MUTANTS = (
     mutant(
@@ -42,5 +46,90 @@ MUTANTS = (
         "No limit cuts between two entries that one transaction appended to a migrated topic.",
         ("metadata.instream.legacy:MigratedSegment.weights", "last.get(txn, n) if txn is not None else n", "n"),
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
+    ),
+    mutant(
+        "subscription-made-meanwhile-stays-behind",
+        "8.11",
+        "Who makes a subscription reads the topic's record after it is there: a migration may have passed it.",
+        (f"{_ACKS}.create", "self._find_migration((topic, subscription))", "pass"),
+        tests=(f"{_WHILE}::test_a_migration_in_the_middle_of_it[create]",),
+    ),
+    mutant(
+        "subscription-deleted-where-it-has-moved-from",
+        "8.11",
+        "A subscription that has moved is deleted where its topic goes on, and nowhere else.",
+        (f"{_ACKS}.delete", "if found.moved:", "if False:"),
+        tests=(f"{_WHILE}::test_in_the_middle_of_a_migration[delete]",),
+    ),
+    mutant(
+        "migration-revives-a-deleted-subscription",
+        "8.11",
+        "A subscription moves by a CAS of its record: who deletes it or makes it again was faster, and the migration goes by it.",
+        (f"{_MIGRATOR}.carry", "not (found.moved or self.coordinator.acks.close(where, record))", "False"),
+        tests=(f"{_WHILE}::test_in_the_middle_of_a_migration[delete]",),
+    ),
+    mutant(
+        "old-acks-refused-for-good",
+        "8.11",
+        "An acknowledgement that meets the last word of its subscription is done where the topic goes on.",
+        ("metadata.instream.acknowledging:OnwardAcks._each", "left.append(ack)", "raise"),
+        tests=(f"{_WHILE}::test_a_migration_in_the_middle_of_it[ack]",),
+    ),
+    mutant(
+        "migrated-cursor-by-numbers-of-the-log",
+        "8.11",
+        "A stream's commit moves the cursor of a migrated topic by its ledgers: as numbers of the log they cover rows not read.",
+        (f"{_STREAM}.commit", "s.ledger_id(to.log)", "to.log"),
+        tests=(f"{_AFTER}::test_a_stream_of_the_new_name_acknowledges_what_it_has_read_and_no_more",),
+    ),
+    mutant(
+        "acked-rows-of-migrated-topics-come-again",
+        "8.5",
+        "What was acknowledged beyond a stream's start is kept by the ledgers of a migrated topic.",
+        (f"{_STREAM}._at_cursor", "s.ledger_id(number)", "number"),
+        tests=(f"{_AFTER}::test_what_was_acknowledged_one_by_one_stays_so_for_a_stream",),
+    ),
+    mutant(
+        "new-name-reads-again",
+        "8.5",
+        "A checkpoint of a persistent topic that goes on under the new name keeps what was read by the old positions.",
+        (f"{_STREAM}.latestOffset", "offset = offset.as_segments(migrated)", "pass"),
+        (f"{_STREAM}.partitions", "offset = offset.as_segments(_migrated(reading, begin))", "pass"),
+        tests=(f"{_AFTER}::test_a_checkpoint_goes_on_under_the_new_name",),
+    ),
+    mutant(
+        "log-passes-what-goes-on",
+        "8.7",
+        "A stream takes its cut in the log before it looks which topics were migrated.",
+        (
+            f"{_STREAM}._newest",
+            """following = self.follow()
+        reading = nothing_read(self._client().cluster) if following is None else following.read()
+        topics = self._following_topics.read()
+""",
+            """topics = self._following_topics.read()
+        following = self.follow()
+        reading = nothing_read(self._client().cluster) if following is None else following.read()
+""",
+        ),
+        tests=(f"{_AFTER}::test_a_log_beside_a_topic_that_is_migrated",),
+    ),
+    mutant(
+        "cumulative-ack-by-ledgers-of-another-topic",
+        "8.11",
+        "A cumulative ack covers of a migrated topic what lies before it in the log, and not ledgers with lower ids.",
+        (
+            "txnsegment.consumer:Consumer.ack_cumulative",
+            "views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)",
+            "(number if _order(segment) < _order(given.segment) else number - 1)",
+        ),
+        tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
+    ),
+    mutant(
+        "migrated-rows-out-of-order",
+        "8.13",
+        "A consumer gets rows in the order of the log, in which the ledgers of a migrated topic stand at their numbers.",
+        ("spark_txn_source.entries:_turns", "segment.number(ledger)", "ledger"),
+        tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
     ),
 )

@@ -19,9 +19,9 @@ from conformance.simulator.storage import Disk, GatedStorage
 from metadata.backup_file import Backup
 from metadata.client import Client
 from metadata.cluster import Cluster
+from metadata.cluster_records import Lost, Settings
 from metadata.coordinator import Coordinator
 from metadata.errors import TxnSegmentError
-from metadata.records import Lost, Settings
 from metadata.store.contract import View
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper

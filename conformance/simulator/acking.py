@@ -119,7 +119,7 @@ def _consume(world: World, client: Client, name: str, batch: int) -> list[Ack]:
     given, acks = list[Row](), []
     for segment in reading.segments:
         had = done[segment.name]
-        ledgers = [ledger for ledger, _ in pending(reading, segment, had, 0, reading.cut)]
+        ledgers = [ledger for ledger, _ in pending(segment, had, 0, reading.cut)]
         ledgers = ledgers[: world.rng.choice((1, 2, 10))]
         here = [r for found in ledgers for r in rows_of(world, segment.name, found) if not common(_row(r), had)]
         given += here

@@ -21,9 +21,9 @@ from conformance.simulator.storage import Disk
 from ledgers.errors import MissingFile
 from ledgers.storage import FileEntry, LedgerStorage
 from metadata.cluster import Cluster
+from metadata.cluster_records import Settings
 from metadata.errors import BadVersion, StorageError
 from metadata.paths import Key, KeyRange, Prefix
-from metadata.records import Settings
 from metadata.store.contract import Append, MetadataStore, Record, View, Watch, Write
 from metadata.store.limits import check_writes
 from metadata.store.memory import MemoryState

@@ -35,10 +35,11 @@ from metadata.backup import BackupReader
 from metadata.backup_file import Backup
 from metadata.client import Client
 from metadata.cluster import MARK, Cluster
+from metadata.cluster_records import Lost
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
-from metadata.records import Application, Cursor, Lost, Registration, Settled
+from metadata.records import Application, Cursor, Registration, Settled
 from metadata.restore import Restoration
 from metadata.row_ranges import Rows, common, minus
 from metadata.store.contract import time_ms
@@ -196,7 +197,7 @@ def _chosen(world: World, client: Client) -> list[Ack]:
     behind = acked({segment: cursor for (segment, _), cursor in cursors.items()})
     acks = []
     for segment in reading.segments:
-        ledgers = [ledger for ledger, _ in pending(reading, segment, behind[segment.name], 0, reading.cut)]
+        ledgers = [ledger for ledger, _ in pending(segment, behind[segment.name], 0, reading.cut)]
         ack = taken(segment.name, SUBSCRIPTIONS[0], behind[segment.name], ledgers[: world.rng.choice((1, 2, 10))])
         acks += [] if ack is None else [ack]
     return acks

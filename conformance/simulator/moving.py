@@ -116,7 +116,7 @@ def _take(world: World, client: Client, txn: SparkTransaction, read: str) -> Non
     done = acked({segment: cursor for (segment, _), cursor in cursors.items()})
     rows = list[Row]()
     for segment in reading.segments:
-        ledgers = [ledger for ledger, _ in pending(reading, segment, done[segment.name], 0, reading.cut)]
+        ledgers = [ledger for ledger, _ in pending(segment, done[segment.name], 0, reading.cut)]
         ledgers = ledgers[: world.rng.choice((1, 2, 10))]
         rows += [row for found in ledgers for row in rows_of(world, segment.name, found)]
         ack = taken(segment.name, SUBSCRIPTIONS[0], done[segment.name], ledgers)

@@ -20,8 +20,8 @@ from conformance.simulator.writers import Heard, Job, Write
 from ledgers import snapshots
 from metadata import coordinator
 from metadata.client import Client
+from metadata.cluster_records import Settings
 from metadata.errors import TxnSegmentError
-from metadata.records import Settings
 from metadata.store.memory import MemoryState
 from metadata.topics import Topics
 

@@ -17,7 +17,7 @@ from ledgers.snapshot_files import Block
 from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
 from metadata import log, metrics
-from metadata.records import JsonRecord
+from metadata.json_records import JsonRecord
 
 KEPT = 20_000
 _forever = ExitStack()

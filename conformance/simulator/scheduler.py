@@ -17,7 +17,7 @@ from conformance.simulator.plan import CHANCES, Plan
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.wakes import Watches
 from metadata.cluster import Cluster
-from metadata.records import Settings
+from metadata.cluster_records import Settings
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
 from metadata.transaction_buffer import TransactionBuffer

@@ -23,9 +23,8 @@ from conformance.simulator.writers import start_driver
 from ledgers import snapshots
 from ledgers.compaction import COMPACTED
 from metadata import coordinator, paths
-from metadata.instream import coordinator as owner
 from metadata.instream import snapshots as buffer_snapshots
-from metadata.instream import transaction_log
+from metadata.instream import steps, transaction_log
 from metadata.orphans import sweep_orphans
 from metadata.topics import Topics
 from metadata.transaction_buffer import Selection
@@ -85,7 +84,7 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
         (coordinator, "MAX_INLINE", inline),
     ]
     if not inline:
-        sizes += [(owner, "MAX_INLINE", 0), (buffer_snapshots, "INLINE_BYTES", 0), (transaction_log, "INLINE_BYTES", 0)]
+        sizes += [(steps, "MAX_INLINE", 0), (buffer_snapshots, "INLINE_BYTES", 0), (transaction_log, "INLINE_BYTES", 0)]
     before = [(module, name, getattr(module, name)) for module, name, _ in sizes]
     for module, name, value in sizes:
         setattr(module, name, value)

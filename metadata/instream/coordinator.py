@@ -1,7 +1,6 @@
-"""The owner's side of a transaction of the older model: begin, register, append, commit or abort (docs/in_stream.md, Writing).
+"""The whole path of one write set over persistent topics, exactly once for its application (docs/in_stream.md, Writing).
 
-Each step asks the transaction log, in whose order the first transition that is allowed takes effect. COMMITTING in the log is the
-only commit point; what comes after it (markers, then COMMITTED) is `end`.
+The steps themselves, and what decides, are `TransactionSteps`.
 """
 
 from __future__ import annotations
@@ -12,41 +11,25 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ledgers.model import Part
 from metadata import metrics, paths, transitions
-from metadata.acks import Ack, merged
+from metadata.acks import merged
 from metadata.aftermath import inline
-from metadata.cluster import Cluster
-from metadata.coordinator import MAX_INLINE
 from metadata.errors import (
     AckConflict,
-    Fenced,
     OptionError,
     OutcomeUnknown,
     TopicSealed,
     TransactionNotFound,
     TransactionUnfinished,
     TxnConflict,
-    TxnSegmentError,
-    UnknownOutcome,
     VersionConflict,
 )
-from metadata.instream.buffer import InStreamBuffer
-from metadata.instream.end import Ending
-from metadata.instream.managed_log import append_to_all
-from metadata.instream.pending_ack import InStreamAcks
-from metadata.instream.records import EntryKind, LogEntry
-from metadata.instream.rules import txn_id
-from metadata.instream.topics import PersistentTopics
-from metadata.instream.transaction_log import TransactionLog
-from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
-from metadata.instream.txn_rules import COMMITS, Effect
-from metadata.log import in_manifest
+from metadata.instream.steps import TransactionSteps
+from metadata.instream.txn_records import Txn, TxnState
 from metadata.names import PersistentName, is_persistent, persistent_name, segment_name
 from metadata.records import Application, Attempt, Header, Nanos, State
-from metadata.store.contract import time_ms
 from metadata.transitions import Claim, Gone, Opening
-from metadata.write_set import Committed, WriteSet, segment_write, weight
+from metadata.write_set import Committed, WriteSet, weight
 
 if TYPE_CHECKING:
     from metadata.instream.onward import Onward
@@ -68,30 +51,17 @@ class InStreamCommitted(Committed):
 
 
 @dataclass
-class InStreamCoordinator:
+class InStreamCoordinator(TransactionSteps):
     """One for each process, cluster and coordinator number; safe for several threads.
 
     `aftermath` is handed what nobody waits for: the end of transactions that others left behind.
     """
 
-    cluster: Cluster
-    buffer: InStreamBuffer
     aftermath: Callable[[Callable[[], None]], None] = inline
-    number: int = 0
-    log: TransactionLog = field(init=False)
-    topics: PersistentTopics = field(init=False)
-    acks: InStreamAcks = field(init=False)
-    ending: Ending = field(init=False)
 
     def __post_init__(self) -> None:
-        self.log = TransactionLog(self.cluster, self.number)
-        self.topics = PersistentTopics(self.cluster)
-        self.acks = InStreamAcks(self.cluster)
-        self.ending = Ending(self.cluster, self.buffer, self.log, self.acks)
-        self.acks.blocked = self.ending.resolve
-        self.buffer.resolve = self.ending.resolve_topic
-
-    # --- the whole path of one write set ------------------------------------------------------------------------------
+        super().__post_init__()
+        self.acks.carry = lambda where: self.onward.migrator.carry(where)
 
     def commit(self, work: WriteSet) -> InStreamCommitted:
         """Make the write set visible, all of it or nothing, at most once for its (application, version), as `Coordinator.commit`
@@ -254,233 +224,6 @@ class InStreamCoordinator:
                 f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
                 advice="The orphan sweep may take them: run the write again.",
             )
-
-    def _abort_quietly(self, least: int) -> None:
-        """Abort unless it has ended meanwhile, whichever way: who asks looks at the log again."""
-        entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=TxnState.ABORTING, at_ms=self._now())
-        done = self.log.append(entry)
-        if done.effect is not Effect.VOID:
-            self.ending.finish(least)
-
-    def _abort_after(self, error: BaseException, least: int) -> None:
-        """The owner gives up before deciding: end it now rather than at its deadline."""
-        try:
-            self._abort_quietly(least)
-        except TxnSegmentError as second:
-            error.add_note(f"Transaction {self.log.most}_{least} could not be aborted either ({second}); its timeout will end it.")
-
-    # --- step by step, as a client of the older model does -----------------------------------------------------------
-
-    def begin(
-        self,
-        *,
-        timeout_ms: int | None = None,
-        topics: Sequence[PersistentName] = (),
-        subscriptions: Sequence[tuple[str, str]] = (),
-        app: str | None = None,
-        claim: Claim | None = None,
-        random: bool = False,
-    ) -> str:
-        """Begin a transaction; its id. `topics` and `subscriptions` are registered with it. `app` (the name of an application
-        record) and `claim` make it exactly-once: see `commit`.
-
-        Raises OptionError for a timeout that is not allowed.
-        """
-        timeout_ms = self.cluster.settings.txn_timeout_ms if timeout_ms is None else timeout_ms
-        if not 0 < timeout_ms <= self.cluster.settings.max_txn_timeout_ms:
-            raise OptionError(
-                f"txnTimeoutMs = {timeout_ms} is not between 1 and this cluster's {self.cluster.settings.max_txn_timeout_ms}.",
-                advice="It counts from beginning to committing.",
-            )
-        begun = self.log.append(
-            TxnEntry(
-                kind=TxnEntryKind.NEW,
-                id=self.cluster.unique(),
-                created_ms=self._now(),
-                timeout_ms=timeout_ms,
-                owner=self.cluster.owner,
-                topics=tuple(map(str, topics)),
-                subscriptions=tuple(subscriptions),
-                app=app,
-                version=None if claim is None else claim.version,
-                by=None if claim is None else claim.by,
-                attempt=None if claim is None else claim.attempt,
-                random=random or None,
-            )
-        )
-        return f"{self.log.most}_{begun.number}"
-
-    def register(self, txn: str, topics: Sequence[PersistentName] = (), subscriptions: Sequence[tuple[str, str]] = ()) -> None:
-        """Make topics and (topic, subscription) pairs participants: before anything is written or acknowledged there. Idempotent.
-
-        Raises TxnConflict if the transaction is not OPEN, TransactionNotFound.
-        """
-        entry = TxnEntry(
-            kind=TxnEntryKind.ADD,
-            id=self.cluster.unique(),
-            txn=self._least(txn),
-            topics=tuple(map(str, topics)),
-            subscriptions=tuple(subscriptions),
-        )
-        done = self.log.append(entry)
-        if done.effect is Effect.VOID:
-            raise self._refused(txn, done.txn, "take more participants")
-
-    def append(self, txn: str | None, parts: Mapping[PersistentName, Sequence[Part]]) -> dict[str, int]:
-        """Append data to topics, one entry each, of a transaction that has registered them, or plain (`txn` None); the numbers.
-
-        Plain entries are readable at once, each topic's by itself. Raises TopicNotFound, TopicSealed (known before anything was
-        appended), OutcomeUnknown for a plain append whose reply was lost and which is not there: it may still turn up.
-        """
-        if txn is not None:
-            self._check_given(txn)
-        topics = self.topics.expect_transactions(parts) if txn is not None else [self.topics.get(n) for n in parts]
-        for topic in topics:
-            if topic.layout.sealing:
-                self._refuse_sealed(topic.name)
-        now = self._now()
-        entries = {name: self._data(name, txn, found, now) for name, found in parts.items()}
-        if txn is not None:
-            numbers = append_to_all(self.cluster.store, [(self.buffer.log(name), entry) for name, entry in entries.items()])
-            return {str(name): number for name, number in zip(entries, numbers, strict=True)}
-        return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
-
-    def _check_given(self, txn: str) -> None:
-        """An id that was never given out may yet be given to somebody: data under it could never be told from his. Asks the log
-        only about an id that this process has not heard of. Raises TransactionNotFound.
-        """
-        least = self._least(txn)
-        if least > self.log.replay.at:
-            self.log.replay.now()
-        if least > self.log.replay.at:
-            raise self._refused(txn, None, "write")
-
-    def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
-        """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: the
-        transaction must abort then.
-        """
-        self._check_given(txn)
-        self.acks.claim(txn, merged(wanted))
-
-    def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
-        try:
-            number = self.buffer.log(name).append(entry)
-        except UnknownOutcome as error:
-            raise OutcomeUnknown(
-                f"A plain message may have reached {name}: the reply was lost, and it is not there (yet).",
-                advice="Send it again if twice is better than never; in a transaction it would be exactly once.",
-            ) from error
-        if self.topics.get(name).layout.sealing:
-            self._refuse_sealed(name, number)
-        return number
-
-    def _data(self, name: PersistentName, txn: str | None, parts: Sequence[Part], now_ms: int) -> LogEntry:
-        unique = self.cluster.unique()
-        entry = LogEntry(kind=EntryKind.DATA, id=unique, publish_ms=now_ms, txn=txn, write=segment_write(parts))
-        if len(entry.to_bytes()) <= MAX_INLINE:
-            return entry
-        listed = in_manifest(self.cluster.storage, entry.registration(str(name)), f"manifests/{txn or 'plain'}-{unique}.json")
-        return entry.model_copy(
-            update={
-                "write": listed.segments[str(name)],
-                "manifest": listed.manifest,
-                "manifest_bytes": listed.manifest_bytes,
-                "manifest_crc": listed.manifest_crc,
-            }
-        )
-
-    def _refuse_sealed(self, name: PersistentName, number: int | None = None) -> None:
-        sealed_at = self.buffer.state(name).sealed_at
-        if sealed_at is not None and (number is None or sealed_at < number):
-            raise TopicSealed(
-                f"The topic {name} was sealed at {sealed_at}: it takes no more entries.",
-                advice="If it was migrated, write to the topic:// that goes on (txnsegment topics describe names it).",
-            )
-
-    def end(self, txn: str, *, commit: bool) -> None:
-        """End a transaction: COMMITTING or ABORTING is logged, then every participant gets its marker, then the final state is
-        logged. Again the same way: it succeeds, and finishes what was left.
-
-        Raises TxnConflict if it ended the other way, Fenced if its application's version is committed by another one, TopicSealed
-        if a topic was sealed below data of it (then it is aborted), TransactionNotFound, TransactionUnfinished, OutcomeUnknown.
-        """
-        least = self._least(txn)
-        if commit:
-            found = self.log.txn(least)
-            if found is not None and found.state is TxnState.OPEN:
-                self._check_seals(least, [persistent_name(t) for t in found.topics])
-        self.ending.finish(least, self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING))
-
-    def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
-        """No seal may stand below data of a transaction that commits: its rows would be lost without a word (8.12)."""
-        for name, deleted in self.ending.sealing(names).items():
-            if deleted:
-                refused = TopicSealed(
-                    f"The topic {name} was deleted while transaction {self.log.most}_{least} wrote to it.",
-                    advice="Nothing was committed; the transaction is aborted.",
-                )
-            else:
-                sealed_at = self.buffer.state(name).sealed_at
-                if sealed_at is None or not self._wrote_above(name, sealed_at, f"{self.log.most}_{least}"):
-                    continue
-                refused = TopicSealed(
-                    f"The topic {name} was sealed at {sealed_at} while transaction {self.log.most}_{least} wrote to it.",
-                    advice="Nothing was committed; the transaction is aborted. Write to the topic that goes on.",
-                )
-            self._abort_after(refused, least)  # it may stall in another topic: that it is aborted is what counts
-            raise refused
-
-    def _wrote_above(self, name: PersistentName, seal: int, txn: str) -> bool:
-        reading = self.buffer.read(name, uncommitted=True)
-        return any(ledger.txn == txn for ledger in reading.ledgers(seal))
-
-    def _decide(self, least: int, state: TxnState) -> Txn | None:
-        """Log the decision; the transaction right after it (None: forgotten by now)."""
-        entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=state, at_ms=self._now())
-        try:
-            done = self.log.append(entry)
-        except TxnSegmentError as error:
-            raise OutcomeUnknown(
-                f"Transaction {self.log.most}_{least} may have become {state}: the reply was lost, and then its log could not be "
-                f"read: {error}",
-                advice="Nothing was touched. End it the same way again: that is safe.",
-            ) from error
-        if done.effect is not Effect.VOID:
-            return done.txn
-        after = COMMITS if state is TxnState.COMMITTING else {TxnState.ABORTING, TxnState.ABORTED}
-        if done.txn is not None and done.txn.state in after:
-            return done.txn
-        if done.txn is not None and done.txn.state is TxnState.OPEN:
-            fenced = Fenced(
-                f"Version {done.txn.version} of {paths.decode((done.txn.app or '').partition(':')[0])} is committed by another "
-                f"transaction than {self.log.most}_{least}.",
-                advice="Nothing of this one counts. Two drivers run one application: stop one.",
-            )
-            self._abort_after(fenced, least)
-            raise fenced
-        raise self._refused(f"{self.log.most}_{least}", done.txn, f"become {state}")
-
-    def _refused(self, txn: str, found: Txn | None, what: str) -> TxnSegmentError:
-        if found is None:
-            return TransactionNotFound(
-                f"There is no transaction {txn}.", advice="It never began, or was forgotten after its retention."
-            )
-        return TxnConflict(
-            f"Transaction {txn} is {found.state} and cannot {what}.",
-            advice="It was ended by a newer attempt, an operator or its timeout; nothing of this call counts.",
-        )
-
-    def _least(self, txn: str) -> int:
-        ident = txn_id(txn)
-        if ident.most != self.log.most:
-            raise TransactionNotFound(
-                f"{txn} is no transaction of this coordinator ({self.log.most}).",
-                advice="A transaction of topic:// has nothing to do with persistent:// topics, and never spans both.",
-            )
-        return ident.least
-
-    def _now(self) -> int:
-        return time_ms(self.cluster.store)
 
 
 def _header(txn: Txn) -> Header:

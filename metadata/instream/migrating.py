@@ -14,16 +14,17 @@ of what must not exist.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from metadata import paths
 from metadata.cluster import Cluster
-from metadata.cursors import make_missing
+from metadata.cursors import Where, make_missing
 from metadata.errors import (
     BadVersion,
+    SubscriptionNotFound,
     TopicExists,
     TopicSealed,
     TransactionNotFound,
@@ -31,14 +32,16 @@ from metadata.errors import (
     UnknownOutcome,
 )
 from metadata.instream import migration_rules as rules
+from metadata.instream import paths as instream_paths
 from metadata.instream import pending_ack
+from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.records import LogEntry, PersistentLayout
 from metadata.instream.rules import txn_id
 from metadata.instream.sealing import Sealing
 from metadata.instream.txn_records import Txn, TxnState
 from metadata.names import PersistentName, TopicName, even_ranges, topic_name
-from metadata.records import Application, Layout
+from metadata.records import Application, Cursor, Layout
 from metadata.store.contract import ABSENT, Put, View, decide, in_groups, look, until
 from metadata.topics import Topic, Topics
 
@@ -202,30 +205,45 @@ class Migrator:
 
     def _carry_over(self, name: PersistentName, to: TopicName) -> None:
         """What must be there before the new topic is: the ONE CAS makes all of it count at once."""
-        for where in self._subscriptions(name):
-            self._move(name, where)
+        for where, _ in decide(self.cluster.store, partial(pending_ack.every, topic=str(name))):
+            self.carry(where)
         until(lambda: self._carry_applications(name, to))
         self._copy_schemas(name, to)
 
-    def _subscriptions(self, name: PersistentName) -> Sequence[tuple[str, str]]:
-        found = decide(self.cluster.store, partial(pending_ack.every, topic=str(name)))
-        return [where for where, record in found if record.deleted_ms is None]
+    def carry(self, where: Where) -> None:
+        """Let a subscription of a topic that says where it goes on go on there, too. Idempotent; anyone may do it.
 
-    def _move(self, name: PersistentName, where: tuple[str, str]) -> None:
-        """The cursor of a subscription, once nobody holds a claim there. Its last word is in its own log."""
+        First its last word in its own log, once nobody holds a claim there; then its record says that it moved, by CAS: who deletes
+        it or makes it again, was faster or is refused (one that is deleted says so, too); then its cursor, if there is none.
+        """
 
         def step() -> bool | None:
-            cursor = self.coordinator.acks.seal(where)
-            if cursor is None:  # claims are in the way: of transactions that began after the way was clear
-                claims = self.coordinator.acks.read([where])[where].claims
-                ours = [t for t in self.coordinator.log.live() if f"{self.coordinator.log.most}_{t.least}" in claims]
-                self._abort(ours)
-                self.coordinator.ending.resolve(claims)
+            record = look(self.cluster.store, instream_paths.subscription(*where))
+            if record is None:
+                return True
+            found = SubscriptionRecord.of(record)
+            if found.deleted_ms is not None:
+                return True if found.moved or self.coordinator.acks.close(where, record) else None
+            cursor = self._sealed_cursor(where)
+            if cursor is None or not (found.moved or self.coordinator.acks.close(where, record)):
                 return None
             make_missing(self.cluster.store, [where], cursor)
             return True
 
         until(step)
+
+    def _sealed_cursor(self, where: Where) -> Cursor | None:
+        """None: it was deleted, or claims are in the way, of transactions that began after the way was clear; these are ended."""
+        acks = self.coordinator.acks
+        try:
+            cursor = acks.seal(where)
+            if cursor is None:
+                claims = acks.claims(where)
+                self._abort(t for t in self.coordinator.log.live() if f"{self.coordinator.log.most}_{t.least}" in claims)
+                self.coordinator.ending.resolve(claims)
+        except SubscriptionNotFound:
+            return None
+        return cursor
 
     def _carry_applications(self, name: PersistentName, to: TopicName) -> bool | None:
         apps = self.coordinator.log.applications()

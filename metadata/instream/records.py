@@ -6,8 +6,9 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from metadata.json_records import JsonRecord
 from metadata.names import PersistentName
-from metadata.records import JsonRecord, Layout, Registration, SegmentInfo, SegmentWrite
+from metadata.records import Layout, Registration, SegmentInfo, SegmentWrite
 
 CONTAINS_TXN = "__contains_txn_messages"
 """The system property that says whether a topic has ever got a transactional message. Users may read it, never set or remove it."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from metadata.instream.records import Identified, PersistentLayout
-from metadata.records import JsonRecord
+from metadata.json_records import JsonRecord
 
 
 class TxnState(StrEnum):

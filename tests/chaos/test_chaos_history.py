@@ -20,7 +20,8 @@ from conformance.chaos.history import (
     vanished,
     written,
 )
-from conformance.history.format import Event, read
+from conformance.history.files import read
+from conformance.history.format import Event
 
 TOPIC = "topic://public/default/chaos"
 SEGMENT = "segment://public/default/chaos/"

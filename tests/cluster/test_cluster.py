@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from conformance.cluster.run import results, run
+from conformance.history.files import read as read_history
 from conformance.history.format import Commit, Fault, Poll, Read, Trim
-from conformance.history.format import read as read_history
 
 pytestmark = pytest.mark.slow
 

@@ -11,6 +11,7 @@ from test_history_in_stream import CASES as IN_STREAM
 
 from conformance.command.main import main
 from conformance.history.checker import check, verdict
+from conformance.history.files import FormatError, Writer, line, merge, parse, read, repair, shortened, write
 from conformance.history.findings import WORDS
 from conformance.history.format import (
     Abort,
@@ -21,7 +22,6 @@ from conformance.history.format import (
     Counts,
     End,
     Event,
-    FormatError,
     Header,
     Horizon,
     Layout,
@@ -38,15 +38,7 @@ from conformance.history.format import (
     Told,
     Trim,
     Watermark,
-    Writer,
     Written,
-    line,
-    merge,
-    parse,
-    read,
-    repair,
-    shortened,
-    write,
 )
 
 T, U = "topic://p/d/t", "topic://p/d/u"

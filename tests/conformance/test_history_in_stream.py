@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from conformance.history.checker import check, verdict
-from conformance.history.format import Commit, Entry, Event, Horizon, Plan, Poll, Read, Row, Told, Trim, Written, line, parse
+from conformance.history.files import line, parse
+from conformance.history.format import Commit, Entry, Event, Horizon, Plan, Poll, Read, Row, Told, Trim, Written
 
 P, Q, T = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/t"
 SEGMENT = "segment://p/d/t/0000-ffff-0"

@@ -8,7 +8,8 @@ import pytest
 
 from conformance.command.main import main
 from conformance.history.checker import check, verdict
-from conformance.history.format import Read, read, write
+from conformance.history.files import read, write
+from conformance.history.format import Read
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import schedule
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from metadata import paths
-from metadata.records import ClusterRecord
+from metadata.cluster_records import ClusterRecord
 from metadata.store import open_store
 from txnsegment import Cluster, connect
 from txnsegment.cli.app import build

@@ -10,13 +10,13 @@ from conformance.simulator.scheduler import SETTINGS, SimulatedClock
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.cluster import Cluster
+from metadata.cluster_records import Settings
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.topics import PersistentTopics
 from metadata.names import PersistentName
-from metadata.records import Settings
 from metadata.store.memory import MemoryState
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet

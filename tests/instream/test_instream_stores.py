@@ -15,10 +15,10 @@ import pytest
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from metadata.errors import AckConflict, OutcomeUnknown
 from metadata.instream.client import InStream, instream
 from metadata.names import PersistentName
-from metadata.records import Settings
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 from txnsegment import connect

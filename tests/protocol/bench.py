@@ -16,9 +16,10 @@ from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.aftermath import inline
 from metadata.cluster import Cluster
+from metadata.cluster_records import Settings
 from metadata.coordinator import Coordinator
 from metadata.names import topic_name
-from metadata.records import Header, Settings, State
+from metadata.records import Header, State
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics

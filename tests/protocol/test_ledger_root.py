@@ -14,10 +14,10 @@ from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.clock import SystemClock
 from metadata.cluster import open_cluster, read_cluster_record
+from metadata.cluster_records import Settings
 from metadata.errors import ConfigurationError, StorageError, Unavailable
 from metadata.orphans import sweep_orphans
 from metadata.paths import Key
-from metadata.records import Settings
 from metadata.store import open_store
 from metadata.store.contract import MetadataStore, Record
 

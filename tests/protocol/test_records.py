@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from ledgers.avro.modes import Compatibility
 from ledgers.model import Part
 from metadata import paths
+from metadata.cluster_records import ClusterRecord
 from metadata.errors import CorruptRecord, OptionError
+from metadata.json_records import JsonRecord
 from metadata.names import HashRange, SegmentName, TopicName, even_ranges, key_hash, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import (
     AbortedTxn,
     Application,
     Attempt,
-    ClusterRecord,
     Cursor,
     Event,
     Header,
-    JsonRecord,
     Layout,
     MarkDelete,
     Nanos,

@@ -15,9 +15,10 @@ from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.client import Client, client
 from metadata.cluster import Cluster, open_cluster
+from metadata.cluster_records import Settings
 from metadata.errors import OptionError, ValueTooLarge
 from metadata.names import MAX_SEGMENTS, topic_name
-from metadata.records import Settings, TcSequence
+from metadata.records import TcSequence
 from metadata.store.sqlite import SqliteStore
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from metadata.transitions import Claim

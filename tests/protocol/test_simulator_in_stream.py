@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from conformance.history.format import Ack, Entry, Header, Poll, Trim, line, parse
+from conformance.history.files import line, parse
+from conformance.history.format import Ack, Entry, Header, Poll, Trim
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import schedule
 

@@ -10,10 +10,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.errors import CorruptSnapshot
+from metadata.cluster_records import Settings
 from metadata.errors import SweepIncomplete
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
-from metadata.records import Settings, State
+from metadata.records import State
 
 
 def flipped(bench: Bench, path: str) -> None:

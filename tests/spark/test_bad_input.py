@@ -35,6 +35,7 @@ from metadata import paths
 from metadata.client import Client, client
 from metadata.clock import SystemClock
 from metadata.cluster import Cluster, open_cluster
+from metadata.cluster_records import ClusterRecord, Settings
 from metadata.errors import (
     ClusterFormatError,
     ConfigurationError,
@@ -54,7 +55,6 @@ from metadata.errors import (
 )
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
-from metadata.records import ClusterRecord, Settings
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from pyspark_txnsegment import DefaultSource
 from txnsegment import connect

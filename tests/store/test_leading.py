@@ -17,8 +17,8 @@ from short_leases import open_impatiently
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.cluster import Cluster
+from metadata.cluster_records import Leader, Settings
 from metadata.leading import Leadership
-from metadata.records import Leader, Settings
 from metadata.store.contract import look
 
 URLS = ["memory", "sqlite", "zookeeper"]

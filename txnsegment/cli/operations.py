@@ -15,9 +15,9 @@ import typer
 from rich.text import Text
 
 from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from metadata.errors import ConfigurationError, OptionError
 from metadata.options import integer
-from metadata.records import Settings
 from metadata.sweeper import SweepReport
 from txnsegment import doctor as examination
 from txnsegment.cli.shown import AsJson, ServiceUrl, as_json, console, given_url, opened, show_json, show_table, size
