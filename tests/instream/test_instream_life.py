@@ -395,9 +395,8 @@ def test_one_sweep_is_of_both_kinds() -> None:
     assert both.instream.buffer.snapshot(T) or layout(bench).snapshot is not None
     pointer = layout(bench).snapshot
     assert pointer is not None
-    both.instream.topics.change(
-        T, lambda now: now.model_copy(update={"snapshot": pointer.model_copy(update={"at": 99, "made_ms": 0})})
-    )
+    damaged = {"snapshot": pointer.model_copy(update={"at": 99, "made_ms": 0}), "trimmed_log": 1}
+    both.instream.topics.change(T, lambda now: now.model_copy(update=damaged))
     with pytest.raises(SweepIncomplete, match=str(T)):
         client(bench.party().cluster).sweep()
 
