@@ -1,4 +1,4 @@
-"""`scan`: the same cut, read by Spark's own Parquet reader: column pruning, filter pushdown, vectorised (issue 2, section 3)."""
+"""`scan`: the same cut, read by Spark's own Parquet reader: column pruning, filter pushdown, vectorised."""
 
 from __future__ import annotations
 

@@ -161,7 +161,8 @@ def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int]
     for name, through in reading.trims().items():
         begin = max(start, known.get(name, 0))
         if begin < through and (name not in segments or minus(segments[name].trimmed(begin), done.get(name, NONE))):
-            raise _trimmed(reading, name, begin, f"a read after {begin} up to {end}")
+            after = segments[name].ledger_id(begin) if name in segments else begin
+            raise _trimmed(reading, name, after, f"a read after {begin} up to {end}")
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
@@ -174,7 +175,7 @@ def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str)
 
 
 def _trimmed(reading: Reading, name: str, after: object, who: str) -> DataLoss:
-    gone = next((s.watermark.trimmed_to for s in reading.segments if s.name == name and s.watermark is not None), None)
+    gone = next((s.last_trimmed for s in reading.segments if s.name == name), None)
     last = f"{gone}" if gone is not None else f"{reading.trims()[name]}"
     return DataLoss(
         f"{name} was trimmed by retention up to {last}: its rows after {after} up to there, which {who} may need, are gone.",

@@ -23,7 +23,7 @@ from metadata.acks import up_to
 from metadata.backlog import Lag, first_pending, lag, measure, total
 from metadata.client import Client, shared_client
 from metadata.errors import SubscriptionExists
-from metadata.names import TopicName, is_persistent, persistent_name, topic_of
+from metadata.names import TopicName, is_persistent, persistent_name, topic_name, topic_of
 from metadata.providers import Providers
 from metadata.row_ranges import NONE, before, end_of, minus, texts, union
 from metadata.transaction_buffer import Reading
@@ -69,7 +69,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._following: Following | None = None
         self._following_topics: FollowingTopics | None = None
         self._joined: set[str] = set()
-        self._onward: tuple[TopicName, ...] = ()
+        self._onward: tuple[TopicName, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
@@ -77,6 +77,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def follow(self) -> Following | None:
         """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
+        if self._onward is None:
+            self._onward = onward(self._client(), self._selection)
         found = selected(self._selection, self._onward)
         if self._following is None and found is not None:
             self._following = Following(self._client(), found)
@@ -84,8 +86,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _goes_on(self, topics: Sequence[TopicReading]) -> bool:
         """Follow what persistent topics go on in, once they were migrated; whether there is anything that was not followed."""
-        named = {one.topic.layout.migrated_to for one in topics} - {None, *map(str, self._onward)}
-        if not named or isinstance(self._selection, Pattern):
+        named = {topic_name(to) for one in topics if (to := one.topic.layout.migrated_to) is not None} - {*(self._onward or ())}
+        if isinstance(self._selection, Pattern):
+            named = {name for name in named if not self._selection.matches(name)}  # the others are covered anyway
+        if not named:
             return False
         self._onward = onward(self._client(), self._selection)
         if self._following is not None:
@@ -200,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             weights = reading.weights(begin, end)
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
-        came = {one.reading.name: one.reading.trimmed_to for one in ranges if one.reading.name not in offset.positions}
+        came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
         after = offset.after(begin, migrated)
         after = dataclasses.replace(after, trims={**after.trims, **{name: n for name, n in came.items() if n}})
         self._reached = self._given(after, number, positions)

@@ -1,4 +1,4 @@
-"""What a read's topics look like together: their schemas as one, and what of it the user wants (issue 2, section 2)."""
+"""What a read's topics look like together: their schemas as one, and what of it the user wants."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
 def selected(selection: Selection, further: Sequence[TopicName] = ()) -> transaction_buffer.Selection | None:
     """What a selection names of topic://, in the words of the transaction buffer; None: nothing so far. `further`: `onward`."""
     if isinstance(selection, Pattern):
-        return transaction_buffer.Selection(pattern=selection.regex)
+        return transaction_buffer.Selection(pattern=selection.regex, further=tuple(map(str, further)))
     names = tuple(dict.fromkeys(str(n) for n in (*selection.scalable, *further)))
     return transaction_buffer.Selection(names, beside=tuple(map(str, selection.persistent))) if names else None
 
 
 def onward(client: Client, selection: Selection) -> tuple[TopicName, ...]:
     """The topic:// topics that persistent ones of a selection go on in since they were migrated; a migration that nobody has
-    finished is completed. (A pattern covers what it matches.) Raises TopicNotFound.
+    finished is completed. Of a pattern those that it does not match itself, deleted ones too, as of all topics that it matches.
+    Raises TopicNotFound.
     """
     if isinstance(selection, Pattern):
-        return ()
+        return tuple(name for name in client.instream.migrator.matching(selection.compiled) if not selection.matches(name))
     found = [client.instream.migrator.made(name) for name in selection.persistent]
     return tuple(name for name in found if name is not None)
 
@@ -92,7 +93,8 @@ def topics_now(client: Client, selection: Selection) -> list[Topic]:
     """The topics that a selection names today. Raises TopicNotFound; a pattern may match none."""
     if isinstance(selection, Pattern):
         more = [Topic(t.name, t.layout, t.record) for t in client.instream.topics.list(selection.compiled)]
-        return [*client.topics.list(selection.regex), *more]
+        further = [found for name in onward(client, selection) if (found := client.topics.find(name)) is not None]
+        return [*client.topics.list(selection.regex), *further, *more]
     named = [n.topic if isinstance(n, SegmentName) else n for n in selection.names]
     names = dict.fromkeys([*named, *onward(client, selection)])
     return [client.topics.get(name) for name in names]

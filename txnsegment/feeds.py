@@ -74,11 +74,14 @@ class Feed:
         if is_persistent(to):
             return None  # terminated
         found = Feed(self._client, [to], Following(self._client, Selection((to,)), wake.set), self._subscription)
-        beginning = next(s for s in found.reading.segments if s.name == ended.name)
+        found.guards = found.reading.guards()
+        beginning = next((s for s in found.reading.segments if s.name == ended.name), None)
+        if beginning is None:
+            return found  # retention has taken all of it since: what is there stands above it
         if beginning.sealed_at is None:
             found.close()
             return None  # whoever migrates it has the last step before it
-        found.after, found.guards = beginning.sealed_at, found.reading.guards()
+        found.after = beginning.sealed_at
         return found
 
     def covers(self, segment: str) -> bool:

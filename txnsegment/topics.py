@@ -130,15 +130,20 @@ class ClusterTopics:
 
     def describe(self, name: str) -> TopicDescription:
         """Raises TopicNotFound."""
-        return self._described(self._client.topics.get(named(self._client, name)))
+        parsed = named(self._client, name)
+        if isinstance(parsed, PersistentName):
+            self._client.instream.migrator.made(parsed)  # or it is gone with what it was migrated to
+        return self._described(self._client.topics.get(parsed))
 
     def delete(self, name: str) -> None:
         """Seal all segments of the topic; its rows are gone for every new read, its files after the grace period. For ever: a topic
         made again under the name has new segments. A read at offsets that need the rows raises DataLoss. A `persistent://` topic is
-        never made again under its name: its log goes on for ever. Raises TopicNotFound.
+        never made again under its name: its log goes on for ever. One that was migrated goes with the topic:// that it became, and
+        is back as its name once that is made again. Raises TopicNotFound, NotAllowed (it was migrated).
         """
         parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
+            self._client.instream.migrator.made(parsed)  # as above
             self._client.instream.sealing.delete(parsed)
         else:
             self._client.topics.delete(parsed)

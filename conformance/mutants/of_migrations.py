@@ -44,7 +44,7 @@ MUTANTS = (
         "limits-split-migrated-transactions",
         "8.9",
         "No limit cuts between two entries that one transaction appended to a migrated topic.",
-        ("metadata.instream.legacy:MigratedSegment.weights", "last.get(txn, n) if txn is not None else n", "n"),
+        ("metadata.instream.legacy:whole_transactions", "ledger.id if ledger.txn is None else last[ledger.txn]", "ledger.id"),
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
     ),
     mutant(

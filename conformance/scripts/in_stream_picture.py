@@ -30,7 +30,7 @@ def entry(body: Any, ledger: int, topic: str) -> str:
     elif kind in ("COMMIT", "ABORT"):
         more += [f"low-water mark {body['lowWater']}"] if "lowWater" in body else []
     elif kind == "SEAL":
-        more += [body["why"]] if "why" in body else []  # a subscription's says nothing more
+        more += [body["why"]] if "why" in body else []  # a subscription's seal says nothing else
     elif kind in ("ACK", "SEEK"):
         more.append((".." if body.get("cumulative") else "") + " ".join(body["rows"]))
     elif kind == "STATUS":

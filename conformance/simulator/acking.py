@@ -65,11 +65,10 @@ def short(rng: random.Random, trace: bool) -> Cast:
     """What is committed is there: two or three consumers meet over it, now and then somebody who moves the subscription, a sweeper,
     and the writer of more.
     """
-    before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), keyed=rng.random() < 0.7)
+    before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), keyed=rng.random() < 0.7, then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 0, 5, 500)), "fold_after_registrations": 3})
     plan, rested = Plan.draw(rng, small=True), rng.random() < 0.8
     world = before.world(rng, plan, settings, trace=trace, files_go=False, rested=rested)
-    subscribed(world.state)
     plain = {"c1"} if rng.random() < 0.6 else set()
     world.history.acking = lambda: world.current is not None and world.current.name in plain
     for name in ("c0", "c1", "c2")[: rng.choice((2, 2, 2, 3))]:

@@ -91,13 +91,16 @@ def short(rng: random.Random, trace: bool) -> Cast:
     sweep meanwhile.
     """
     acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
-    before = past(rng.choice(PAST_NAMES), (T, rng.choice((1, 2))), (U, 1), keyed=True)
+    before = past(
+        rng.choice(PAST_NAMES),
+        (T, rng.choice((1, 2))),
+        (U, 1),
+        keyed=True,
+        then=_under_policy_subscribed if acks else _under_policy,
+    )
     update = {"header_retention_ms": rng.choice((0, 0, 5, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64, 64))}
     plan, rested = Plan.draw(rng, small=True), rng.random() < 0.9
     world = before.world(rng, plan, SETTINGS.model_copy(update=update), trace=trace, files_go=sweeps_files, rested=rested)
-    _under_policy(world.state)
-    if acks:
-        subscribed(world.state)
     jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
     jobs[0] = replace(before.jobs[0], versions=(0, 1, 2, 3)[: before.jobs[0].at + rng.choice((1, 2))])
     start_driver(world, jobs[0], tries=4, within=8)
@@ -173,6 +176,10 @@ def _under_policy(state: MemoryState) -> MemoryState:
     limits = {"split_rows_per_second": 10, "max_segments": MANY, "scaling_cool_down_ms": 200}
     set_for_topic(cluster, topic_name(T), limits)
     return state
+
+
+def _under_policy_subscribed(state: MemoryState) -> MemoryState:
+    return subscribed(_under_policy(state))
 
 
 def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) -> None:

@@ -88,6 +88,14 @@ class TopicReading:
         return self.topic.layout.trimmed_log
 
     @property
+    def lost_to(self) -> int:
+        """The number of the last rows that retention has taken (0: none): who has read up to there misses nothing, though markers
+        behind it may be gone, too.
+        """
+        last = self.topic.layout.trimmed_to
+        return 0 if last is None else last.ledger_id
+
+    @property
     def ongoing(self) -> dict[str, int]:
         """Transactions that are not decided here, with the number of their first entry."""
         return {txn: first for txn, (first, _) in self._state.ongoing.items()}
@@ -112,8 +120,8 @@ class TopicReading:
 
     def published(self, after: int = 0, through: int | None = None) -> Iterator[tuple[int, int]]:
         """(number, publish time in ms) of each visible ledger, ascending. What was trimmed counts as one, the last of it."""
-        if after < self.trimmed_to <= (self.cut if through is None else through):
-            yield self.trimmed_to, self.topic.layout.trimmed_ms or 0
+        if after < self.lost_to <= (self.cut if through is None else through):
+            yield self.lost_to, self.topic.layout.trimmed_ms or 0
         for number, entry in self._entries(after, through):
             yield number, entry.publish_ms
 

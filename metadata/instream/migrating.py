@@ -14,6 +14,7 @@ of what must not exist.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from metadata.errors import (
     BadVersion,
     SubscriptionNotFound,
     TopicExists,
+    TopicNotFound,
     TopicSealed,
     TransactionNotFound,
     TxnConflict,
@@ -39,6 +41,7 @@ from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.records import LogEntry, PersistentLayout
 from metadata.instream.rules import txn_id
 from metadata.instream.sealing import Sealing
+from metadata.instream.topics import every
 from metadata.instream.txn_records import Txn, TxnState
 from metadata.names import PersistentName, TopicName, even_ranges, topic_name
 from metadata.records import Application, Cursor, Layout
@@ -96,15 +99,30 @@ class Migrator:
         return None if self.onward(name) is None else self._finish(name, None)
 
     def made(self, name: PersistentName) -> TopicName | None:
-        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated (so far as its record
-        says). Two round trips. Raises TopicNotFound.
+        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated. Two round trips, more
+        for one that is sealed and does not say yet where to. Raises TopicNotFound, also if what goes on was deleted.
         """
-        to = self.coordinator.topics.get(name).layout.migrated_to
-        if to is None:
-            return None
-        if self.topics.find(topic_name(to)) is None:
+        found = self.named(name)
+        if found is not None and self.topics.find(found) is None:
+            raise gone(name, found)
+        return found
+
+    def named(self, name: PersistentName) -> TopicName | None:
+        """The same, whether what goes on was deleted since or not. Raises TopicNotFound, TopicExists."""
+        layout = self.coordinator.topics.get(name).layout
+        to = topic_name(layout.migrated_to) if layout.migrated_to is not None else self.onward(name)
+        if to is not None and (layout.migrated_to is None or look(self.cluster.store, paths.topic(to)) is None):
             self._finish(name, None)
-        return topic_name(to)
+            to = self.onward(name)
+        return to
+
+    def matching(self, pattern: re.Pattern[str]) -> tuple[TopicName, ...]:
+        """The topics that migrated ones of matching names go on in, whether they were deleted since or not."""
+        found = [
+            t for t in decide(self.cluster.store, lambda view: every(view, pattern)) if t.layout.sealing and not t.layout.deleted
+        ]
+        said = (t.layout.migrated_to or self.named(t.name) for t in found)
+        return tuple(dict.fromkeys(topic_name(str(to)) for to in said if to is not None))
 
     def _seal(self, name: PersistentName) -> tuple[int, LogEntry | None]:
         found = self.sealing.sealed(name)
@@ -169,7 +187,10 @@ class Migrator:
             self._carry_over(name, to)
             self._make(name, to, number, seal)
         self.topics.complete(to)
-        return self.topics.get(to)
+        found = self.topics.find(to)
+        if found is None:
+            raise gone(name, to)
+        return found
 
     def _said(self, name: PersistentName, seal: LogEntry, wanted: TopicName | None) -> TopicName:
         """Where it goes on, said in its record: nothing of it changes any more. Another name counts only instead of one that was
@@ -290,6 +311,14 @@ class Migrator:
             return True
 
         until(step)
+
+
+def gone(name: PersistentName, to: TopicName) -> TopicNotFound:
+    """What the old name of a topic is told once the one that it became was deleted."""
+    return TopicNotFound(
+        f"The topic {name} was migrated to {to}, which was deleted, and its rows with it.",
+        advice=f"Make {to} again (txnsegment topics create {to}): {name} stands for it.",
+    )
 
 
 def _taken(name: PersistentName, to: TopicName, *, sealed: bool = False) -> TopicExists:

@@ -29,6 +29,22 @@ def is_its_own(layout: Layout, name: PersistentName) -> bool:
     return layout.migration is not None and layout.migration.topic == str(name)
 
 
+def holds(layout: Layout, name: PersistentName) -> bool:
+    """Whether rows of the persistent topic are rows of the one that goes on: not once that was deleted, made again or not, nor once
+    retention has taken all of them.
+    """
+    return any(info.legacy_topic_name == str(name) for info in layout.kept())
+
+
+def let_go(name: PersistentName, onward: Layout | None) -> bool:
+    """Whether the topic that goes on has no use for anything of the persistent one any more: none of its segments is it, not even
+    for the grace period of a deletion.
+    """
+    if onward is None or not is_its_own(onward, name):
+        return False
+    return all(info.legacy_topic_name != str(name) for info in onward.segments.values())
+
+
 def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segments: int) -> Layout:
     """The layout of the topic that goes on: the persistent one is its first segment, over the whole ring."""
     legacy = SegmentInfo(

@@ -16,8 +16,8 @@ from metadata.cluster import Cluster
 from metadata.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.instream import paths
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
-from metadata.names import SYSTEM, PersistentName
-from metadata.records import TopicSchema
+from metadata.names import SYSTEM, PersistentName, topic_name
+from metadata.records import Layout, TopicSchema
 from metadata.schemas import TopicSchemas
 from metadata.store.contract import ABSENT, Record, View, decide, look, until
 
@@ -61,8 +61,17 @@ class PersistentTopics:
         return topic
 
     def list(self, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:
-        """All whose full name matches the whole regular expression, in the order of their names; no transaction logs."""
-        return decide(self._cluster.store, lambda view: [t for t in every(view, pattern) if not t.layout.deleted])
+        """All whose full name matches the whole regular expression, in the order of their names; no transaction logs, and none
+        whose rows went with the topic:// that it was migrated to.
+        """
+
+        def body(view: View) -> list[PersistentTopic]:
+            found = [t for t in every(view, pattern) if not t.layout.deleted]
+            onward = {t.name: paths.topic(topic_name(t.layout.migrated_to)) for t in found if t.layout.migrated_to is not None}
+            records = dict(zip(onward, view.get_many(list(onward.values())), strict=True)) if onward else {}
+            return [t for t in found if (record := records.get(t.name)) is None or not Layout.of(record).deleted]
+
+        return decide(self._cluster.store, body)
 
     def create(self, name: PersistentName, *, schema: StructType | None = None) -> PersistentTopic:
         """Make a topic; its system property says that it has never seen a transaction. Raises TopicExists."""
@@ -70,8 +79,9 @@ class PersistentTopics:
             check_writable(schema)
 
         def body(view: View) -> PersistentTopic:
-            if view.get(paths.topic(name)) is not None:
-                raise TopicExists(f"The topic {name} exists already, or did: its log goes on for ever, deleted or not.")
+            record = view.get(paths.topic(name))
+            if record is not None:
+                raise _taken(name, PersistentLayout.of(record))
             now_ms = view.now_ms()
             first = None if schema is None else TopicSchema(spark=nullable(schema).json(), created_at_ms=now_ms)
             layout = PersistentLayout(
@@ -178,6 +188,20 @@ class PersistentTopics:
         if record is None:
             raise not_found(name)
         return PersistentTopic(name, PersistentLayout.of(record), record)
+
+
+def _taken(name: PersistentName, layout: PersistentLayout) -> TopicExists:
+    if layout.migrated_to is not None:
+        return TopicExists(
+            f"The name {name} stands for {layout.migrated_to} since it was migrated.",
+            advice=f"Write to it, or make {layout.migrated_to} again if it was deleted (txnsegment topics create).",
+        )
+    if layout.deleted:
+        return TopicExists(
+            f"The topic {name} was deleted, and the name of a persistent topic is not used again: its log goes on for ever.",
+            advice=f"Choose another name, or make topic://{name.tenant}/{name.namespace}/{name.name}, which can be made again.",
+        )
+    return TopicExists(f"The topic {name} exists already.")
 
 
 def with_system_property(layout: PersistentLayout, value: str) -> PersistentLayout:

@@ -344,7 +344,8 @@ def test_what_retention_took_is_an_error(bench: SparkBench) -> None:
 
 def trim(bench: SparkBench, to: int) -> None:
     """As retention does it."""
-    bench.client.instream.topics.change(persistent_name(X), lambda layout: layout.model_copy(update={"trimmed_log": to}))
+    instream = bench.client.instream
+    assert instream.sweeper.trimmer.trim_to(instream.buffer.read(persistent_name(X)), to) == to
 
 
 def test_a_deleted_topic_of_a_pattern(bench: SparkBench) -> None:
