@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from metadata.client import shared_client
+from metadata.client import Client, shared_client
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
@@ -26,8 +26,11 @@ class BatchReader(DataSourceReader):
         self._options = standing(client, parsed)
         self._columns = columns_wanted(client, self._options, schema)
 
+    def _client(self) -> Client:
+        return shared_client(self._options.service_url.text)
+
     def partitions(self) -> Sequence[InputPartition]:
-        client = shared_client(self._options.service_url.text)
+        client = self._client()
         reading, start, end, done = read_batch(client, self._options)
         ranges = persistent.read_batch(client, self._options)
         topics = [*reading.topics, *(one.topic for one in ranges)]

@@ -343,8 +343,8 @@ def going_on(client: Client, name: str) -> TopicName:
 
 
 def scalable(client: Client, name: str, why: str) -> TopicName:
-    """The topic with segments that the name stands for. Raises OptionError for a persistent topic, and says why it cannot be."""
-    parsed = going_on(client, name)
+    """The topic with segments of this name. Raises OptionError for a persistent topic, migrated or not, and says why it cannot be."""
+    parsed = named(client, name)
     if isinstance(parsed, PersistentName):
         raise _no_segments(parsed, why)
     return parsed
