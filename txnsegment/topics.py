@@ -343,7 +343,7 @@ def going_on(client: Client, name: str) -> TopicName:
 
 
 def scalable(client: Client, name: str, why: str) -> TopicName:
-    """The topic with segments of this name. Raises OptionError for a persistent topic, migrated or not, and says why it cannot be."""
+    """The topic with segments of this name. Raises OptionError for a persistent topic, migrated or not, and says why."""
     parsed = named(client, name)
     if isinstance(parsed, PersistentName):
         raise _no_segments(parsed, why)
