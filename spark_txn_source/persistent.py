@@ -1,4 +1,4 @@
-"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Reading in Spark).
+"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Spark).
 
 What `plan` is for topic://, whose rows all lie in one log.
 """

@@ -1,4 +1,4 @@
-"""The whole path of one write set over persistent topics, exactly once for its application (docs/in_stream.md, Writing).
+"""The whole path of one write set over persistent topics, exactly once for its application (docs/in_stream.md, What counts).
 
 The steps themselves, and what decides, are `TransactionSteps`.
 """
