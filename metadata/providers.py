@@ -162,6 +162,18 @@ class Providers:
                 raise
             return self.client.topics.evolve(to, types, key)
 
+    def named(self, text: str) -> TopicName:
+        """As `resolve`, but a persistent topic that is there goes by its own name, migrated or not: for what is about the topic
+        itself. Raises OptionError.
+        """
+        name = any_topic_name(text)
+        if not isinstance(name, PersistentName):
+            return name
+        keys = [paths.topic(name), namespace_key(name.tenant, name.namespace)]
+        record, said = decide(self.client.cluster.store, lambda view: view.get_many(keys))
+        newer = record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
+        return TopicName(*name) if newer else name
+
     def of(self, names: Iterable[str | TopicName]) -> Provider:
         """What serves these topics or segments, all of one model. Raises OptionError."""
         return self.by_model(self.model(names))

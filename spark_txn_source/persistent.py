@@ -1,4 +1,4 @@
-"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Reading in Spark).
+"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Spark).
 
 What `plan` is for topic://, whose rows all lie in one log.
 """
@@ -221,6 +221,11 @@ def _number(reading: TopicReading, offset: AtLog) -> int:
         raise OffsetOutOfRange(
             f"The position {place} of {reading.name} lies within one append, whose last entry is {place.ledger}:{last}.",
             advice=f"An append is read whole: give {place.ledger}:{last}, or the position before {place.ledger}:0.",
+        )
+    if place.entry > last and place.ledger > reading.trimmed_to:
+        raise OffsetOutOfRange(
+            f"The position {place} of {reading.name} is none: its last entry up to there is {place.ledger}:{last}.",
+            advice=f"Give {place.ledger}:{last}, or look where the position comes from: it may be one of another topic.",
         )
     return place.ledger
 

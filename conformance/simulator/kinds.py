@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from conformance.simulator import acking, backups, casts, compacting, in_stream, moving, splitting
+from conformance.simulator import acking, backups, casts, compacting, in_stream, migrating, moving, splitting
 from conformance.simulator.casts import Cast
 
 Draw = Callable[[random.Random, bool], Cast]
@@ -44,6 +44,7 @@ KINDS: dict[str, tuple[Draw, Draw]] = {
     "compacting": (compacting.drawn, compacting.short),
     "backing": (backups.drawn, backups.drawn),
     "instream": (in_stream.drawn, in_stream.short),
+    "migrating": (migrating.drawn, migrating.short),
 }
 """What schedules can be asked to be of alone: (long, short). Topics with keys are split and merged; consumers acknowledge, row by
 row, in transactions and without; movers take, write two topics and acknowledge in one transaction, staged through manifests;

@@ -1,4 +1,4 @@
-"""The whole path of one write set over persistent topics, exactly once for its application (docs/in_stream.md, Writing).
+"""The whole path of one write set over persistent topics, exactly once for its application (docs/in_stream.md, What counts).
 
 The steps themselves, and what decides, are `TransactionSteps`.
 """
@@ -122,6 +122,8 @@ class InStreamCoordinator(TransactionSteps):
             numbers = self.append(txn, parts)
             self.acks.claim(txn, acks)
             self._check_seals(least, list(parts))
+            if not parts:
+                self._refuse_migrated(work)  # again: no data of it shows a seal, and what began before it a migration ends
         except BaseException as error:
             self._abort_after(error, least)
             raise

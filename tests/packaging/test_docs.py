@@ -20,6 +20,7 @@ from txnsegment.cli.app import build
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = typer.main.get_command(build())
+ROOMS = ("metadata", "ledgers", "spark_txn_source", "spark_txn_sink", "txnsegment", "conformance")
 SUITE_WORDS = {word.flag for suite in SUITES for word in (suite.chosen_by, *suite.words)} | {word.flag for word in COMMON}
 blocks = runpy.run_path(str(ROOT / "docs" / "readme.py"))["blocks"]
 
@@ -71,6 +72,19 @@ def test_headings_that_links_name_exist(page: Path) -> None:
 
     named = re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text(encoding="utf-8"))
     assert [(link, heading) for link, heading in named if heading not in headings(page.parent / link if link else page)] == []
+
+
+def test_sections_that_the_code_names_exist() -> None:
+    """`(docs/in_stream.md, Reading)` in a docstring, `protocol.md section 7` in a comment."""
+    headings = {page.name: re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE) for page in PAGES}
+    sections = {heading.partition(".")[0] for heading in headings["protocol.md"]}
+    wrong = []
+    for file in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        text = re.sub(r"\n\s*(?:# )?", " ", file.read_text(encoding="utf-8"))
+        named = re.findall(r"(?:docs/)?(\w+\.md), ([A-Z][\w -]*?)(?=[).;:,])", text)
+        wrong += [(file.name, *one) for one in named if one[0] in headings and one[1] not in headings[one[0]]]
+        wrong += [(file.name, number) for number in re.findall(r"protocol\.md section (\d+)", text) if number not in sections]
+    assert wrong == []
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
