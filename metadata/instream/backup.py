@@ -15,6 +15,7 @@ that all transactions of before have ended, so nothing counts that still comes o
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -123,7 +124,8 @@ class InStreamBackup:
         avro = snapshots.encode(name, (end, 0 if write is None else write.entries - 1), {})
         sealed_at = next((n for n, entry in entries.items() if entry.kind is EntryKind.SEAL), None)
         rest = SnapshotRest(low_water=_all_ended(following), sealed_at=sealed_at)
-        return SnapshotPointer(at=end, made_ms=self.now_ms, avro=base64.b64encode(avro).decode(), rest=rest)
+        encoded = base64.b64encode(avro).decode()
+        return SnapshotPointer(at=end, made_ms=self.now_ms, avro=encoded, crc=zlib.crc32(avro), rest=rest)
 
     @staticmethod
     def _subscription(found: _Subscription, following: int) -> SubscriptionRecord:

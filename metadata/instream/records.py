@@ -84,7 +84,8 @@ class SnapshotRest(JsonRecord):
 class SnapshotPointer(JsonRecord):
     """The newest snapshot of a topic's transaction buffer, of maxReadPosition `at`. The Avro record (Pulsar's
     TransactionBufferSnapshot: topic, maxReadPosition, aborted transactions with positions) is `avro` (base64), or lies in the file
-    `path` if it is large; the rest is `rest`, or lies in the file `rest_path`.
+    `path` if it is large; the rest is `rest`, or lies in the file `rest_path`. `crc`, `rest_crc`: CRC-32 of the
+    Avro record and of the rest's file (None: made by a version that knew none).
     """
 
     at: int
@@ -93,6 +94,8 @@ class SnapshotPointer(JsonRecord):
     path: str | None = None
     rest: SnapshotRest | None = None
     rest_path: str | None = None
+    crc: int | None = None
+    rest_crc: int | None = None
 
     def files(self) -> list[str]:
         """The files that it lies in."""

@@ -16,7 +16,7 @@ from metadata.cluster import Cluster
 from metadata.errors import BadVersion, NotAllowed, OffsetOutOfRange, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.instream import paths
 from metadata.instream.records import CONTAINS_TXN, LostNumbers, PersistentLayout
-from metadata.names import PersistentName, topic_name
+from metadata.names import SYSTEM, PersistentName, topic_name
 from metadata.records import Layout, TopicSchema
 from metadata.schemas import TopicSchemas
 from metadata.store.contract import ABSENT, Record, View, decide, look, skip, until
@@ -239,7 +239,7 @@ def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Persistent
 
 def is_system(name: PersistentName) -> bool:
     """Whether it is a log of our own, such as a coordinator's."""
-    return (name.tenant, name.namespace) == ("pulsar", "system")
+    return (name.tenant, name.namespace) == SYSTEM
 
 
 def _refuse_system(key: str) -> None:

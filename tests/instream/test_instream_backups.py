@@ -24,7 +24,7 @@ from metadata.backup import BackupReader
 from metadata.backup_file import ERA, Backup
 from metadata.cluster import MARK
 from metadata.cluster_records import ClusterRecord
-from metadata.errors import OffsetOutOfRange, RestoredBehind, TransactionNotFound, TransactionUnfinished
+from metadata.errors import CorruptSnapshot, OffsetOutOfRange, RestoredBehind, TransactionNotFound, TransactionUnfinished
 from metadata.restore import Restoration
 from metadata.row_ranges import parse_all, texts
 from metadata.store.memory import MemoryState
@@ -435,6 +435,18 @@ def test_a_backup_of_a_restored_cluster() -> None:
     for offset in (5, ERA, ERA + 1):
         with pytest.raises(OffsetOutOfRange):
             second.party().buffer.read_to(T, offset)
+
+
+def test_what_was_restored_is_never_replayed_without_its_snapshot() -> None:
+    """It has no markers: its rows would be taken for those of transactions that nobody knows, and aborted."""
+    bench = subscribed()
+    again = restored(bench, taken(bench))
+    pointer = again.party().topics.get(T).layout.snapshot
+    assert pointer is not None
+    damaged = pointer.model_copy(update={"crc": 1})
+    again.party().topics.change(T, lambda layout: layout.model_copy(update={"snapshot": damaged}))
+    with pytest.raises(CorruptSnapshot, match="another checksum"):
+        again.read(T)
 
 
 def test_a_deleted_topic_and_a_terminated_one_stay_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 import shlex
@@ -11,11 +12,18 @@ from pathlib import Path
 import pytest
 import typer
 
+import txnsegment
 from conformance.command.suites import SUITES
 from conformance.command.words import COMMON
 from conformance.store.faults import FAULTS
 from conformance.store.suite import CASES
 from txnsegment.cli.app import build
+from txnsegment.cluster import Cluster
+from txnsegment.retention import ClusterRetention
+from txnsegment.scaling import ClusterScaling
+from txnsegment.subscriptions import ClusterSubscriptions
+from txnsegment.topics import ClusterTopics
+from txnsegment.transactions import ClusterTransactions
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -110,6 +118,34 @@ def test_files_and_tests_that_pages_name_exist() -> None:
                 wrong.append((page.name, code))
             if re.fullmatch(r"test_\w+", code) and f"def {code}(" not in tests:
                 wrong.append((page.name, code))
+    assert wrong == []
+
+
+PARTS = {
+    "": txnsegment,
+    "cluster": Cluster,
+    "cluster.topics": ClusterTopics,
+    "cluster.transactions": ClusterTransactions,
+    "cluster.subscriptions": ClusterSubscriptions,
+    "cluster.retention": ClusterRetention,
+    "cluster.scaling": ClusterScaling,
+}
+
+
+def test_calls_of_the_readme_have_these_parameters() -> None:
+    """The table of calls: `cluster.topics.create(name, *, segments=1)`, and behind it `.list(pattern=None)` of the same."""
+    wrong, seen, owner = [], 0, ""
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| call | does |\n")[2].partition("\n\n")[0]
+    for row in table.splitlines()[1:]:
+        for code in codes(row.split(" | ")[0]):
+            path, _, rest = code.partition("(")
+            owner, _, name = path.rpartition(".") if not path.startswith(".") else (owner, "", path[1:])
+            call = getattr(PARTS[owner], name, None)
+            names = [one.partition("=")[0].strip(" *") for one in rest.rstrip(")").split(",")]
+            known = set() if call is None else set(inspect.signature(call).parameters)
+            wrong += [f"{code}: {one or name}" for one in names if call is None or (one and one not in known)]
+            seen += 1
+    assert seen > 30
     assert wrong == []
 
 
