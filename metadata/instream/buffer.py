@@ -322,8 +322,8 @@ class InStreamBuffer:
     def _kept(
         self, known: _Known, topic: PersistentTopic, found: SnapshotPointer, end: int
     ) -> tuple[TopicState, TopicState] | None:
-        """What a snapshot holds. None if it cannot be used and nothing was trimmed yet, nor restored: then the log itself tells all, and the next
-        snapshot takes its place. Raises CorruptSnapshot, StorageError.
+        """What a snapshot holds. None if it cannot be used and nothing was trimmed yet, nor restored: then the log itself tells all,
+        and the next snapshot takes its place. Raises CorruptSnapshot, StorageError.
         """
         try:
             if found.at <= end:
