@@ -322,7 +322,7 @@ class InStreamBuffer:
     def _kept(
         self, known: _Known, topic: PersistentTopic, found: SnapshotPointer, end: int
     ) -> tuple[TopicState, TopicState] | None:
-        """What a snapshot holds. None if it cannot be used and nothing was trimmed yet, nor restored: then the log itself tells all,
+        """What it holds. None if it cannot be used and nothing was trimmed yet, nor restored: the log itself tells all then,
         and the next snapshot takes its place. Raises CorruptSnapshot, StorageError.
         """
         try:
