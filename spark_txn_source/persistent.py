@@ -222,7 +222,7 @@ def _number(reading: TopicReading, offset: AtLog) -> int:
             f"The position {place} of {reading.name} lies within one append, whose last entry is {place.ledger}:{last}.",
             advice=f"An append is read whole: give {place.ledger}:{last}, or the position before {place.ledger}:0.",
         )
-    if place.entry > last and place.ledger > reading.trimmed_to:
+    if place.entry > last and not 0 < place.ledger <= reading.trimmed_to:
         raise OffsetOutOfRange(
             f"The position {place} of {reading.name} is none: its last entry up to there is {place.ledger}:{last}.",
             advice=f"Give {place.ledger}:{last}, or look where the position comes from: it may be one of another topic.",

@@ -97,8 +97,10 @@ class TxnLogSnapshot(JsonRecord):
 
 class TxnLogRecord(PersistentLayout):
     """The topic record of a transaction log. `txn_log`: what its last compaction left; what is too big for a record lies in the
-    file `txn_log_path`, and the record keeps the number alone.
+    file `txn_log_path`, whose CRC-32 is `txn_log_crc` (None: made by a version that knew none), and the record keeps the number
+    alone.
     """
 
     txn_log: TxnLogSnapshot | None = None
     txn_log_path: str | None = None
+    txn_log_crc: int | None = None

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from instream_bench import Bench, T
 
-from metadata.errors import CorruptSnapshot
-from metadata.instream import snapshots
+from metadata.errors import CorruptRecord, CorruptSnapshot
+from metadata.instream import snapshots, transaction_log
 from metadata.instream.client import instream
 from metadata.instream.records import PersistentLayout, SnapshotPointer
 
@@ -121,3 +121,23 @@ def test_not_one_bit_of_a_snapshot_goes_unnoticed(bench: Bench, part: str) -> No
             bench.read()
     bench.disk.files[path] = data, at_ms
     assert bench.read() == ROWS
+
+
+def test_not_one_bit_of_a_transaction_log_goes_unnoticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its compaction left says what is under way, and what each application has committed last."""
+    monkeypatch.setattr(transaction_log, "INLINE_BYTES", 1)
+    log = bench.party().coordinator.log
+    log.compact()
+    view = bench.party().cluster.store.view()
+    path = log.kept_in(view)
+    assert path is not None
+    data, at_ms = bench.disk.files[path]
+    for bad in flipped(data):
+        bench.disk.files[path] = bad, at_ms
+        with pytest.raises(CorruptRecord, match=r"damaged.*Restore it from a copy"):
+            bench.party().coordinator.log.txns()
+    del bench.disk.files[path]
+    with pytest.raises(CorruptRecord, match=r"does not exist.*Restore it from a copy"):
+        bench.party().coordinator.log.txns()
+    bench.disk.files[path] = data, at_ms
+    assert bench.party().coordinator.commit(bench.work(2, topics=[T])).skipped

@@ -405,6 +405,6 @@ def test_a_position_that_is_none(bench: SparkBench) -> None:
     first = bench.plain(X, [1, 2, 3], entry_rows=2)
     bench.plain(X, [4])
     assert bench.numbers(X, startingOffsets=json.dumps({X: f"{first}:1"})) == [4]
-    for place in (f"{first}:2", f"{first + 1}:7"):
+    for place in (f"{first}:2", f"{first + 1}:7", "0:5"):
         with pytest.raises(OffsetOutOfRange, match="its last entry up to there is"):
             bench.batch(X, startingOffsets=json.dumps({X: place}))
