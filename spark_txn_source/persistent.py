@@ -231,7 +231,10 @@ def _number(reading: TopicReading, offset: AtLog) -> int:
 
 
 def within_log(number: int, reading: TopicReading) -> None:
-    """Raises OffsetOutOfRange for a ledger that the topic's log has not reached: the offset comes from elsewhere."""
+    """Raises OffsetOutOfRange for a ledger that the topic's log has not reached, or that a restore lost: the offset comes from
+    elsewhere.
+    """
+    reading.topic.check_not_lost(number)
     if number > reading.end:
         raise OffsetOutOfRange(
             f"The offset {number} lies beyond the log of {reading.name}, which ends at {reading.end}.",

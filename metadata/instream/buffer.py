@@ -236,10 +236,11 @@ class InStreamBuffer:
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
         """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange if
-        the log does not reach `end`, or something at or below it is undecided, after looking again (A31).
+        the log does not reach `end`, or something at or below it is undecided, after looking again (A31), or a restore lost it.
         """
         for _ in range(attempts):
             reading = self.read(name)
+            reading.topic.check_not_lost(end)
             if reading.cut >= end:
                 return reading
             if reading.end >= end:
@@ -321,8 +322,8 @@ class InStreamBuffer:
     def _kept(
         self, known: _Known, topic: PersistentTopic, found: SnapshotPointer, end: int
     ) -> tuple[TopicState, TopicState] | None:
-        """What a snapshot holds. None if it cannot be used and nothing was trimmed yet: then the log itself tells all, and the next
-        snapshot takes its place. Raises CorruptSnapshot, StorageError.
+        """What it holds. None if it cannot be used and nothing was trimmed yet, nor restored: the log itself tells all then,
+        and the next snapshot takes its place. Raises CorruptSnapshot, StorageError.
         """
         try:
             if found.at <= end:
@@ -334,7 +335,7 @@ class InStreamBuffer:
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
         except CorruptSnapshot as error:
-            if topic.layout.trimmed_log:
+            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has no markers)
                 raise
             log.warning("replaying all of %s: %s", topic.name, error.message)
             known.unusable = found

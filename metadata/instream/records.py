@@ -109,12 +109,19 @@ class Trimmed(JsonRecord):
     at_ms: int
 
 
+class LostNumbers(JsonRecord):
+    """What a restore lost of a topic's log: the numbers with after < number < before. Some were given out and are never again."""
+
+    after: int
+    before: int
+
+
 class PersistentLayout(Layout):
     """The record of a persistent topic: what a topic:// has besides its segments (schema, properties, policies), and ours.
 
     `sealing`: a SEAL may be in the log; whoever appends one sets this first. `snapshot`: of the transaction buffer. `trimmed_log`:
     all entries up to this number are trimmed, `trimmed_ms` the latest publish time among them; `leaving`: those still in the log.
-    `migrated_to`: the topic:// that goes on.
+    `migrated_to`: the topic:// that goes on. `lost`: by restores from backups, ascending.
     """
 
     epoch: int = 0
@@ -127,6 +134,7 @@ class PersistentLayout(Layout):
     trimmed_log: int = 0
     leaving: tuple[Trimmed, ...] = ()
     migrated_to: str | None = None
+    lost: tuple[LostNumbers, ...] | None = None
 
     @property
     def contains_txn(self) -> bool | None:

@@ -75,7 +75,7 @@ class Txn(JsonRecord):
 
 class Written(JsonRecord):
     """What an application has committed last: `txn` did it. `at_ms`: when (a random application is forgotten with its
-    transaction).
+    transaction). `restored`: as in the record of an application.
     """
 
     version: int
@@ -83,6 +83,7 @@ class Written(JsonRecord):
     at_ms: int
     by: str | None = None
     random: bool | None = None
+    restored: bool | None = None
 
 
 class TxnLogSnapshot(JsonRecord):

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from instream_bench import Bench, T, U
+from instream_bench import Bench, T
 
 from conformance.simulator.faults import Fate
 from metadata.aftermath import inline
-from metadata.backup import BackupReader
 from metadata.client import Client
 from metadata.cluster import Cluster, open_cluster
 from metadata.coordinator import Coordinator
@@ -399,16 +398,6 @@ def test_one_sweep_is_of_both_kinds() -> None:
     both.instream.topics.change(T, lambda now: now.model_copy(update=damaged))
     with pytest.raises(SweepIncomplete, match=str(T)):
         client(bench.party().cluster).sweep()
-
-
-def test_no_backup_leaves_persistent_topics_out_without_a_word() -> None:
-    bench = Bench()
-    reader = BackupReader(bench.party().cluster)
-    with pytest.raises(NotAllowed, match="persistent:// topics"):
-        reader.take()
-    for name in (T, U):
-        bench.party().sealing.delete(name)
-    assert reader.take().heading.topics == 0
 
 
 def test_both_kinds_have_their_own_schemas() -> None:
