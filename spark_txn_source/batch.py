@@ -14,15 +14,17 @@ from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted
+from spark_txn_source.topics import columns_wanted, standing
 
 
 class BatchReader(DataSourceReader):
     """One `spark.read.format("txnsegment").load(...)`: all visible rows from the start up to the cut, planned once."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._options = ReadOptions.parse(options, streaming=False)
-        self._columns = columns_wanted(self._client(), self._options, schema)
+        parsed = ReadOptions.parse(options, streaming=False)
+        client = shared_client(parsed.service_url.text)
+        self._options = standing(client, parsed)
+        self._columns = columns_wanted(client, self._options, schema)
 
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)

@@ -9,6 +9,7 @@ from conformance.mutants.planting import mutant
 scheduled = partial(mutant, kind="migrating")
 """Only schedules with a migration show these."""
 _TESTS = "tests/instream/test_migration.py"
+_STREAMS = "tests/instream/test_migrated_streams.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
 _ACKS = "metadata.instream.pending_ack:InStreamAcks"
 _WHILE = "tests/instream/test_subscriptions_while_migrating.py"
@@ -108,6 +109,24 @@ MUTANTS = (
             "if False:\n            self._refuse",
         ),
         (f"{_MIGRATOR}._carry_over", "self._abort(rules.of_its_applications(self.coordinator.log.live(), name))\n", ""),
+    ),
+    mutant(
+        "sink-goes-by-the-younger-plan",
+        "8.5",
+        "Rows that Spark's tasks staged for a persistent topic go on from there, also if whoever commits them has planned since.",
+        (
+            "spark_txn_sink.commit:staged_for",
+            "(topic_of(segment) for message in staged for segment, _ in message.parts)",
+            "iter(())",
+        ),
+        tests=(f"{_STREAMS}::test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_migration",),
+    ),
+    mutant(
+        "plain-messages-name-what-went-on",
+        "8.12",
+        "A plain producer is told that its topic was migrated.",
+        ("txnsegment.plain:PlainSend.append", "not isinstance(name, PersistentName)", "False"),
+        tests=(f"{_STREAMS}::test_a_plain_producer_is_told_that_its_topic_was_migrated",),
     ),
     mutant(
         "subscription-made-meanwhile-stays-behind",

@@ -111,10 +111,10 @@ def carried(there: Application | None, written: Written) -> Application | None:
     if written.random:
         return None
     if there is None:
-        return Application(last_committed=written.version, by=written.by)
+        return Application(last_committed=written.version, by=written.by, restored=written.restored)
     if there.last_committed >= written.version:
         return None
-    return there.model_copy(update={"last_committed": written.version, "by": written.by, "restored": None})
+    return there.model_copy(update={"last_committed": written.version, "by": written.by, "restored": written.restored})
 
 
 def carry(
