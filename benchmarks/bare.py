@@ -33,7 +33,7 @@ class BareSource(DataSource):
         return "bare"
 
     def schema(self) -> str:
-        return self.options["schema"]
+        return str(self.options["schema"])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         files = self.options["files"].split(",")

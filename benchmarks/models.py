@@ -151,6 +151,7 @@ def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
     else:
         made.topics.create(topic_name("open"), segments=1)
     selection = selected(Topics((topic_name("open"),)))
+    assert selection is not None
     taken = opening(lambda: TransactionBuffer(cluster).read(selection), runs)
     made.close()
     return taken

@@ -1,8 +1,9 @@
 """Many commits of every kind on a real store, then rest: what is left in the store and in the storage (protocol.md section 8.14).
 
 Everything that comes and goes is in it: streams, batches with a token and without, empty batches, attempts that are aborted after
-they were registered, acknowledgements in transactions and without, topics and subscriptions that are made and deleted. Then the
-clock passes the header retention, the orphan age and the grace period, and sweeps run.
+they were registered, acknowledgements in transactions and without, topics and subscriptions that are made and deleted, persistent
+topics that are deleted, or migrated and then trimmed whole or deleted as what they became. Then the clock passes the header
+retention, the orphan age and the grace period, and sweeps run.
 """
 
 from __future__ import annotations
@@ -15,20 +16,22 @@ from pathlib import Path
 from ledgers import snapshots
 from ledgers.model import Part
 from ledgers.storage import segment_folder
-from metadata import acks, paths
+from metadata import acks, paths, policies
 from metadata.acks import Ack
 from metadata.client import Client, client
 from metadata.clock import SystemClock
 from metadata.cluster import open_cluster
 from metadata.cluster_records import Settings
 from metadata.errors import AckConflict
-from metadata.names import TopicName, topic_name
+from metadata.instream.records import folder_of
+from metadata.names import PersistentName, TopicName, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.records import Watermark
 from metadata.row_ranges import end_of, parse_all
 from metadata.store.contract import decide, time_ms
 from metadata.sweeper import FORGET_EVERY_MS
 from metadata.transitions import Claim
+from metadata.upkeep import upkeep
 from metadata.write_set import WriteSet
 
 SETTINGS = Settings(
@@ -42,9 +45,12 @@ PART_BYTES = 8_192
 """As long as each part file is: its content is nobody's business here."""
 SEGMENTS = 4
 GONE = 5
-"""Topics, and subscriptions, that are made, used and deleted in the course of it."""
-FIXED = 6
-"""Records that a cluster has once: itself, its founding, the sweepers' turn, transaction ids; the log's newest; one to spare."""
+"""Topics, persistent ones, and subscriptions that are made, used and deleted in the course of it, or migrated."""
+ONWARD = 2
+"""Segments that go on from a persistent topic that is migrated."""
+FIXED = 7
+"""Records that a cluster has once: itself, its founding, the sweepers' turn, transaction ids; the log's newest; what the
+transaction log of persistent topics has come to; one to spare."""
 
 
 class Hurried(SystemClock):
@@ -67,13 +73,14 @@ def bound_meanwhile(at_rest: int) -> int:
     return at_rest + 2 * kept_ms // EVERY_MS
 
 
-def bound(*, topics: int, deleted: int, segments: int, cursors: int, applications: int) -> int:
+def bound(*, topics: int, deleted: int, segments: int, cursors: int, applications: int, migrated: int = 0) -> int:
     """The most records that a store has at rest (operations.md, What stays): no word of commits or time.
 
     `topics`: with their schemas one record more each. `deleted`: topics that were deleted and not made again: a tombstone and the
-    newest schema. `segments`: of topics that are there. `applications`: (appId, topic) with an id that somebody chose.
+    newest schema. `segments`: of topics that are there. `applications`: (appId, topic) with an id that somebody chose. `migrated`:
+    persistent topics of which nothing is left but their name, which stands for the topic that went on, and their SEAL.
     """
-    return FIXED + 2 * (topics + deleted) + segments + cursors + applications
+    return FIXED + 2 * (topics + deleted + migrated) + segments + cursors + applications
 
 
 @dataclass
@@ -125,9 +132,10 @@ class AtRest:
             made.finish()
             for _ in range(4):  # headers; files and deleted topics once they are old, then seen without a name, then old once more
                 self.clock.ahead_ms += SETTINGS.orphan_age_ms + SETTINGS.grace_period_ms + 1
-                made.sweeper.sweep()
+                made.sweep()
+                upkeep(made)
                 sweep_orphans(cluster)
-            made.sweeper.sweep()
+            made.sweep()
             return self._left(made, (a, b), most)
         finally:
             made.close()
@@ -176,12 +184,15 @@ class AtRest:
     def _parts(self, made: Client, topic: TopicName, name: str) -> dict[str, list[Part]]:
         found = {}
         for segment in made.topics.get(topic).segments()[:2]:
-            path = f"{segment_folder(*segment.removeprefix('segment://').split('/'))}/{name}-{self._aborted}.parquet"
-            file = self.root / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(b"x" * PART_BYTES)
-            found[segment] = [Part(path, 10, PART_BYTES, 0, (10,), 0)]
+            found[segment] = [self._part(segment_folder(*segment.removeprefix("segment://").split("/")), f"{name}-{self._aborted}")]
         return found
+
+    def _part(self, folder: str, name: str) -> Part:
+        path = f"{folder}/{name}.parquet"
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"x" * PART_BYTES)
+        return Part(path, 10, PART_BYTES, 0, (10,), 0)
 
     def _refused(self, made: Client, a: TopicName, b: TopicName) -> None:
         """Registered, then aborted: it acknowledges what was acknowledged before. Its parts are orphans."""
@@ -201,6 +212,33 @@ class AtRest:
         made.topics.delete(passing)
         made.subscriptions.create(a, f"s-{n}", at=0)
         made.subscriptions.delete(a, f"s-{n}")
+        made.instream.sealing.delete(self._older(made, f"older-{n}"))
+        self._trimmed_whole(made, self._migrated(made, f"trimmed-{n}"))
+        _, to = self._migrated(made, f"migrated-{n}")
+        made.topics.delete(to)
+
+    def _older(self, made: Client, name: str) -> PersistentName:
+        """A persistent topic with a subscription and a transaction."""
+        older = PersistentName("public", "default", name)
+        made.instream.topics.create(older)
+        made.instream.acks.create(str(older), "s")
+        parts = {str(older): [self._part(segment_folder(*folder_of(older)), name)]}
+        claim = Claim(1, None, name, False)
+        work = WriteSet(name, str(older), claim, parts, time_ms(made.cluster.store), SETTINGS.txn_timeout_ms, random=True)
+        made.instream.coordinator.commit(work)
+        return older
+
+    def _migrated(self, made: Client, name: str) -> tuple[PersistentName, TopicName]:
+        older, to = self._older(made, name), topic_name(name)
+        made.instream.migrator.migrate(older, to, segments=ONWARD)
+        return older, to
+
+    @staticmethod
+    def _trimmed_whole(made: Client, names: tuple[PersistentName, TopicName]) -> None:
+        """Its rows are kept no longer, and its subscription is through with them."""
+        older, to = names
+        policies.put(made.cluster, str(to), {"retention_ms": 1})
+        made.coordinator.acks.advance([acks.up_to(str(older), "s", end_of(10**6))])
 
     @staticmethod
     def _segment(made: Client, topic: TopicName) -> str:
@@ -226,10 +264,11 @@ class AtRest:
         found = decide(made.cluster.store, lambda view: view.keys(paths.EVERYTHING))
         segments = [s for t in topics for s in made.topics.get(t).segments()]
         allowed = bound(
-            topics=len(topics),
-            deleted=GONE,
-            segments=len(segments),
-            cursors=len(segments),
+            topics=len(topics) + GONE,  # those that persistent ones went on in, and were trimmed whole
+            deleted=3 * GONE,
+            segments=len(segments) + ONWARD * GONE,
+            cursors=len(segments) + ONWARD * GONE,
+            migrated=2 * GONE,
             applications=self._applications({*self._versions, "refused"}),
         )
         storage = made.cluster.storage

@@ -77,11 +77,6 @@ class PartWriter:
         self._output: Output | None = None
         self._parquet: pq.ParquetWriter | None = None
 
-    @property
-    def gathered_bytes(self) -> int:
-        """Bytes in memory that wait for their entry to be full."""
-        return self._bytes
-
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows, in order. Raises SchemaError if the batch has another schema, StorageError."""
         if not batch.schema.equals(self._schema):

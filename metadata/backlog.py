@@ -61,7 +61,7 @@ def left_in(ledger: Ledger, done: Rows) -> list[Left]:
 Pending = Iterator[tuple[Ledger, list[Left] | None]]
 
 
-def pending(reading: Reading, segment: SegmentView, done: Rows, after: int, through: int) -> Pending:
+def pending(segment: SegmentView, done: Rows, after: int, through: int) -> Pending:
     """The ledgers of a segment with rows that are left, and which; None: all of it. after < number <= through."""
     for ledger in segment.ledgers(max(after, segment.number(behind(done))), through):
         whole = extent(ledger)
@@ -75,7 +75,7 @@ def first_pending(reading: Reading, done: Mapping[str, Rows], through: int) -> i
     """The number before the first ledger with rows that are left, in any segment; `through` if there is none."""
     found = [through]
     for segment in reading.segments:
-        first = next(pending(reading, segment, done.get(segment.name, NONE), 0, through), None)
+        first = next(pending(segment, done.get(segment.name, NONE), 0, through), None)
         if first is not None:
             found.append(segment.number(first[0].id) - 1)
     return min(found)
@@ -85,7 +85,7 @@ def lag(reading: Reading, segment: SegmentView, done: Rows, through: int) -> Lag
     """Of one segment. Reads the part of its snapshot that lies beyond the cursor."""
     count = size = 0
     since: int | None = None
-    for ledger, left in pending(reading, segment, done, 0, through):
+    for ledger, left in pending(segment, done, 0, through):
         some = ledger.rows if left is None else sum(one.stop - one.first for one in left)
         count += some
         size += ledger.bytes * some // max(1, ledger.rows)

@@ -31,7 +31,9 @@ ATTEMPTS = 20
 
 @dataclass
 class Compacted:
-    """What one compaction did: files and bytes (of files) before and after, and how many parts and rows have moved."""
+    """What one compaction did: files and bytes (of files) before and after, and how many parts and rows have moved. `left_out`:
+    segments that are never compacted, since they are persistent topics that were migrated: their logs name their files for ever.
+    """
 
     files_before: int = 0
     files_after: int = 0
@@ -39,6 +41,7 @@ class Compacted:
     bytes_after: int = 0
     parts: int = 0
     rows: int = 0
+    left_out: tuple[str, ...] = ()
 
     def add(self, moved: Moved) -> None:
         self.files_before += moved.files_before

@@ -258,10 +258,10 @@ class Coordinator(Closing):
             )
             assert made is not None
         except (BadVersion, UnknownOutcome):
-            return self._resolve_begin(txn_id, header, put_app, key)
+            return self._resolve_begin(txn_id, header, key)
         return _Opened(txn_id, made, header)
 
-    def _resolve_begin(self, txn_id: str, header: Header, put_app: Put, key: paths.Key) -> _Opened | None:
+    def _resolve_begin(self, txn_id: str, header: Header, key: paths.Key) -> _Opened | None:
         """A lost race or a lost reply while opening: read what is there. None: abort what was opened, and start over."""
         made, now = decide(self.cluster.store, lambda view: view.get_many([paths.header(txn_id), key]))
         current = None if now is None else Application.of(now).current

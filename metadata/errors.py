@@ -34,6 +34,7 @@ __all__ = [
     "StorageError",
     "StoreError",
     "SubscriptionExists",
+    "SubscriptionMigrated",
     "SubscriptionNotFound",
     "TopicExists",
     "TopicNotFound",
@@ -141,6 +142,12 @@ class OutcomeUnknown(TxnSegmentError):
 
 class AckConflict(TxnSegmentError):
     """The position is acknowledged already, or pending in another transaction."""
+
+
+class SubscriptionMigrated(AckConflict):
+    """The subscription's persistent topic was migrated, and the subscription with it: nothing of the call counts there, and it goes
+    on at the topic:// that the topic goes on in.
+    """
 
 
 class SubscriptionNotFound(TxnSegmentError):

@@ -38,6 +38,11 @@ class Entry:
         return b'"seal"' in self.record.value and self.registration.seal is not None
 
 
+def unsettled(entry: Entry) -> bool:
+    """A transaction's registration that no sweep has settled yet (as last read)."""
+    return entry.registration.txn is not None and entry.registration.state is None
+
+
 class LiveLog:
     """The registrations of a cluster that are not folded yet, by number. Safe for several threads."""
 

@@ -14,7 +14,7 @@ from metadata.acks import Ack
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
 from metadata.errors import AckConflict, BadVersion, TxnSegmentError, UnknownOutcome
-from metadata.names import segment_name
+from metadata.names import is_persistent, segment_name
 from metadata.records import Cursor, Header, Layout, State
 from metadata.row_ranges import Rows, minus
 from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups
@@ -198,6 +198,8 @@ class PendingAcks:
         """
         for where in missing:
             segment, subscription = where
+            if is_persistent(segment):  # the first segment of a migrated topic: its cursor came with it, or was made
+                raise not_found(segment, subscription)
             name = segment_name(segment)
             record = view.get(paths.topic(name.topic))
             info = None if record is None else Layout.of(record).segments.get(str(name.segment_id))

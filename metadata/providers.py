@@ -7,16 +7,18 @@ migrated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
+
+from pyspark.sql.types import StructType
 
 from metadata import paths
 from metadata.acks import Ack
 from metadata.client import Client
 from metadata.cursors import Where
-from metadata.errors import BadVersion, OptionError, UnknownOutcome
+from metadata.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
 from metadata.instream.records import PersistentLayout
 from metadata.json_records import JsonRecord
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
@@ -24,6 +26,7 @@ from metadata.paths import Key
 from metadata.records import Cursor
 from metadata.row_ranges import Rows
 from metadata.store.contract import ABSENT, decide, look, until
+from metadata.topic import Topic
 from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
@@ -147,6 +150,30 @@ class Providers:
         name = any_topic_name(text)
         return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
 
+    def evolve(self, name: TopicName, types: StructType, key: str | None = None) -> tuple[Topic, int]:
+        """As `Topics.evolve`: of a persistent topic that was migrated the schema of the topic that goes on, by whose id parts that
+        were staged before name it there.
+        """
+        try:
+            return self.client.topics.evolve(name, types, key)
+        except TopicSealed:
+            to = self.client.instream.migrator.made(name) if isinstance(name, PersistentName) else None
+            if to is None:
+                raise
+            return self.client.topics.evolve(to, types, key)
+
+    def named(self, text: str) -> TopicName:
+        """As `resolve`, but a persistent topic that is there goes by its own name, migrated or not: for what is about the topic
+        itself. Raises OptionError.
+        """
+        name = any_topic_name(text)
+        if not isinstance(name, PersistentName):
+            return name
+        keys = [paths.topic(name), namespace_key(name.tenant, name.namespace)]
+        record, said = decide(self.client.cluster.store, lambda view: view.get_many(keys))
+        newer = record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
+        return TopicName(*name) if newer else name
+
     def of(self, names: Iterable[str | TopicName]) -> Provider:
         """What serves these topics or segments, all of one model. Raises OptionError."""
         return self.by_model(self.model(names))
@@ -168,10 +195,13 @@ class Providers:
         client = self.client
         if model is Model.METADATA:
             return Provider(model, _Segments(client), client.coordinator.acks, client.subscriptions, client.coordinator)
+        from metadata.instream.acknowledging import OnwardAcks
         from metadata.instream.subscriptions import InStreamSubscriptions  # here: most processes never meet one
 
         mine = client.instream
-        return Provider(model, _InStream(client), mine.acks, InStreamSubscriptions(mine.topics, mine.acks), mine.coordinator)
+        subscriptions = InStreamSubscriptions(mine.topics, mine.acks, lambda: mine.migrator, client.subscriptions)
+        acks = OnwardAcks(mine.acks, lambda: mine.coordinator.onward)
+        return Provider(model, _InStream(client), acks, subscriptions, mine.coordinator)
 
     def coordinator(self, work: WriteSet) -> CoordinatorProvider:
         """What commits this write set, by the names of its segments. Raises OptionError if it spans both models."""
@@ -181,9 +211,28 @@ class Providers:
             return self.client.instream.coordinator  # also of one that was migrated since: it knows where its rows go on
         return self.client.instream.coordinator if model is Model.IN_STREAM else self.client.coordinator
 
-    def pending_acks(self, segment: str) -> PendingAckProvider:
-        """What keeps the cursors of a segment, or of a persistent topic."""
-        return self.of([segment]).acks
+    def acknowledge(self, wanted: Iterable[Ack]) -> None:
+        """Acknowledge without a transaction on topics of either model. One call for each: after an error the one may have been
+        done, and not the other. Raises AckConflict, SubscriptionNotFound.
+        """
+        for provider, acks in self._by_model(list(wanted)):
+            provider.acks.acknowledge(acks)
+
+    def advance(self, wanted: Iterable[Ack]) -> None:
+        """Acknowledge cumulatively, as `acknowledge`, what is not behind the cursors already. Idempotent."""
+        for provider, acks in self._by_model(list(wanted)):
+            provider.acks.advance(acks)
+
+    def _by_model(self, wanted: Sequence[Ack]) -> Iterator[tuple[Provider, list[Ack]]]:
+        models = self.models(ack.segment for ack in wanted)
+        for model in Model:
+            if some := [ack for ack in wanted if models[ack.segment] is model]:
+                yield self.by_model(model), some
+
+    def subscribe(self, topic: TopicName, name: str, *, at: int) -> None:
+        """Make a subscription where the topic goes by now. Raises TopicNotFound, SubscriptionExists."""
+        there = self.resolve(str(topic))
+        self.by_model(model_of(there)).subscriptions.create(there, name, at=at)
 
     def namespace(self, tenant: str, namespace: str) -> Model:
         """Which model serves persistent names of a namespace that do not exist yet."""

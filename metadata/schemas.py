@@ -21,6 +21,7 @@ from ledgers.avro import compatibility
 from ledgers.avro import schema as avro_schema
 from ledgers.avro.columns import columns_of, derived, grown
 from ledgers.avro.modes import DEFAULT, Compatibility
+from ledgers.avro.parsing import parse
 from ledgers.schema import check_writable, evolve
 from metadata import paths
 from metadata.cluster import Cluster
@@ -57,7 +58,7 @@ class SchemaVersion:
     def avro(self) -> avro_schema.Record:
         """The Avro schema. Raises SchemaError naming the column if the columns have none."""
         if self.record.avro is not None:
-            return avro_schema.parse(self.record.avro)
+            return parse(self.record.avro)
         return derived(self.columns, f"{self.topic.tenant}.{self.topic.namespace}.{self.topic.name}")
 
     @property
@@ -186,7 +187,7 @@ class TopicSchemas:
         Raises TopicNotFound, SchemaError: what is no Avro schema or has no columns, columns that do not fit those of the topic, and
         what the compatibility mode (backward by default) refuses.
         """
-        given = avro_schema.parse(text)
+        given = parse(text)
         wanted = columns_of(given)
         check_writable(wanted)
 

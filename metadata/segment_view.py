@@ -16,7 +16,8 @@ from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
 from ledgers.stretches import Stretch
 from metadata.log import ledger
-from metadata.records import Registration, SegmentInfo, Watermark
+from metadata.records import Position, Registration, SegmentInfo, Watermark
+from metadata.retention import Kept
 from metadata.row_ranges import FIRST, NONE, Rows, end_of
 from metadata.row_ranges import rows as row_ranges
 from metadata.topic import Topic
@@ -51,6 +52,14 @@ class SegmentView(ABC):
     def weights(self, after: int, through: int) -> Iterator[Weight]:
         """Rows and bytes of each transaction, ascending."""
 
+    def kept(self, cut: int) -> Iterator[Kept]:
+        """What retention may take, all of one number or nothing, up to the cut, ascending; read as it is needed."""
+        return (Kept(found.id, found.publish_ms, found.bytes) for found in self.ledgers(0, cut))
+
+    def size(self, cut: int) -> int:
+        """Bytes of all that is kept, as it was written."""
+        return sum(weight.bytes for weight in self.weights(0, cut))
+
     @abstractmethod
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
         """(number, publish time in ms) of each ledger, ascending. What retention has taken counts as one, the last of it."""
@@ -82,15 +91,19 @@ class SegmentView(ABC):
         return self.watermark.ledger_id if self.watermark is not None else 0
 
     @property
+    def last_trimmed(self) -> Position | None:
+        """The position of the last rows that retention has taken."""
+        return None if self.watermark is None else self.watermark.trimmed_to
+
+    @property
     def trimmed_to(self) -> int:
         """The number at or below which rows of this segment may be gone (0: none)."""
-        trimmed = None if self.watermark is None else self.watermark.trimmed_to
-        return 0 if trimmed is None else trimmed.ledger_id
+        return 0 if self.last_trimmed is None else self.number(self.last_trimmed.ledger_id)
 
     def trimmed(self, after: int = 0) -> Rows:
         """The rows of ledgers above the number `after` that may be gone."""
-        last = None if self.watermark is None else self.watermark.trimmed_to
-        return NONE if last is None else row_ranges([(end_of(after) if after else FIRST, end_of(last.ledger_id, last.entry_id))])
+        first, last = self.ledger_id(after), self.last_trimmed
+        return NONE if last is None else row_ranges([(end_of(first) if first else FIRST, end_of(last.ledger_id, last.entry_id))])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +127,10 @@ class StoredSegment(SegmentView):
         for number, registration in self._live(after, through):
             write = registration.segments[self.name]
             yield Weight(number, write.rows, write.bytes)
+
+    def size(self, cut: int) -> int:
+        folded = 0 if self.head is None else self.head.bytes
+        return folded + sum(registration.segments[self.name].bytes for _, registration in self.live)
 
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
         if after < self.trimmed_to <= through and self.watermark is not None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from metadata import acks, paths
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
 from metadata.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
 from metadata.instream.migration_rules import shift
-from metadata.names import TopicName, is_persistent, segment_name
+from metadata.instream.records import PersistentLayout
+from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.pending_ack import PendingAcks
 from metadata.records import Cursor, Watermark
 from metadata.row_ranges import NONE, Rows, before, end_of
@@ -107,26 +108,38 @@ class Subscriptions:
 
         def body(view: View) -> list[tuple[TopicName, str]]:
             named = [paths.cursor_of(path) for path in view.keys(paths.CURSORS)]
-            named = [w for w in named if not is_persistent(w[0])]  # the children of what was migrated have the same subscriptions
-            wanted = [w for w in named if topic is None or segment_name(w[0]).topic == topic]
+            owners = self._owners(view, {s for s, _ in named})
+            wanted = [w for w in named if w[0] in owners and topic in (None, owners[w[0]])]
             records = view.get_many([paths.cursor(*w) for w in wanted]) if wanted else []
             found = [w for w, r in zip(wanted, records, strict=True) if _live(r)]
-            names = sorted({segment_name(s).topic for s, _ in found})
+            names = sorted({owners[s] for s, _ in found})
             shown = view.get_many([paths.topic(t) for t in names]) if names else []
             topics = [of_record(t, r) for t, r in zip(names, shown, strict=True)]
             segments = {s for t in topics if t is not None for s in t.segments()}  # not those of an earlier life
-            return sorted({(segment_name(s).topic, name) for s, name in found if s in segments})
+            return sorted({(owners[s], name) for s, name in found if s in segments})
 
         return decide(self._cluster.store, body)
+
+    @staticmethod
+    def _owners(view: View, segments: Iterable[str]) -> dict[str, TopicName]:
+        """The topic of each segment: of a persistent topic the one that it goes on in."""
+        found = {s: segment_name(s).topic for s in segments if not is_persistent(s)}
+        older = sorted(s for s in segments if is_persistent(s))
+        records = view.get_many([paths.topic(persistent_name(s)) for s in older]) if older else []
+        for name, record in zip(older, records, strict=True):
+            to = None if record is None else PersistentLayout.of(record).migrated_to
+            if to is not None:
+                found[name] = topic_name(to)
+        return found
 
     def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
         """What lies behind a cursor at a number of the log; before the first row (0): what retention has taken of its segment."""
         if number:
             shifts = {s: legacy_shift(self._topics.get(topic), s) for s, _ in where if is_persistent(s)}
             return {w: behind(max(0, number - shifts.get(w[0], 0))) for w in where}
-        records = decide(self._cluster.store, lambda view: view.get_many([paths.watermark(segment) for segment, _ in where]))
-        trims = [None if record is None else Watermark.of(record).trimmed_to for record in records]
-        return {w: behind(0 if trimmed is None else trimmed.ledger_id) for w, trimmed in zip(where, trims, strict=True)}
+        keys = [paths.topic(persistent_name(s)) if is_persistent(s) else paths.watermark(s) for s, _ in where]
+        records = decide(self._cluster.store, lambda view: view.get_many(keys))
+        return {w: behind(_trimmed(w[0], record)) for w, record in zip(where, records, strict=True)}
 
     @staticmethod
     def where(topic: Topic, name: str) -> Sequence[Where]:
@@ -167,6 +180,16 @@ class Subscriptions:
                 self._cluster.store.write(*some)
             except (BadVersion, UnknownOutcome):
                 continue
+
+
+def _trimmed(segment: str, record: Record | None) -> int:
+    """The ledger up to which retention has taken the rows of a segment, by what says so."""
+    if record is None:
+        return 0
+    if is_persistent(segment):
+        return PersistentLayout.of(record).trimmed_log
+    last = Watermark.of(record).trimmed_to
+    return 0 if last is None else last.ledger_id
 
 
 def _live(record: Record | None) -> bool:

@@ -1,30 +1,29 @@
-"""Settle, fold, forget, time out (protocol.md section 7). Anyone may sweep, any number at once: every step is a CAS or an
-idempotent delete by version, so losing one means that somebody else has done it.
+"""Time out, settle, forget (protocol.md section 7). Anyone may sweep, any number at once: every step is a CAS or an idempotent
+delete by version, so losing one means that somebody else has done it.
 
-The orphan sweep, the only place that deletes files, is `metadata.orphans`.
+Folding is `metadata.folding`; the orphan sweep, the only place that deletes files, `metadata.orphans`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ledgers import snapshots
-from ledgers.errors import CorruptSnapshot, StorageError, TxnSegmentError
+from ledgers.errors import TxnSegmentError
 from metadata import ending, metrics, paths, transitions
 from metadata.cluster import Cluster
 from metadata.cluster_records import Turn
-from metadata.errors import BadVersion, CorruptRecord, SweepIncomplete, UnknownOutcome
-from metadata.log import Entry, Listing, ledger
-from metadata.names import TopicName, is_persistent, segment_name, topic_name
+from metadata.errors import BadVersion, SweepIncomplete, UnknownOutcome
+from metadata.folding import Folding
+from metadata.log import Entry, unsettled
 from metadata.paths import Key
 from metadata.pending_ack import PendingAcks
-from metadata.records import AbortedTxn, Application, Header, Layout, Op, OpKind, Registration, Settled, State, Watermark
+from metadata.records import AbortedTxn, Application, Header, Op, OpKind, Registration, Settled, State
 from metadata.remains import collect_remains
-from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look, until
+from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look, until, written
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Verdict
@@ -70,7 +69,7 @@ class Sweeper:
         self.settle(report)
         unfolded = self.fold(report)
         self.collect_ops()
-        self.collect_aborted()
+        Folding(self.cluster, self.buffer).collect_aborted()
         collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
         self.forget(report, limit=forget_limit)
         _complain(unfolded)
@@ -96,9 +95,9 @@ class Sweeper:
             if turn.forgot_ms == turn.began_ms:
                 self.forget(report, limit=FORGET_LIMIT)
             if turn.orphans_ms == turn.began_ms:
-                self.collect_aborted()
+                Folding(self.cluster, self.buffer).collect_aborted()
                 collect_remains(self.cluster.store, settings.grace_period_ms)
-            self._done(Put(paths.SWEEP_TURN, turn.model_copy(update={"until_ms": 0}).to_bytes(), expect=record))
+            written(self.cluster.store, Put(paths.SWEEP_TURN, turn.model_copy(update={"until_ms": 0}).to_bytes(), expect=record))
             if turn.orphans_ms == turn.began_ms:
                 self._sweep_orphans(report)
             _complain(unfolded)
@@ -172,14 +171,14 @@ class Sweeper:
         """Write each decision that has been taken into its registration, then delete the ops; the length of the live log."""
 
         def body(view: View) -> int:
-            listing = self.buffer.log.list(view, again=_unsettled)
+            listing = self.buffer.log.list(view, again=unsettled)
             verdicts = self.buffer.verdicts(view, listing)
             by_txn: dict[str, list[Entry]] = defaultdict(list)
             for entry in listing.entries:
                 if entry.registration.txn is not None:
                     by_txn[entry.registration.txn].append(entry)
             for txn, entries in by_txn.items():
-                pending = [e for e in entries if _unsettled(e)]
+                pending = [e for e in entries if unsettled(e)]
                 if not pending or any(verdicts[e.number] is Verdict.UNDECIDED for e in entries):
                     continue
                 # One after the other, and the ops last: an unsettled op of a committed transaction is never thrown away.
@@ -227,7 +226,7 @@ class Sweeper:
                 return
             PendingAcks(self.cluster).settle(txn, claimed, committed=state is State.COMMITTED)
         for some in in_groups(records):
-            self._done(*(Delete(record.key) for record in some))
+            written(self.cluster.store, *(Delete(record.key) for record in some))
 
     def collect_ops(self) -> int:
         """Delete ops that a zombie wrote after its transaction was settled or forgotten; how many are left outstanding."""
@@ -238,13 +237,13 @@ class Sweeper:
             outstanding = Counter(op.key.partition for op in ops)  # an op's partition is its transaction
             txns = sorted(outstanding)
             headers = dict(zip(txns, view.get_many([paths.header(t) for t in txns]), strict=True)) if txns else {}
-            listed = self.buffer.log.list(view, again=_unsettled).entries if txns else ()
-            unsettled = {e.registration.txn for e in listed if _unsettled(e)}
+            listed = self.buffer.log.list(view, again=unsettled).entries if txns else ()
+            waiting = {e.registration.txn for e in listed if unsettled(e)}
             left = 0
             for txn in txns:
                 header = headers[txn]
                 is_open = header is not None and Header.of(header).state is State.OPEN
-                if is_open or txn in unsettled:
+                if is_open or txn in waiting:
                     left += outstanding[txn]
                 else:
                     self._delete_ops(view, txn)
@@ -253,138 +252,19 @@ class Sweeper:
                 Key(path, path.removeprefix("/txn/subscription-events/")[:-21]) for path in view.keys(paths.SUBSCRIPTION_EVENTS)
             ]
             for some in in_groups(events):  # they were wake-ups; the truth is in the cursors
-                self._done(*(Delete(key) for key in some))
+                written(self.cluster.store, *(Delete(key) for key in some))
             return left
 
         return decide(self.cluster.store, body)
 
-    def collect_aborted(self) -> None:
-        """Delete aborted records that a sweeper wrote after others had settled, folded and cleaned behind the same transaction."""
-
-        def body(view: View) -> None:
-            with metrics.INDEX_QUERY_SECONDS.time():
-                found = view.scan_index(paths.TXN_ABORTED_BY_POSITION, "", "~")
-            if not found:
-                return
-            segments = sorted({paths.decode(r.key.partition) for r in found})  # it lives with its segment's watermark
-            layouts = _layouts(view, segments)
-            marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
-            passed = []
-            for record in found:
-                segment = paths.decode(record.key.partition)
-                mark = marks[segment]
-                through = None if mark is None else Watermark.of(mark).ledger_id
-                if not _has(layouts, segment) or (through is not None and AbortedTxn.of(record).max_ledger_id <= through):
-                    passed.append(record.key)
-            for some in in_groups(passed):
-                self._done(*(Delete(key) for key in some))
-
-        decide(self.cluster.store, body)
-
     # --- fold -----------------------------------------------------------------------------------------------------
 
     def fold(self, report: SweepReport) -> dict[str, TxnSegmentError]:
-        """Move settled registrations into index snapshots, CAS the watermarks, drop what is folded everywhere.
-
-        Segments whose files cannot be read keep their watermark (and hold up nobody else): they are returned with the error.
-        """
-        unfolded: dict[str, TxnSegmentError] = {}
-
-        def body(view: View) -> None:
-            unfolded.clear()
-            listing = self.buffer.log.list(view, again=_unsettled)
-            named = {s for e in listing.entries for s in _segments(e.registration)}
-            if not named:
-                return
-            seals = listing.seals()
-            segments = sorted(s for s in named if not is_persistent(s))
-            layouts = _layouts(view, segments, [topic_name(s.topic) for s in seals.values() if s.topic is not None])
-            records = view.get_many([paths.watermark(s) for s in segments]) if segments else []
-            marks = dict(zip(segments, records, strict=True))
-            folded_to: dict[str, int | None] = {s: None for s in named if is_persistent(s)}  # what was migrated never folds
-            for segment in segments:
-                name = segment_name(segment)
-                layout = layouts[name.topic]
-                if layout is None or not _has(layouts, segment):
-                    folded_to[segment] = None  # trimmed or deleted whole: counts as folded
-                    self._forget_events(view, segment)
-                    self._clean_behind(view, segment, 10**20 - 1)  # its watermark stays: a reader may hold the older layout
-                    continue
-                sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
-                mark = marks[segment]
-                folded_to[segment] = 0 if mark is None else Watermark.of(mark).ledger_id
-                try:
-                    folded_to[segment] = self._fold_segment(view, segment, mark, listing, sealed, report)
-                except (StorageError, CorruptSnapshot, CorruptRecord) as error:
-                    unfolded[segment] = error
-                    log.error("cannot fold %s: %s", segment, error)
-            self._drop(listing, layouts, folded_to, report)
-
-        decide(self.cluster.store, body)
-        return unfolded
-
-    def _fold_segment(
-        self, view: View, segment: str, mark: Record | None, listing: Listing, sealed: int | None, report: SweepReport
-    ) -> int:
-        """Fold one segment; the number of its watermark as this sweep knows it."""
-        before = None if mark is None else Watermark.of(mark)
-        at = 0 if before is None else before.ledger_id
-        plan = transitions.fold(segment, at, [(e.number, e.registration) for e in listing.entries], sealed)
-        if plan is None or not self._forget_events(view, segment):
-            return at
-        registrations = {e.number: e.registration for e in listing.entries}
-        storage = self.cluster.storage
-        found = [ledger(storage, n, registrations[n], segment) for n in plan.committed]
-        top = found[-1].last_entry if found and found[-1].id == plan.through else 0
-        snapshot = None if before is None else before.snapshot
-        if found:
-            name = self.cluster.unique()
-            snapshot = snapshots.extend(storage, snapshot, segment, found, watermark=(plan.through, top), name=name)
-        after = (before or Watermark(ledger_id=0, entry_id=0)).model_copy(
-            update={"ledger_id": plan.through, "entry_id": top, "snapshot": snapshot}
-        )
-        if not self._done(Put(paths.watermark(segment), after.to_bytes(), expect=ABSENT if mark is None else mark)):
-            return at  # another sweeper moved it; our snapshot file is an orphan
-        report.folded += len(found)
-        self._clean_behind(view, segment, plan.through)
-        return plan.through
-
-    def _clean_behind(self, view: View, segment: str, through: int) -> None:
-        """Delete aborted records that the watermark has passed."""
-        with metrics.INDEX_QUERY_SECONDS.time():
-            passed = view.scan_index(
-                paths.TXN_ABORTED_BY_POSITION,
-                paths.aborted_position(segment, 0, 0),
-                paths.aborted_position(segment, through, 10**20 - 1),
-            )
-        for some in in_groups(passed):
-            self._done(*(Delete(record.key) for record in some))
-
-    def _forget_events(self, view: View, segment: str) -> bool:
-        """Delete a segment's events: they were wake-ups, and of what is folded next the snapshot tells. False: look again. It comes
-        before the watermark moves: who died in between would leave them to nobody, if nothing is written there any more.
-        """
-        events = paths.segment_events(segment)
-        keys = [Key(path, events.partition) for path in view.keys(events.range())]
-        return all(self._done(*(Delete(key) for key in some)) for some in in_groups(keys))
-
-    def _drop(
-        self, listing: Listing, layouts: Mapping[TopicName, Layout | None], folded_to: dict[str, int | None], report: SweepReport
-    ) -> None:
-        seals = listing.seals()
-        doomed = []
-        for entry in listing.entries:
-            registration = entry.registration
-            layout = layouts.get(topic_name(registration.topic)) if registration.topic else None
-            shown = registration.seal is None or not transitions.unfinished(entry.number, registration, layout, seals)
-            marks = {s: folded_to[s] for s in _segments(registration)}
-            if transitions.may_drop(entry.number, registration, marks, listing.end, seal_shown=shown):
-                doomed.append(entry)
-        for some in in_groups(doomed):
-            if self._done(*(Delete(e.record.key, expect=e.record) for e in some)):
-                report.dropped += len(some)
-            else:
-                report.dropped += sum(self._done(Delete(e.record.key, expect=e.record)) for e in some)
+        """Fold all segments (`metadata.folding`); those that could not be folded, with the error."""
+        done = Folding(self.cluster, self.buffer).fold()
+        report.folded += done.folded
+        report.dropped += done.dropped
+        return done.unfolded
 
     # --- forget ---------------------------------------------------------------------------------------------------
 
@@ -400,14 +280,14 @@ class Sweeper:
                 old += found[:limit]
             if not old:
                 return
-            listing = self.buffer.log.list(view, again=_unsettled)
-            unsettled = {e.registration.txn for e in listing.entries if _unsettled(e)}
+            listing = self.buffer.log.list(view, again=unsettled)
+            waiting = {e.registration.txn for e in listing.entries if unsettled(e)}
             for record in old:
                 txn = _txn_of(record.key)
-                if txn in unsettled or view.keys(paths.ops(txn).range()):
+                if txn in waiting or view.keys(paths.ops(txn).range()):
                     continue
                 header = Header.of(record)
-                if self._release_application(view, txn, header) and self._done(Delete(record.key, expect=record)):
+                if self._release_application(view, txn, header) and written(self.cluster.store, Delete(record.key, expect=record)):
                     report.forgotten += 1
 
         decide(self.cluster.store, body)
@@ -424,19 +304,9 @@ class Sweeper:
         if record is None or app is None or app.current is None or app.current.txn_id != txn:
             return True
         if app.random:
-            return self._done(Delete(key, expect=record))
+            return written(self.cluster.store, Delete(key, expect=record))
         if header.state is State.COMMITTED and app.last_committed < app.current.version:
-            return self._done(Put(key, transitions.raised(app).to_bytes(), expect=record))
-        return True
-
-    # --- writing, where losing a race means that somebody else did it -----------------------------------------------
-
-    def _done(self, *writes: Write) -> bool:
-        """Whether the group was done by us. A lost race or reply is left to the next sweep, which reads again."""
-        try:
-            self.cluster.store.write(*writes)
-        except (BadVersion, UnknownOutcome):
-            return False
+            return written(self.cluster.store, Put(key, transitions.raised(app).to_bytes(), expect=record))
         return True
 
 
@@ -453,28 +323,6 @@ def _complain(unfolded: Mapping[str, TxnSegmentError]) -> None:
 def _due(last_ms: int | None, now_ms: int, every_ms: int) -> bool:
     """Whether something is due again. What lies in the future was noted by a clock that has been set back since."""
     return last_ms is None or not 0 <= now_ms - last_ms < every_ms
-
-
-def _unsettled(entry: Entry) -> bool:
-    """A transaction's registration that no sweep has settled yet (as last read)."""
-    return entry.registration.txn is not None and entry.registration.state is None
-
-
-def _layouts(view: View, segments: Sequence[str], topics: Sequence[TopicName] = ()) -> dict[TopicName, Layout | None]:
-    """The layouts of the topics of these segments (tombstones too), and of these topics."""
-    names = sorted({*topics, *(segment_name(s).topic for s in segments)})
-    records = view.get_many([paths.topic(n) for n in names]) if names else []
-    return {n: None if r is None else Layout.of(r) for n, r in zip(names, records, strict=True)}
-
-
-def _has(layouts: Mapping[TopicName, Layout | None], segment: str) -> bool:
-    name = segment_name(segment)
-    layout = layouts[name.topic]
-    return layout is not None and str(name.segment_id) in layout.segments
-
-
-def _segments(registration: Registration) -> tuple[str, ...]:
-    return tuple(registration.segments) + (registration.seal or ())
 
 
 def _txn_of(key: Key) -> str:

@@ -23,7 +23,7 @@ from metadata.instream.migration_rules import shift
 from metadata.instream.records import PersistentLayout
 from metadata.log import Entry, Listing, LiveLog
 from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
-from metadata.records import Header, Registration, SegmentInfo, State, Watermark
+from metadata.records import Header, Layout, Registration, SegmentInfo, State, Watermark
 from metadata.segment_view import SegmentView, StoredSegment
 from metadata.store.contract import Record, View, decide
 from metadata.topics import Topic, Topics, compiled, every, not_found, of_record
@@ -40,12 +40,14 @@ class Selection:
     """What a read covers: topics or segments by full name, or a regular expression over full topic names.
 
     `beside`: persistent topics that are read under their own names beside it: of those that were migrated only what goes on from
-    them is covered, or their rows would come twice. (Of a pattern: those that it matches.)
+    them is covered, or their rows would come twice. (Of a pattern: those that it matches.) `further`: topics that a pattern covers
+    though it does not match their names, since persistent ones that it matches go on in them.
     """
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
     beside: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
 
     def leaves_out(self, info: SegmentInfo) -> bool:
         """Whether a segment is a persistent topic that is read beside this."""
@@ -60,7 +62,7 @@ class Selection:
         topic = str(segment_name(segment).topic)
         if self.pattern is not None:
             expression = compiled(self.pattern)
-            return expression is not None and expression.fullmatch(topic) is not None
+            return topic in self.further or (expression is not None and expression.fullmatch(topic) is not None)
         return topic in self.names or segment in self.names
 
 
@@ -304,6 +306,9 @@ class TransactionBuffer:
     def _topics(self, view: View, selection: Selection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
         if selection.pattern is not None:
             topics = every(view, compiled(selection.pattern))
+            names = [n for n in map(topic_name, selection.further) if n not in {t.name for t in topics}]
+            records = view.get_many([paths.topic(n) for n in names]) if names else []
+            topics += [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]  # tombstones, too
             wanted = None
         else:
             names = list(dict.fromkeys(self._topic_of(view, n) for n in selection.names))

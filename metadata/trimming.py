@@ -60,13 +60,16 @@ class Trimmer:
         (topic,) = reading.topics
         policies = self.policies(name, topic.layout)
         if policies.retention_ms is not None or policies.retention_bytes is not None:
-            total = sum(weight for s in reading.segments for weight in _bytes(reading, s))
+            total = sum(segment.size(reading.cut) for segment in reading.segments)
             through = retention.trim_to(_kept(reading), policies, total_bytes=total, now_ms=reading.now_ms)
             unfolded = (s.live[0][0] for s in reading.segments if s.live)
             through = min([through, *(number - 1 for number in unfolded)])  # never half of a transaction
             for segment in reading.segments if through else ():
                 needed = None if policies.despite_subscriptions else self._needed(segment.name)
-                self._trim_segment(segment.name, min(through, segment.folded_to), needed, done)
+                if segment.info.legacy_topic_name is not None:
+                    self._trim_migrated(segment, through, needed, done)
+                else:
+                    self._trim_segment(segment.name, min(through, segment.folded_to), needed, done)
         self._leave(name, done)
         return done
 
@@ -103,6 +106,15 @@ class Trimmer:
             done.bytes += size
             log.info("trimmed %s up to %s: %s rows", segment, last, rows)
 
+    def _trim_migrated(self, segment: SegmentView, through: int, needed: Row | None, done: Trimmed) -> None:
+        from metadata.instream import legacy_trimming  # here: few topics were migrated
+
+        taken = legacy_trimming.trim(self.cluster, self.buffer.instream, segment, through, needed)
+        if taken is not None:
+            done.segments += 1
+            done.rows += taken.rows
+            done.bytes += taken.bytes
+
     def _leave(self, name: TopicName, done: Trimmed) -> None:
         """Take sealed segments of which nothing is left out of the layout."""
         settings = self.cluster.settings
@@ -114,7 +126,7 @@ class Trimmer:
             layout = Layout.of(record)
             if layout.deleted:
                 return 0
-            sealed = [info for info in layout.kept() if info.sealed_at_log is not None]
+            sealed = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is None]
             topic = Topics(self.cluster).get(name)
             marks = view.get_many([paths.watermark(topic.segment(info)) for info in sealed]) if sealed else []
             drained = {}
@@ -125,6 +137,7 @@ class Trimmer:
                     info, mark, rows, self._needed(topic.segment(info)), now_ms=view.now_ms(), grace_ms=settings.grace_period_ms
                 ):
                     drained[info.segment_id] = mark
+            drained |= self._drained_migrated(layout, name, view.now_ms())
             if not drained:
                 return 0
             after = retention.without_drained(layout, drained)
@@ -135,6 +148,29 @@ class Trimmer:
             return len(drained)
 
         done.left += until(lambda: decide(self.cluster.store, body))
+
+    def _drained_migrated(self, layout: Layout, name: TopicName, now_ms: int) -> dict[int, Watermark]:
+        """The persistent topic that this one was, if nothing of it is left: its guard, by its id. (What it has lost it never gets
+        back, so the CAS of the layout is enough.)
+        """
+        infos = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is not None]
+        if not infos:
+            return {}
+        from metadata.instream import legacy_trimming  # as above
+
+        grace_ms = self.cluster.settings.grace_period_ms
+        reading = self.buffer.read(Selection((str(name),)))
+        segments = {segment.info.segment_id: segment for segment in reading.segments}
+        drained = {}
+        for info in infos:
+            segment = segments.get(info.segment_id)
+            if segment is None:
+                continue  # somebody else has taken it out
+            mark = legacy_trimming.mark(segment)
+            left = int(segment.last(reading.cut) is not None)  # whether any: to count them all would be read
+            if retention.is_drained(info, mark, left, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
+                drained[info.segment_id] = legacy_trimming.guard(segment)
+        return drained
 
 
 def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict[str, TxnSegmentError]:
@@ -150,22 +186,11 @@ def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict
     return failed
 
 
-def _bytes(reading: Reading, segment: SegmentView) -> Iterator[int]:
-    """Of a segment: bytes of what is folded, then of each live registration."""
-    if segment.head is not None:
-        yield segment.head.bytes
-    for _, registration in segment.live:
-        yield registration.segments[segment.name].bytes
-
-
 def _kept(reading: Reading) -> Iterator[Kept]:
     """The visible registrations of the reading's segments, ascending; read lazily."""
 
-    def of(segment: SegmentView) -> Iterator[Kept]:
-        return (Kept(found.id, found.publish_ms, found.bytes) for found in segment.ledgers(0, reading.cut))
-
     pending: Kept | None = None
-    for one in heapq.merge(*(of(segment) for segment in reading.segments)):
+    for one in heapq.merge(*(segment.kept(reading.cut) for segment in reading.segments)):
         if pending is not None and pending.number != one.number:
             yield pending
             pending = None

@@ -22,6 +22,7 @@ class TxnIds:
         self._lock = threading.Lock()
 
     def next(self) -> str:
+        """An id that nobody has had. Raises what the store raises, when a block is used up."""
         while True:
             with self._lock:
                 if self._next == self._end and self._ahead:

@@ -75,8 +75,8 @@ def _rows(plan: WritePlan, batches: Iterable[pa.RecordBatch], schema: pa.Schema,
         for batch in batches:
             yield conform(batch, schema)
         return
+    from ledgers.avro.parsing import parse
     from ledgers.avro.rows import VALUE, Codec
-    from ledgers.avro.schema import parse
 
     codec, seen = Codec(parse(plan.avro)), 0
     for batch in batches:
@@ -126,6 +126,7 @@ class _Task:
 
     @classmethod
     def now(cls) -> _Task:
+        """Of the task that Spark runs here; outside of tasks, as in tests, the first one of a batch."""
         context = TaskContext.get()
         if context is None:
             return cls(0, None)

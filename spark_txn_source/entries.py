@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ledgers.model import CompactedPart
 from ledgers.storage import LedgerStorage
+from metadata.segment_view import SegmentView
 from spark_txn_source.tasks import Filled, Piece, entries
 
 
@@ -28,13 +29,16 @@ class EntryRows(NamedTuple):
 
 
 def in_order(
-    storage: LedgerStorage, by_segment: Sequence[Iterator[Piece]], wanted: pa.Schema, filled: Filled | None = None
+    storage: LedgerStorage,
+    by_segment: Sequence[tuple[SegmentView, Iterator[Piece]]],
+    wanted: pa.Schema,
+    filled: Filled | None = None,
 ) -> Iterator[EntryRows]:
-    """The rows of several segments, ledger by ledger, within a ledger in the order of the segments. Pieces have marks. A file is
-    opened when the turn comes to its first row, and one of each segment at most is open.
+    """The rows of several segments in the order of the log, ledger by ledger, within a number of it in the order of the segments.
+    Pieces have marks. A file is opened when the turn comes to its first row, and one of each segment at most is open.
     `filled`: see `tasks.entries`. Raises CorruptPart, StorageError.
     """
-    turns = (_turns(storage, number, found, wanted, filled) for number, found in enumerate(by_segment))
+    turns = (_turns(storage, i, segment, found, wanted, filled) for i, (segment, found) in enumerate(by_segment))
     for _, _, rows in heapq.merge(*turns, key=lambda turn: turn[:2]):
         yield from rows
 
@@ -42,14 +46,16 @@ def in_order(
 Turn = tuple[int, int, Iterator[EntryRows]]
 
 
-def _turns(storage: LedgerStorage, number: int, found: Iterator[Piece], wanted: pa.Schema, filled: Filled | None) -> Iterator[Turn]:
-    """The ledgers of a segment: each one's number, the segment's, and its rows, to be read before those of the next."""
+def _turns(
+    storage: LedgerStorage, place: int, segment: SegmentView, found: Iterator[Piece], wanted: pa.Schema, filled: Filled | None
+) -> Iterator[Turn]:
+    """The ledgers of a segment: each one's number in the log, the segment's place, and its rows, to be read before the next."""
     for piece in found:
         ledgers = [piece.ledger] if piece.marks is None else np.unique(piece.marks.ledgers).tolist()
         source = entry_rows(storage, piece, wanted, filled)
         held: list[EntryRows] = []
         for ledger in ledgers:
-            yield ledger, number, _of(ledger, source, held)
+            yield segment.number(ledger), place, _of(ledger, source, held)
 
 
 def _of(ledger: int, source: Iterator[EntryRows], held: list[EntryRows]) -> Iterator[EntryRows]:

@@ -44,6 +44,8 @@ class FollowingTopics:
     def _are_newest(self, view: View) -> bool:
         """Whether nothing was appended since (a marker would be, too), and no topic of a pattern was made."""
         readings = self._readings or ()
+        if any(reading.sealed_at is not None and reading.topic.layout.migrated_to is None for reading in readings):
+            return False  # its record may say by now what goes on from it
         if any(view.keys(paths.log(reading.topic.name).range(reading.end + 1)) for reading in readings):
             return False
         if not isinstance(self._selection, Pattern):

@@ -1,4 +1,4 @@
-"""`scan`: the same cut, read by Spark's own Parquet reader: column pruning, filter pushdown, vectorised (issue 2, section 3)."""
+"""`scan`: the same cut, read by Spark's own Parquet reader: column pruning, filter pushdown, vectorised."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import large_pieces, read_batch
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import Piece
-from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now
+from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now, standing
 
 _NOT_HERE = ("minPartitions", "maxPartitionBytes")
 _THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -88,12 +88,13 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
             advice='Read them with spark.read.format("txnsegment").option("valueFormat", "avro").',
         )
     client = shared_client(parsed.service_url.text)
+    parsed = standing(client, parsed)
     columns = columns_now(client, parsed)
     reading, start, end, _ = read_batch(client, parsed)
     ranges = persistent.read_batch(client, parsed)
     check_schema(client, [*reading.topics, *(one.topic for one in ranges)], columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
-    found = [p for s in reading.segments for p in large_pieces(reading, s, start, end, marks=marks)]
+    found = [p for s in reading.segments for p in large_pieces(s, start, end, marks=marks)]
     found += [p for some in persistent.pieces(ranges, marks=marks) for p in some]
     if not found:
         return spark.createDataFrame([], columns.output)
@@ -126,7 +127,7 @@ def _frame(spark: SparkSession, reading: Reading, found: Sequence[Piece], column
         frames += [_with_marks(spark, _rows(spark, reading, compacted, columns), compacted, columns)] if compacted else []
     else:
         frames += [_rows(spark, reading, [*own, *whole], columns)] if own or whole else []
-        frames += [_some(spark, _rows(spark, reading, cut, columns), cut, columns)] if cut else []
+        frames += [_some(_rows(spark, reading, cut, columns), cut, columns)] if cut else []
     return reduce(DataFrame.unionAll, frames)
 
 
@@ -163,7 +164,7 @@ def _placed(rows: DataFrame, columns: Columns) -> tuple[DataFrame, str, str]:
     return placed, file_name, row_number
 
 
-def _some(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
+def _some(rows: DataFrame, found: Sequence[Piece], columns: Columns) -> DataFrame:
     """Of compacted files the rows that were asked for: the others lie outside the range of this read."""
     placed, file_name, row_number = _placed(rows, columns)
     row = F.col(row_number)
@@ -198,15 +199,8 @@ def _with_marks(spark: SparkSession, rows: DataFrame, found: Sequence[Piece], co
     joined = placed.join(F.broadcast(facts), (F.col(file_name) == F.col(known_file)) & (F.floor(row / step) == F.col(known_block)))
     one = joined.withColumn(entry, F.try_element_at(F.filter(F.col(entry), lambda e: (e.start <= row) & (row < e.end)), F.lit(1)))
     one = one.where(F.col(entry).isNotNull())
-    position = (F.col(f"{entry}.ledger"), F.lit(":"), F.col(f"{entry}.entry"), F.lit(":"), row - F.col(f"{entry}.start"))
-    made = {
-        "__topic": F.col(f"{entry}.topic"),
-        "__segment": F.col(f"{entry}.segment"),
-        "__messageId": F.concat(*(c.cast("string") for c in position)),
-        "__publishTime": F.timestamp_millis(F.col(f"{entry}.publishMs")),
-        "__txnId": F.col(f"{entry}.txn"),
-    }
-    return one.select(*(made[f.name].alias(f.name) if f.name in made else F.col(quoted(f.name)) for f in columns.output))
+    number, index = F.col(f"{entry}.entry"), row - F.col(f"{entry}.start")
+    return _shown(one, entry, number, index, columns)
 
 
 def _blocks(piece: Piece, step: int) -> Iterator[tuple[object, ...]]:
@@ -250,7 +244,12 @@ def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece],
     starts = F.col(f"{fact}.starts")
     entry = F.size(F.filter(starts, lambda first: first <= row)) - 1
     index = row - F.element_at(starts, entry + 1)
-    position = (F.col(f"{fact}.ledger"), F.lit(":"), F.col(f"{fact}.base") + entry, F.lit(":"), index)
+    return _shown(joined, fact, F.col(f"{fact}.base") + entry, index, columns)
+
+
+def _shown(rows: DataFrame, fact: str, entry: Column, index: Column, columns: Columns) -> DataFrame:
+    """The columns that were asked for. `fact`: what is known of a row's part, a struct beside it; `entry`, `index`: its place."""
+    position = (F.col(f"{fact}.ledger"), F.lit(":"), entry, F.lit(":"), index)
     made = {
         "__topic": F.col(f"{fact}.topic"),
         "__segment": F.col(f"{fact}.segment"),
@@ -258,7 +257,7 @@ def _with_metadata(spark: SparkSession, rows: DataFrame, found: Sequence[Piece],
         "__publishTime": F.timestamp_millis(F.col(f"{fact}.publishMs")),
         "__txnId": F.col(f"{fact}.txn"),
     }
-    return joined.select(*(made[f.name].alias(f.name) if f.name in made else F.col(quoted(f.name)) for f in columns.output))
+    return rows.select(*(made[f.name].alias(f.name) if f.name in made else F.col(quoted(f.name)) for f in columns.output))
 
 
 def _free(name: str, taken: set[str]) -> str:

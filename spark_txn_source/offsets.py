@@ -17,13 +17,13 @@ beginning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.names import is_persistent
-from metadata.row_ranges import Rows, parse_all
+from metadata.row_ranges import NONE, Rows, before, end_of, parse_all, texts, union
 from spark_txn_source.option_table import TopicsChanged
 from spark_txn_source.selection import Position, Selection, selection_of
 
@@ -58,14 +58,32 @@ class StreamOffset:
         except ValueError as error:
             raise OffsetOutOfRange(f"The offset's acked is damaged: {error}.", advice="Use a new checkpoint location.") from error
 
-    def after(self, start: int) -> StreamOffset:
-        """The same without what a batch after `start` does not need, since all of it lies behind."""
+    def after(self, start: int, migrated: Mapping[str, int]) -> StreamOffset:
+        """The same without what a batch after `start` does not need, since all of it lies behind. `migrated`: of each persistent
+        topic that is read as a segment of the topic:// that goes on, the ledger at `start`; all else of it are numbers of the log.
+        """
+
+        def own(name: str) -> bool:
+            return is_persistent(name) and name not in migrated
+
         needed = any(
-            found and found[-1][1].ledger_id > (self.number(name) if is_persistent(name) else start)
+            found and found[-1][1].ledger_id > (self.number(name) if own(name) else migrated.get(name, start))
             for name, found in self.done().items()
         )
-        trims = {name: n for name, n in self.trims.items() if n > (self.number(name) if is_persistent(name) else start)}
+        trims = {name: n for name, n in self.trims.items() if n > (self.number(name) if own(name) else start)}
         return replace(self, acked=self.acked if needed else (), trims=trims)
+
+    def as_segments(self, migrated: Iterable[str]) -> StreamOffset:
+        """The same for a read that has these persistent topics as segments of the topic:// that goes on, and no longer under their
+        own names (`topicsChanged=continue`): what was read by their own positions is done.
+        """
+        mine = [name for name in migrated if name in self.positions]
+        if not mine:
+            return self
+        done = self.done()
+        done |= {name: union(done.get(name, NONE), before(end_of(self.number(name)))) for name in mine if self.number(name)}
+        positions = {name: place for name, place in self.positions.items() if name not in mine}
+        return replace(self, acked=tuple((name, tuple(texts(done[name]))) for name in sorted(done)), positions=positions)
 
 
 def offset_of(found: dict[str, Any]) -> StreamOffset:

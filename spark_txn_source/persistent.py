@@ -1,4 +1,4 @@
-"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Reading in Spark).
+"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Spark).
 
 What `plan` is for topic://, whose rows all lie in one log.
 """
@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ledgers.model import Ledger
-from metadata import transitions
+from metadata import paths, transitions
 from metadata.backlog import first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, TopicNotFound
-from metadata.names import PersistentName, persistent_name
+from metadata.instream.records import PersistentLayout
+from metadata.names import PersistentName, persistent_name, topic_name
+from metadata.records import Layout
 from metadata.row_ranges import NONE, Rows
-from metadata.store.contract import View, decide
+from metadata.store.contract import View, decide, look
 from metadata.topic import Topic
 from metadata.transaction_buffer import Reading
 from spark_txn_source import limits
@@ -49,7 +51,7 @@ class Range(NamedTuple):
 
         shown = self.view
         (segment,) = shown.segments
-        return plan.pieces(shown, segment, self.start, self.end, marks=marks, done=self.done)
+        return plan.pieces(segment, self.start, self.end, marks=marks, done=self.done)
 
     @property
     def view(self) -> Reading:
@@ -58,7 +60,7 @@ class Range(NamedTuple):
     def left(self) -> list[Ledger]:
         """The ledgers of the range with rows that are not done."""
         shown = self.view
-        return [ledger for ledger, _ in pending(shown, shown.segments[0], self.done, self.start, self.end)]
+        return [ledger for ledger, _ in pending(shown.segments[0], self.done, self.start, self.end)]
 
 
 def view(reading: TopicReading) -> Reading:
@@ -92,13 +94,37 @@ def topics(client: Client, selection: Selection, ranges: Sequence[Range]) -> lis
 
 
 def read(client: Client, selection: Selection) -> tuple[TopicReading, ...]:
-    """A decision for each topic. Raises TopicNotFound."""
-    return tuple(client.instream.buffer.read(name) for name in names(client, selection))
+    """A decision for each topic that has rows of its own still. Raises TopicNotFound."""
+    found = [client.instream.buffer.read(name) for name in names(client, selection)]
+    gone = let_go(client, {one.topic.name: one.topic.layout for one in found})
+    return tuple(one for one in found if one.topic.name not in gone)
+
+
+def let_go(client: Client, layouts: Mapping[PersistentName, PersistentLayout]) -> set[PersistentName]:
+    """Of migrated topics those whose rows are gone with the topic that goes on: it was deleted, made again or not, or retention has
+    taken all of them. A round trip if one was migrated.
+    """
+    to = {name: topic_name(layout.migrated_to) for name, layout in layouts.items() if layout.migrated_to is not None}
+    if not to:
+        return set()
+    from metadata.instream import migration_rules as rules  # each of Spark's processes that plans a read would import it, too
+
+    records = decide(client.cluster.store, lambda view: view.get_many([paths.topic(name) for name in to.values()]))
+    onward = {name: Layout.of(r) for name, r in zip(to, records, strict=True) if r is not None}
+    return {name for name, layout in onward.items() if rules.is_its_own(layout, name) and not rules.holds(layout, name)}
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[Range, ...]:
     """The ranges of a batch. Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss."""
-    return tuple(_range(client, name, options) for name in names(client, options.selection))
+    there = names(client, options.selection)
+    records = decide(client.cluster.store, lambda view: view.get_many([paths.topic(name) for name in there])) if there else []
+    gone = let_go(client, {name: PersistentLayout.of(r) for name, r in zip(there, records, strict=True) if r is not None})
+    kept = [name for name in there if name not in gone]
+    if isinstance(options.start, AtLog) and options.fail_on_data_loss:
+        for name, place in options.start.positions:
+            if name not in kept and _had_more(client, name, place.ledger):
+                raise _deleted(client, str(name), place.ledger)
+    return tuple(_range(client, name, options) for name in kept)
 
 
 def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
@@ -148,7 +174,7 @@ def read_to(client: Client, ends: Mapping[PersistentName, tuple[int, int]], *, f
             found.append(Range(client.instream.buffer.read_to(name, end), start, end))
         except TopicNotFound as error:
             if fail:
-                raise _deleted(str(name), start) from error
+                raise _deleted(client, str(name), start) from error
     return tuple(found)
 
 
@@ -196,11 +222,19 @@ def _number(reading: TopicReading, offset: AtLog) -> int:
             f"The position {place} of {reading.name} lies within one append, whose last entry is {place.ledger}:{last}.",
             advice=f"An append is read whole: give {place.ledger}:{last}, or the position before {place.ledger}:0.",
         )
+    if place.entry > last and not 0 < place.ledger <= reading.trimmed_to:
+        raise OffsetOutOfRange(
+            f"The position {place} of {reading.name} is none: its last entry up to there is {place.ledger}:{last}.",
+            advice=f"Give {place.ledger}:{last}, or look where the position comes from: it may be one of another topic.",
+        )
     return place.ledger
 
 
 def within_log(number: int, reading: TopicReading) -> None:
-    """Raises OffsetOutOfRange for a ledger that the topic's log has not reached: the offset comes from elsewhere."""
+    """Raises OffsetOutOfRange for a ledger that the topic's log has not reached, or that a restore lost: the offset comes from
+    elsewhere.
+    """
+    reading.topic.check_not_lost(number)
     if number > reading.end:
         raise OffsetOutOfRange(
             f"The offset {number} lies beyond the log of {reading.name}, which ends at {reading.end}.",
@@ -218,15 +252,15 @@ def position(reading: TopicReading, number: int) -> Position:
 
 def known_trims(readings: Sequence[TopicReading], start: Start) -> dict[str, int]:
     """What was trimmed before a NEW read from `earliest` began, which is no loss for it."""
-    return {r.name: r.trimmed_to for r in readings if r.trimmed_to} if isinstance(start, Earliest) else {}
+    return {r.name: r.lost_to for r in readings if r.lost_to} if isinstance(start, Earliest) else {}
 
 
 def check_trim(reading: TopicReading, start: int, end: int, known: int) -> None:
     """Raise DataLoss if retention has taken entries with start < id <= end beyond what was `known` when the read began."""
     begin = max(start, known)
-    if begin < min(end, reading.trimmed_to):
+    if begin < min(end, reading.lost_to):
         raise DataLoss(
-            f"{reading.name} was trimmed by retention up to {reading.trimmed_to}: its rows after {begin} up to there, which a read "
+            f"{reading.name} was trimmed by retention up to {reading.lost_to}: its rows after {begin} up to there, which a read "
             f"after {begin} up to {end} may need, are gone.",
             advice="Start later (earliest does, in a new checkpoint), keep rows longer (retention), or set failOnDataLoss=false to "
             "go on without them.",
@@ -236,18 +270,21 @@ def check_trim(reading: TopicReading, start: int, end: int, known: int) -> None:
 def deleted(
     client: Client, selection: Selection, positions: Mapping[str, Position], readings: Sequence[TopicReading], *, fail: bool
 ) -> set[str]:
-    """The topics of a pattern that were read and are deleted by now: they need no position any more, as no name is used again.
+    """The topics that were read and have no rows of their own any more: of a pattern those that are deleted by now, and those that
+    were migrated and let go. They need no position any more, as no name is used again.
 
     `fail`: raises DataLoss if one had rows beyond its position, or may have had, which is not known after the grace period.
     """
-    if not isinstance(selection, Pattern):
-        return set()
     there = {one.name for one in readings}
-    gone = {name for name in positions if name not in there and selection.matches(persistent_name(name))}
+    gone = {name for name in positions if name not in there and _is_read(selection, persistent_name(name))}
     for name in sorted(gone):
         if fail and _had_more(client, persistent_name(name), positions[name].ledger):
-            raise _deleted(name, positions[name].ledger)
+            raise _deleted(client, name, positions[name].ledger)
     return gone
+
+
+def _is_read(selection: Selection, name: PersistentName) -> bool:
+    return selection.matches(name) if isinstance(selection, Pattern) else name in selection.persistent
 
 
 def _had_more(client: Client, name: PersistentName, after: int) -> bool:
@@ -255,7 +292,10 @@ def _had_more(client: Client, name: PersistentName, after: int) -> bool:
 
     def body(view: View) -> bool:
         numbers = log.numbers(view, after - 1)
-        entries, _ = log.entries(view, numbers)
+        entries, (record,) = log.entries(view, numbers, then=[paths.topic(name)])
+        trimmed = None if record is None else PersistentLayout.of(record).trimmed_to
+        if trimmed is not None and trimmed.ledger_id > after:
+            return True
         if not entries:
             return True  # it has left the log
         return any(entry.write is not None for number, entry in entries.items() if number > after)
@@ -263,9 +303,12 @@ def _had_more(client: Client, name: PersistentName, after: int) -> bool:
     return decide(client.cluster.store, body)
 
 
-def _deleted(name: str, after: int) -> DataLoss:
+def _deleted(client: Client, name: str, after: int) -> DataLoss:
+    record = look(client.cluster.store, paths.topic(persistent_name(name)))
+    to = None if record is None else PersistentLayout.of(record).migrated_to
+    why = "was deleted" if to is None else f"was migrated to {to}, which was deleted or keeps them no longer"
     return DataLoss(
-        f"The topic {name} was deleted: rows of it after {after}, which this read may need, went with it.",
+        f"The topic {name} {why}: rows of it after {after}, which this read may need, are gone.",
         advice="Set failOnDataLoss=false to go on without these rows, or use a new checkpoint.",
     )
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
 
 from ledgers.model import Ledger
-from metadata import metrics, transitions
+from metadata import metrics, transaction_buffer, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange
+from metadata.names import PersistentName
 from metadata.providers import Providers
 from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
 from metadata.segment_view import SegmentView
@@ -21,7 +23,7 @@ from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Selection, Start
 from spark_txn_source.tasks import Piece, ReadTask, of_stretch
-from spark_txn_source.topics import Columns, nothing_read, onward, selected
+from spark_txn_source.topics import Columns, nothing_read, onward, reads_log, selected
 
 log = logging.getLogger("txnsegment.source")
 NOTHING: Mapping[str, Rows] = MappingProxyType({})
@@ -32,17 +34,16 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
 
     Raises OffsetOutOfRange, SubscriptionNotFound.
     """
-    selection = selected(options.selection, onward(client, options.selection))
-    if selection is None:
-        return nothing_read(client.cluster), 0, 0, NOTHING
     if options.isolation_level == "read_uncommitted":
-        reading = client.buffer.read(selection, uncommitted=True)
+        reading = of_log(client, options.selection, partial(client.buffer.read, uncommitted=True))
         if isinstance(options.end, AtLog):
             within_log(options.end.log, reading)
     elif isinstance(options.end, AtLog):
-        reading = client.buffer.read_to(selection, options.end.log)
+        reading = reading_to(client, options.selection, options.end.log)
     else:
-        reading = client.buffer.read(selection)
+        reading = reading_now(client, options.selection)
+    if not reads_log(reading):
+        return reading, 0, 0, NOTHING
     end = end_number(reading, options.end)
     done: Mapping[str, Rows] = NOTHING
     start = start_number(reading, options.start)
@@ -73,14 +74,28 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
 
 def reading_now(client: Client, selection: Selection) -> Reading:
     """What there is of topic:// in a selection. Raises TopicNotFound."""
-    found = selected(selection, onward(client, selection))
-    return nothing_read(client.cluster) if found is None else client.buffer.read(found)
+    return of_log(client, selection, client.buffer.read)
 
 
 def reading_to(client: Client, selection: Selection, end: int) -> Reading:
     """The same with a cut that reaches a GIVEN end. Raises OffsetOutOfRange."""
-    found = selected(selection, onward(client, selection))
-    return nothing_read(client.cluster) if found is None else client.buffer.read_to(found, end)
+    return of_log(client, selection, lambda found: client.buffer.read_to(found, end))
+
+
+def of_log(client: Client, selection: Selection, read: Callable[[transaction_buffer.Selection], Reading]) -> Reading:
+    """What is read of the log of topic://. A persistent topic that is migrated meanwhile goes on in it: the cut may lie beyond rows
+    of what goes on only if they are shown, so who was migrated is asked again after the log was read.
+    """
+    further = onward(client, selection)
+    while True:
+        found = selected(selection, further)
+        if found is None:
+            return nothing_read(client.cluster)
+        reading = read(found)
+        again = onward(client, selection)
+        if again == further:
+            return reading
+        further = again
 
 
 def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
@@ -146,7 +161,8 @@ def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int]
     for name, through in reading.trims().items():
         begin = max(start, known.get(name, 0))
         if begin < through and (name not in segments or minus(segments[name].trimmed(begin), done.get(name, NONE))):
-            raise _trimmed(reading, name, begin, f"a read after {begin} up to {end}")
+            after = segments[name].ledger_id(begin) if name in segments else begin
+            raise _trimmed(reading, name, after, f"a read after {begin} up to {end}")
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:
@@ -159,7 +175,7 @@ def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str)
 
 
 def _trimmed(reading: Reading, name: str, after: object, who: str) -> DataLoss:
-    gone = next((s.watermark.trimmed_to for s in reading.segments if s.name == name and s.watermark is not None), None)
+    gone = next((s.last_trimmed for s in reading.segments if s.name == name), None)
     last = f"{gone}" if gone is not None else f"{reading.trims()[name]}"
     return DataLoss(
         f"{name} was trimmed by retention up to {last}: its rows after {after} up to there, which {who} may need, are gone.",
@@ -182,13 +198,19 @@ def start_number(reading: Reading, start: Start) -> int:
             return transitions.start_at_timestamp(reading.published(0, reading.cut), ms, reading.cut)
 
 
+def _log_of(reading: Reading) -> str:
+    """Whose numbers these are: a persistent topic's own, or the cluster's."""
+    older = [str(topic.name) for topic in reading.topics if isinstance(topic.name, PersistentName)]
+    return older[0] if older else reading.cluster.url
+
+
 def within_log(number: int, reading: Reading) -> None:
     """Raises OffsetOutOfRange for a number that the log has not reached: it comes from another cluster, or from one that was lost.
     Going on would pass over the rows that get the numbers in between."""
     reading.cluster.check_not_lost(number)
     if number > reading.end_of_log:
         raise OffsetOutOfRange(
-            f"The offset {number} lies beyond the log of {reading.cluster.url}, which ends at {reading.end_of_log}.",
+            f"The offset {number} lies beyond the log of {_log_of(reading)}, which ends at {reading.end_of_log}.",
             advice="The offset or checkpoint belongs to another cluster, or this one was made anew: use a new checkpoint.",
         )
 
@@ -207,7 +229,7 @@ def end_number(reading: Reading, end: End) -> int:
             return number
 
 
-def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
+def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
     """Everything visible of a segment with start < number <= end, in order: part by part, but what lies together in a compacted
     file is one piece. `marks`: with what the positions of its rows come from.
     """
@@ -215,13 +237,13 @@ def large_pieces(reading: Reading, segment: SegmentView, start: int, end: int, *
         yield of_stretch(segment.name, found)
 
 
-def pieces(reading: Reading, segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
+def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
     """As `large_pieces`, but for the rows in `done`."""
     touched = segment.number(done[-1][1].ledger_id) if done else 0
     middle = min(max(start, touched), end)
-    for ledger, left in pending(reading, segment, done, start, middle):
+    for ledger, left in pending(segment, done, start, middle):
         yield from _left_pieces(segment.name, ledger, left)
-    yield from large_pieces(reading, segment, middle, end, marks=marks)
+    yield from large_pieces(segment, middle, end, marks=marks)
 
 
 def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> Iterator[Piece]:
@@ -268,7 +290,7 @@ def tasks(
     by_segment = [
         found
         for segment in reading.segments
-        if (found := list(pieces(reading, segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
+        if (found := list(pieces(segment, start, end, marks=marks, done=done.get(segment.name, NONE))))
     ]
     by_segment += persistent.pieces(ranges, marks=marks)
     metrics.ROWS_PLANNED.inc(sum(p.rows for found in by_segment for p in found))

@@ -23,7 +23,7 @@ from metadata.acks import up_to
 from metadata.backlog import Lag, first_pending, lag, measure, total
 from metadata.client import Client, shared_client
 from metadata.errors import SubscriptionExists
-from metadata.names import TopicName, persistent_name, topic_of
+from metadata.names import TopicName, is_persistent, persistent_name, topic_name, topic_of
 from metadata.providers import Providers
 from metadata.row_ranges import NONE, before, end_of, minus, texts, union
 from metadata.transaction_buffer import Reading
@@ -49,7 +49,7 @@ from spark_txn_source.plan import (
 from spark_txn_source.schema_checks import check_replay, check_schema
 from spark_txn_source.selection import Earliest, Pattern, Position
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted, nothing_read, onward, selected
+from spark_txn_source.topics import columns_wanted, nothing_read, onward, reads_log, selected, standing
 
 if TYPE_CHECKING:
     from metadata.instream.buffer import TopicReading
@@ -60,15 +60,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=True)
-        self._selection = self._options.selection
         client = self._client()
+        self._options = standing(client, self._options)
+        self._selection = self._options.selection
         self._columns = columns_wanted(client, self._options, schema)
         self._target: StreamOffset | None = None
         self._reached = StreamOffset(0, self._selection.key)
         self._following: Following | None = None
         self._following_topics: FollowingTopics | None = None
         self._joined: set[str] = set()
-        self._onward: tuple[TopicName, ...] = ()
+        self._onward: tuple[TopicName, ...] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
@@ -76,28 +77,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def follow(self) -> Following | None:
         """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
+        if self._onward is None:
+            self._onward = onward(self._client(), self._selection)
         found = selected(self._selection, self._onward)
         if self._following is None and found is not None:
             self._following = Following(self._client(), found)
         return self._following
 
-    def _go_on(self, topics: Sequence[TopicReading]) -> None:
-        """Follow what persistent topics go on in, once they were migrated."""
-        if any(one.topic.layout.migrated_to is not None for one in topics):
-            further = onward(self._client(), self._selection)
-            if further != self._onward and self._following is not None:
-                self._following.close()
-                self._following = None
-            self._onward = further
+    def _goes_on(self, topics: Sequence[TopicReading]) -> bool:
+        """Follow what persistent topics go on in, once they were migrated; whether there is anything that was not followed."""
+        named = {topic_name(to) for one in topics if (to := one.topic.layout.migrated_to) is not None} - {*(self._onward or ())}
+        if isinstance(self._selection, Pattern):
+            named = {name for name in named if not self._selection.matches(name)}  # the others are covered anyway
+        further = onward(self._client(), self._selection) if named else self._onward
+        if further == self._onward:
+            return False
+        self._onward = further
+        if self._following is not None:
+            self._following.close()
+            self._following = None
+        return True
 
     def _newest(self) -> tuple[Reading, tuple[TopicReading, ...]]:
-        """What was decided before this call: in the log of topic://, and in that of each persistent topic."""
+        """What was decided before this call: in the log of topic://, and in that of each persistent topic.
+
+        The log first: its cut may lie beyond rows of what a persistent topic goes on in only if these are followed, and they come
+        after all rows of that topic. So what was not migrated yet AFTER the log was read has nothing below its cut.
+        """
         if self._following_topics is None:
             self._following_topics = FollowingTopics(self._client(), self._selection)
-        topics = self._following_topics.read()
-        self._go_on(topics)
-        following = self.follow()
-        return nothing_read(self._client().cluster) if following is None else following.read(), topics
+        while True:
+            following = self.follow()
+            reading = nothing_read(self._client().cluster) if following is None else following.read()
+            topics = self._following_topics.read()
+            if not self._goes_on(topics):
+                return reading, topics
 
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)
@@ -107,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading, topics = reading_now(client, self._selection), persistent.read(client, self._selection)
         if self._options.subscription is not None:
             return self._at_cursor(reading, topics, self._options.subscription).to_json()
-        number = 0 if selected(self._selection) is None else start_number(reading, start)
+        number = start_number(reading, start) if reads_log(reading) else 0
         within_log(number, reading)
         known = deleted_to(reading, start, self._options.end)
         trims = known_trims(reading, start) | persistent.known_trims(topics, start)
@@ -119,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._join(reading, topics, subscription)
         done = acknowledged(self._client(), reading, subscription)
         number = first_pending(reading, done, reading.cut)
-        beyond = {segment: minus(rows, before(end_of(number))) for segment, rows in done.items()}
+        beyond = {s.name: minus(done[s.name], before(end_of(s.ledger_id(number)))) for s in reading.segments}
         positions = {}
         for one in topics:
             at, rows = persistent.at_cursor(self._client(), one, subscription, one.cut, fail=self._options.fail_on_data_loss)
@@ -140,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(self._selection, Pattern):
             for name in sorted(new):
                 with suppress(SubscriptionExists):  # another query beside us has just made it
-                    Providers(self._client()).of([name]).subscriptions.create(names[name], subscription, at=0)
+                    Providers(self._client()).subscribe(names[name], subscription, at=0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -151,9 +165,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         client = self._client()
+        reading = reading_now(client, self._selection)  # first, as in `_newest`
         topics = persistent.read(client, self._selection)
         positions = {one.name: Position(one.cut, 0) for one in topics}
-        self._target = StreamOffset(reading_now(client, self._selection).cut, self._selection.key, positions=positions)
+        self._target = StreamOffset(reading.cut, self._selection.key, positions=positions)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
@@ -161,6 +176,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = offset.log
         reading, topics = self._newest()
         within_log(begin, reading)
+        migrated = _migrated(reading, begin)
+        offset = offset.as_segments(migrated)
         for one in topics:
             persistent.within_log(offset.number(one.name), one)
         gone = persistent.deleted(self._client(), self._selection, offset.positions, topics, fail=self._options.fail_on_data_loss)
@@ -188,8 +205,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             weights = reading.weights(begin, end)
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
-        came = {one.reading.name: one.reading.trimmed_to for one in ranges if one.reading.name not in offset.positions}
-        after = offset.after(begin)
+        came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
+        after = offset.after(begin, migrated)
         after = dataclasses.replace(after, trims={**after.trims, **{name: n for name, n in came.items() if n}})
         self._reached = self._given(after, number, positions)
         return self._reached.to_json()
@@ -228,8 +245,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         views = [(reading, self._reached.log), *((persistent.view(one), self._reached.number(one.name)) for one in topics)]
         for view, number in views:
             done = acknowledged(self._client(), view, subscription)
-            read = before(end_of(number))
-            lags = {s.name: lag(view, s, union(done[s.name], read), view.cut) for s in view.segments}
+            read = {s.name: before(end_of(s.ledger_id(number))) for s in view.segments}
+            lags = {s.name: lag(view, s, union(done[s.name], read[s.name]), view.cut) for s in view.segments}
             for topic in view.topics:
                 measure(str(topic.name), subscription, total({s: one for s, one in lags.items() if topic_of(s) == topic.name}))
             found |= lags
@@ -250,6 +267,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         client = self._client()
         planned = planned_selection(end, self._selection)
         reading, found = reading_to(client, planned, last), persistent.read_to(client, ends, fail=self._options.fail_on_data_loss)
+        offset = offset.as_segments(_migrated(reading, begin))
         ranges = [one._replace(done=offset.done().get(one.reading.name, NONE)) for one in found]
         if self._options.fail_on_data_loss:
             # Spark asks for the initial offset anew when it replays the first batch: only the end says what was known then.
@@ -274,11 +292,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscription = self._options.subscription
         if subscription is not None:
             to = offset_of(end)
-            segments, client = self._newest()[0].segments, self._client()
-            client.coordinator.acks.advance([up_to(s.name, subscription, end_of(to.log)) for s in segments])
-            places = {name: place.ledger for name, place in to.positions.items() if place.ledger}
-            if places:
-                client.instream.acks.advance([up_to(name, subscription, end_of(n)) for name, n in sorted(places.items())])
+            last = {s.name: s.ledger_id(to.log) for s in self._newest()[0].segments}
+            last |= {name: place.ledger for name, place in to.positions.items()}
+            Providers(self._client()).advance(up_to(name, subscription, end_of(n)) for name, n in sorted(last.items()) if n)
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""
@@ -303,3 +319,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             metrics.READ_LAG.labels(topic=str(topic.name)).set(reading.end_of_log - reading.cut)
         for one in topics:
             metrics.READ_LAG.labels(topic=one.name).set(one.end - one.cut)
+
+
+def _migrated(reading: Reading, number: int) -> dict[str, int]:
+    """The persistent topics that are segments of what is read by the numbers of the log, and the ledger of each at one of them."""
+    return {s.name: s.ledger_id(number) for s in reading.segments if is_persistent(s.name)}

@@ -158,8 +158,8 @@ class AvroValues:
     """Rows as Avro binary. The codec and fastavro are made when the first task asks for them."""
 
     def __init__(self, schema: str) -> None:
+        from ledgers.avro.parsing import parse
         from ledgers.avro.rows import Codec
-        from ledgers.avro.schema import parse
 
         self._codec = Codec(parse(schema))
         self.filled = self._codec.filled

@@ -163,7 +163,8 @@ class Cluster:
     ) -> Compacted:
         """Put the many small files of a topic (or of one `segment://...`) together into few of about `target_bytes` each. What
         reads return, in which order and under which positions, stays the same. What is not folded yet stays as it is; files of
-        which fewer than `min_files` follow each other, too. The old files go after the grace period. `told` hears of the progress.
+        which fewer than `min_files` follow each other, too, and a persistent topic that was migrated (`left_out` names it). The old
+        files go after the grace period. `told` hears of the progress.
 
         Runs beside writers, readers and others who compact. Raises TopicNotFound, OptionError, CorruptPart, StorageError,
         TxnConflict.
@@ -172,8 +173,11 @@ class Cluster:
             raise OptionError(
                 "At least one byte, and two files, can be put together.", advice="Give targetBytes >= 1, minFiles >= 2."
             )
-        done = Compacted()
-        for segment in self._segments(name):
+        segments = self._segments(name)
+        done = Compacted(left_out=tuple(s for s in segments if is_persistent(s)))
+        for segment in segments:
+            if segment in done.left_out:
+                continue
             Compactor(self.client.cluster).compact(segment, Policy(target_bytes, min_files), done, told=told)
         return done
 
@@ -184,8 +188,8 @@ class Cluster:
             if str(one) not in {topic.segment(info) for info in topic.layout.kept()}:
                 raise OptionError(f"There is no segment {one}.", advice="txnsegment segments show TOPIC lists them.")
             return [str(one)]
-        topic = self.client.topics.get(scalable(name, "It is not compacted"))
-        return [s for s in topic.segments() if not is_persistent(s)]  # what was migrated stays as it is
+        topic = self.client.topics.get(scalable(self.client, name, "It is not compacted"))
+        return list(topic.segments())
 
     def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:
         """Write a consistent backup of the cluster's metadata, while writers run, into a new file; `txnsegment.restore` reads it.

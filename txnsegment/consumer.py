@@ -19,7 +19,7 @@ from metadata.acks import Ack, up_to
 from metadata.backlog import Lag
 from metadata.client import Client
 from metadata.names import is_persistent, segment_name, topic_of
-from metadata.providers import Model, Providers
+from metadata.providers import Providers
 from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, end_of, rows
 from metadata.subscriptions import checked
 from spark_txn_source.entries import EntryRows, in_order
@@ -100,7 +100,7 @@ class Consumer:
         schema_version: int | None = None,
     ) -> None:
         self._client, self._subscription, self._columns = client, checked(subscription), columns
-        names = [full_name(client, name) for name in topics]
+        names = list(dict.fromkeys(full_name(client, name) for name in topics))
         self._values = values_of(names, columns, value_format, schema_version)
         self._woken = threading.Event()
         self._feeds = feeds(client, names, self._subscription, self._woken)
@@ -185,7 +185,7 @@ class Consumer:
         order = sorted(reading.segments, key=lambda s: _order(s.name))
         if wanted is not None:
             found = [
-                pieces(reading, segment, feed.after, reading.cut, marks=True, done=self._done.get(segment.name, NONE))
+                (segment, pieces(segment, feed.after, reading.cut, marks=True, done=self._done.get(segment.name, NONE)))
                 for segment in order
             ]
             for rows in in_order(self._client.cluster.storage, found, wanted, None if codec is None else codec.filled):
@@ -243,30 +243,25 @@ class Consumer:
         if txn is not None:
             txn.acknowledge(acks, dropped=self.rewind)
         else:
-            providers = Providers(self._client)
-            models = providers.models(ack.segment for ack in acks)
-            for model in Model:  # one call for each kind; after an error the one may have been, and not the other
-                if some := [ack for ack in acks if models[ack.segment] is model]:
-                    providers.by_model(model).acks.acknowledge(some)
+            Providers(self._client).acknowledge(acks)
 
     def ack_cumulative(self, given: Message | Batch, *, txn: Transaction | None = None) -> None:
         """Acknowledge everything that was delivered up to and with it, in all segments that one log orders: of a `persistent://`
         topic in that topic alone, else in all `topic://` topics. Raises as `ack` does.
         """
-        ledger = given.span[1].ledger_id
-        boundaries = {}
         (feed,) = (found for found in self._feeds if found.covers(given.segment))
-        for segment in {segment for segment in self._seen if feed.covers(segment)} | {given.segment}:
-            if segment == given.segment:
-                boundaries[segment] = given.span[1]
-            else:
-                boundaries[segment] = end_of(ledger if _order(segment) < _order(given.segment) else ledger - 1)
+        views = {view.name: view for view in feed.reading.segments}
+        number = views[given.segment].number(given.span[1].ledger_id)
+        boundaries = {given.segment: given.span[1]}
+        for segment in (self._seen.keys() & views.keys()) - {given.segment}:
+            last = views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)
+            boundaries[segment] = end_of(last) if last else FIRST
         new = {s: end for s, end in sorted(boundaries.items()) if end > self._floor.get(s, FIRST)}
         acks = [up_to(segment, self._subscription, end) for segment, end in new.items()]
         if txn is not None:
             txn.acknowledge(acks, dropped=self.rewind)
         else:
-            feed.provider.acks.advance(acks)
+            Providers(self._client).advance(acks)
         self._floor |= new
 
     def lag(self) -> Lag:

@@ -104,6 +104,7 @@ class _Parser:
             self._expect(",")
 
     def kind(self) -> T.DataType:
+        """The type that begins here, with all that is in it."""
         token = self._take()
         word = token.text.lower() if token.kind == "word" else ""
         if word in _PLAIN:

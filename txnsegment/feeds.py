@@ -11,7 +11,7 @@ from metadata import backlog
 from metadata.client import Client
 from metadata.instream import paths
 from metadata.names import PersistentName, is_persistent, persistent_name
-from metadata.providers import Model, Providers
+from metadata.providers import Model, Providers, one_model
 from metadata.row_ranges import Rows
 from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.following import Following
@@ -28,7 +28,7 @@ class _FollowingOne:
     """A persistent topic: its log wakes, and is listed at each look."""
 
     def __init__(self, client: Client, name: PersistentName, wake: threading.Event) -> None:
-        self._name, self._buffer = str(name), Providers(client).of([name]).buffer
+        self._name, self._buffer = str(name), Providers(client).by_model(Model.IN_STREAM).buffer
         self._watch = client.cluster.store.watch(paths.log(name), wake.set)
 
     def read(self) -> Reading:
@@ -43,7 +43,7 @@ class Feed:
 
     def __init__(self, client: Client, names: Sequence[str], follows: _Follows, subscription: str) -> None:
         self._client, self._follows, self._subscription = client, follows, subscription
-        self.provider = Providers(client).of(names)
+        self.model = one_model(names)
         self.after = 0
         self.guards: Mapping[str, int] = {}
         self.reading = self.look()
@@ -68,17 +68,20 @@ class Feed:
     def onward(self, wake: threading.Event) -> Feed | None:
         """What goes on once a `persistent://` topic was migrated and all of it is delivered; None: it was not, or is not (yet)."""
         ended = next((s for s in self.reading.segments if is_persistent(s.name) and s.sealed_at is not None), None)
-        if ended is None or self.provider.model is Model.METADATA or self.after < self.reading.cut:
+        if ended is None or self.model is Model.METADATA or self.after < self.reading.cut:
             return None
         to = full_name(self._client, ended.name)
         if is_persistent(to):
             return None  # terminated
         found = Feed(self._client, [to], Following(self._client, Selection((to,)), wake.set), self._subscription)
-        beginning = next(s for s in found.reading.segments if s.name == ended.name)
+        found.guards = found.reading.guards()
+        beginning = next((s for s in found.reading.segments if s.name == ended.name), None)
+        if beginning is None:
+            return found  # retention has taken all of it since: what is there stands above it
         if beginning.sealed_at is None:
             found.close()
             return None  # whoever migrates it has the last step before it
-        found.after, found.guards = beginning.sealed_at, found.reading.guards()
+        found.after = beginning.sealed_at
         return found
 
     def covers(self, segment: str) -> bool:

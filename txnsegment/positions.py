@@ -55,7 +55,7 @@ def unread(client: Client, options: ReadOptions) -> Unread:
     acks = []
     for segment in reading.segments:
         acked = done[segment.name]
-        ledgers = [ledger for ledger, _ in pending(reading, segment, acked, start, end)]
+        ledgers = [ledger for ledger, _ in pending(segment, acked, start, end)]
         if (ack := taken(segment.name, options.subscription, acked, ledgers)) is not None:
             acks.append(ack)
     ranges = read_older(client, options)
@@ -123,7 +123,7 @@ def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> R
         sizes = [size for part in ledger.parts for size in part.entries]
         if end.batch_index == sizes[end.entry_id]:
             end = Row(end.ledger_id, end.entry_id + 1, 0)
-    if next(pending(reading, segment, both, 0, segment.number(first.ledger_id)), None) is None:
+    if next(pending(segment, both, 0, segment.number(first.ledger_id)), None) is None:
         first = FIRST  # nothing before is left
     left = rows(_left(reading, segment, both, found[0][0].ledger_id - 1, end.ledger_id))
     return union(minus(minus(((first, end),), left), done), found)
@@ -131,7 +131,7 @@ def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> R
 
 def _left(reading: Reading, segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
     """The visible rows that are not in `done`."""
-    for ledger, left in pending(reading, segment, done, segment.number(after), segment.number(through)):
+    for ledger, left in pending(segment, done, segment.number(after), segment.number(through)):
         if left is None:
             yield extent(ledger)[0]
             continue

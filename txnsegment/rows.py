@@ -48,7 +48,7 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
     output = T.StructType([*extra, *schema.fields])
 
     def rows() -> Iterator[dict[str, Any]]:
-        found = [large_pieces(reading, segment, 0, reading.cut, marks=True) for segment in reading.segments]
+        found = [(segment, large_pieces(segment, 0, reading.cut, marks=True)) for segment in reading.segments]
         for some in in_order(client.cluster.storage, found, arrow_schema(schema)):
             for i, row in enumerate(some.batch.to_pylist()):
                 shown = {MESSAGE_ID: f"{some.ledger}:{some.entry}:{some.first_row + i}"} if message_ids else {}

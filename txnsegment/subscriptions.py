@@ -14,7 +14,7 @@ from metadata.backlog import Lag
 from metadata.client import Client
 from metadata.errors import OptionError, SubscriptionExists
 from metadata.names import TopicName, segment_name
-from metadata.providers import Model, Providers, SubscriptionsProvider
+from metadata.providers import Model, Providers, SubscriptionsProvider, model_of
 from metadata.row_ranges import before, texts
 from metadata.subscriptions import checked
 from metadata.transaction_buffer import Reading
@@ -101,7 +101,7 @@ class ClusterSubscriptions:
         self._of(parsed).delete(parsed, name)
 
     def _of(self, topic: TopicName) -> SubscriptionsProvider:
-        return Providers(self._client).of([topic]).subscriptions
+        return Providers(self._client).by_model(model_of(topic)).subscriptions
 
     def _number(self, topic: TopicName, where: Where) -> int:
         start = _start(where)
@@ -115,7 +115,7 @@ class ClusterSubscriptions:
         return number
 
     def _read(self, topic: TopicName) -> Reading:
-        return Providers(self._client).of([topic]).buffer.read(str(topic))
+        return Providers(self._client).by_model(model_of(topic)).buffer.read(str(topic))
 
     def _described(self, topic: TopicName, name: str) -> SubscriptionDescription:
         reading = self._read(topic)

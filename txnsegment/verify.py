@@ -68,7 +68,7 @@ def _some(reading: Reading, segment: SegmentView, found: Verified) -> Iterator[l
     """The parts of a segment in groups; an index that cannot be read is damage too."""
     group: list[Piece] = []
     try:
-        for piece in large_pieces(reading, segment, 0, reading.cut, marks=True):
+        for piece in large_pieces(segment, 0, reading.cut, marks=True):
             group.append(piece)
             if len(group) == AT_ONCE:
                 yield group

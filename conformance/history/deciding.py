@@ -107,7 +107,10 @@ class Deciding:
             said = f"{odd} is {'not of this attempt' if odd in got else 'missing'}"
             text = f"{batch.label} committed {len(got)} rows for {len(wanted)} of {asked.who}; {said}"
             self.found.note("other rows committed", text, asked, event)
-        elif (key := next((k for k, ids in _by_key(asked.rows).items() if ids != _by_key(batch.rows)[k]), None)) is not None:
+            return
+        ordered = _by_key(batch.rows)
+        key = next((key for key, ids in _by_key(asked.rows).items() if ids != ordered[key]), None)
+        if key is not None:
             text = f"{batch.label} committed the rows of key {key} in another order than {asked.who} wrote them"
             self.found.note("committed out of order", text, asked, event)
 

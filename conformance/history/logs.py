@@ -33,13 +33,15 @@ Seen = Read | Plan | Poll | Horizon
 def persistent(history: Iterable[Event]) -> set[str]:
     """The persistent topics that a history tells of."""
     found: set[str] = set()
+    places: set[str] = set()
     for event in history:
         if isinstance(event, (Read, Plan, Poll, Horizon)):
-            found.update(topic for topic in event.topics if topic.startswith(PERSISTENT))
+            places.update(event.topics)
         elif isinstance(event, Commit):
-            found.update(topic for row in event.rows if (topic := _place(row, event)).startswith(PERSISTENT))
+            places.update([_place(row, event) for row in event.rows])
         elif isinstance(event, Entry) and not event.log.startswith(SYSTEM):
             found.add(event.log)
+    found.update([place for place in places if place.startswith(PERSISTENT)])
     return found
 
 
@@ -50,6 +52,8 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
         found.append(event)
         if isinstance(event, Entry):
             found += in_stream.entry(event)
+        elif isinstance(event, Trim):
+            in_stream.trim(event)
     return found
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from conformance.mutants.planting import mutant
 
+scheduled = partial(mutant, kind="migrating")
+"""Only schedules with a migration show these."""
 _TESTS = "tests/instream/test_migration.py"
+_STREAMS = "tests/instream/test_migrated_streams.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
+_ACKS = "metadata.instream.pending_ack:InStreamAcks"
+_WHILE = "tests/instream/test_subscriptions_while_migrating.py"
+_AFTER = "tests/instream/test_migrated_subscriptions.py"
+_STREAM = "spark_txn_source.stream:StreamReader"
 
 MUTANTS = (
     mutant(
@@ -40,7 +49,168 @@ MUTANTS = (
         "limits-split-migrated-transactions",
         "8.9",
         "No limit cuts between two entries that one transaction appended to a migrated topic.",
-        ("metadata.instream.legacy:MigratedSegment.weights", "last.get(txn, n) if txn is not None else n", "n"),
+        ("metadata.instream.legacy:whole_transactions", "ledger.id if ledger.txn is None else last[ledger.txn]", "ledger.id"),
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
+    ),
+    scheduled(
+        "subscriptions-of-a-migrated-topic-begin-anew",
+        "8.11",
+        "The cursor of a subscription is carried over as it stood at its own last word.",
+        (f"{_MIGRATOR}.carry", "make_missing(self.cluster.store, [where], cursor)", "make_missing(self.cluster.store, [where])"),
+    ),
+    scheduled(
+        "subscription-sealed-over-claims",
+        "8.11",
+        "The last word of a subscription does not count while a transaction holds a claim there.",
+        ("metadata.instream.ack_rules:fold", "if not state.cursor.claims:", "if True:"),
+    ),
+    scheduled(
+        "stream-goes-on-before-the-old-topic-ends",
+        "8.13",
+        "A stream of the old name reads it to its SEAL before what goes on from it.",
+        ("spark_txn_source.stream:StreamReader.latestOffset", "end = begin", "end = end"),
+    ),
+    scheduled(
+        "onward-under-another-application",
+        "8.8",
+        "A writer that goes on commits as the application whose versions were carried over.",
+        (
+            "metadata.instream.onward:Onward.of",
+            "app_topic=str(topic_of.get(work.app_topic, work.app_topic))",
+            "app_topic=work.app_topic",
+        ),
+    ),
+    scheduled(
+        "old-and-new-name-are-both-read",
+        "8.5",
+        "What is read under the old name is left out of the topic that goes on.",
+        ("spark_txn_source.topics:selected", "beside=tuple(map(str, selection.persistent))", "beside=()"),
+    ),
+    scheduled(
+        "two-migrations-two-names",
+        "8.12",
+        "The SEAL says where a topic goes on; another name counts only if that one is another topic's for ever.",
+        (f"{_MIGRATOR}._said", "and self._is_taken(name, topic_name(first))", "and True"),
+    ),
+    scheduled(
+        "applications-carried-before-the-seal",
+        "8.8",
+        "What applications have committed is read after the SEAL: nothing of the old topic is committed above it.",
+        (f"{_MIGRATOR}.migrate", "self.sealing.seal(name,", "self._carry_applications(name, to)\n        self.sealing.seal(name,"),
+        (f"{_MIGRATOR}._carry_over", "until(lambda: self._carry_applications(name, to))", "pass"),
+    ),
+    scheduled(
+        "version-without-rows-behind-the-seal",
+        "8.8",
+        "No version of an application of the old topic is committed behind its SEAL, with rows or without.",
+        (
+            "metadata.instream.coordinator:InStreamCoordinator._commit",
+            "if not parts:\n            self._refuse",
+            "if False:\n            self._refuse",
+        ),
+        (f"{_MIGRATOR}._carry_over", "self._abort(rules.of_its_applications(self.coordinator.log.live(), name))\n", ""),
+    ),
+    mutant(
+        "sink-goes-by-the-younger-plan",
+        "8.5",
+        "Rows that Spark's tasks staged for a persistent topic go on from there, also if whoever commits them has planned since.",
+        (
+            "spark_txn_sink.commit:staged_for",
+            "(topic_of(segment) for message in staged for segment, _ in message.parts)",
+            "iter(())",
+        ),
+        tests=(f"{_STREAMS}::test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_migration",),
+    ),
+    mutant(
+        "plain-messages-name-what-went-on",
+        "8.12",
+        "A plain producer is told that its topic was migrated.",
+        ("txnsegment.plain:PlainSend.append", "not isinstance(name, PersistentName)", "False"),
+        tests=(f"{_STREAMS}::test_a_plain_producer_is_told_that_its_topic_was_migrated",),
+    ),
+    mutant(
+        "subscription-made-meanwhile-stays-behind",
+        "8.11",
+        "Who makes a subscription reads the topic's record after it is there: a migration may have passed it.",
+        (f"{_ACKS}.create", "self._find_migration((topic, subscription))", "pass"),
+        tests=(f"{_WHILE}::test_a_migration_in_the_middle_of_it[create]",),
+    ),
+    mutant(
+        "subscription-deleted-where-it-has-moved-from",
+        "8.11",
+        "A subscription that has moved is deleted where its topic goes on, and nowhere else.",
+        (f"{_ACKS}.delete", "if found.moved:", "if False:"),
+        tests=(f"{_WHILE}::test_in_the_middle_of_a_migration[delete]",),
+    ),
+    mutant(
+        "migration-revives-a-deleted-subscription",
+        "8.11",
+        "A subscription moves by a CAS of its record: who deletes it or makes it again was faster, and the migration goes by it.",
+        (f"{_MIGRATOR}.carry", "not (found.moved or self.coordinator.acks.close(where, record))", "False"),
+        tests=(f"{_WHILE}::test_in_the_middle_of_a_migration[delete]",),
+    ),
+    mutant(
+        "old-acks-refused-for-good",
+        "8.11",
+        "An acknowledgement that meets the last word of its subscription is done where the topic goes on.",
+        ("metadata.instream.acknowledging:OnwardAcks._each", "left.append(ack)", "raise"),
+        tests=(f"{_WHILE}::test_a_migration_in_the_middle_of_it[ack]",),
+    ),
+    mutant(
+        "migrated-cursor-by-numbers-of-the-log",
+        "8.11",
+        "A stream's commit moves the cursor of a migrated topic by its ledgers: as numbers of the log they cover rows not read.",
+        (f"{_STREAM}.commit", "s.ledger_id(to.log)", "to.log"),
+        tests=(f"{_AFTER}::test_a_stream_of_the_new_name_acknowledges_what_it_has_read_and_no_more",),
+    ),
+    mutant(
+        "acked-rows-of-migrated-topics-come-again",
+        "8.5",
+        "What was acknowledged beyond a stream's start is kept by the ledgers of a migrated topic.",
+        (f"{_STREAM}._at_cursor", "s.ledger_id(number)", "number"),
+        tests=(f"{_AFTER}::test_what_was_acknowledged_one_by_one_stays_so_for_a_stream",),
+    ),
+    mutant(
+        "new-name-reads-again",
+        "8.5",
+        "A checkpoint of a persistent topic that goes on under the new name keeps what was read by the old positions.",
+        (f"{_STREAM}.latestOffset", "offset = offset.as_segments(migrated)", "pass"),
+        (f"{_STREAM}.partitions", "offset = offset.as_segments(_migrated(reading, begin))", "pass"),
+        tests=(f"{_AFTER}::test_a_checkpoint_goes_on_under_the_new_name",),
+    ),
+    mutant(
+        "log-passes-what-goes-on",
+        "8.7",
+        "A stream takes its cut in the log before it looks which topics were migrated.",
+        (
+            f"{_STREAM}._newest",
+            """following = self.follow()
+        reading = nothing_read(self._client().cluster) if following is None else following.read()
+        topics = self._following_topics.read()
+""",
+            """topics = self._following_topics.read()
+        following = self.follow()
+        reading = nothing_read(self._client().cluster) if following is None else following.read()
+""",
+        ),
+        tests=(f"{_AFTER}::test_a_log_beside_a_topic_that_is_migrated",),
+    ),
+    mutant(
+        "cumulative-ack-by-ledgers-of-another-topic",
+        "8.11",
+        "A cumulative ack covers of a migrated topic what lies before it in the log, and not ledgers with lower ids.",
+        (
+            "txnsegment.consumer:Consumer.ack_cumulative",
+            "views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)",
+            "(number if _order(segment) < _order(given.segment) else number - 1)",
+        ),
+        tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
+    ),
+    mutant(
+        "migrated-rows-out-of-order",
+        "8.13",
+        "A consumer gets rows in the order of the log, in which the ledgers of a migrated topic stand at their numbers.",
+        ("spark_txn_source.entries:_turns", "segment.number(ledger)", "ledger"),
+        tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
     ),
 )

@@ -32,7 +32,7 @@ MUTANTS = (
         "trimmed-persistent-rows-unheard",
         "A19",
         "A stream whose rows retention has taken from a persistent topic says so.",
-        ("spark_txn_source.persistent:check_trim", "begin < min(end, reading.trimmed_to)", "begin > end"),
+        ("spark_txn_source.persistent:check_trim", "begin < min(end, reading.lost_to)", "begin > end"),
         tests=(f"{_TESTS}::test_what_retention_took_is_an_error",),
     ),
     mutant(

@@ -19,7 +19,11 @@ MUTANTS = (
         "cumulative-ack-beyond-its-log",
         "8.11",
         "A cumulative ack covers what its row's log orders: rows of other topics with lower numbers may not have been read.",
-        (f"{_CONSUMER}.ack_cumulative", "{segment for segment in self._seen if feed.covers(segment)}", "set(self._seen)"),
+        (
+            f"{_CONSUMER}.ack_cumulative",
+            "for view in feed.reading.segments}",
+            "for other in self._feeds for view in other.reading.segments}",
+        ),
         tests=(f"{_TESTS}::test_a_consumer_reads_both_kinds_at_once",),
     ),
     mutant(

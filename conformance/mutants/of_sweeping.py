@@ -7,7 +7,7 @@ from conformance.mutants.planting import mutant
 _FORGET = "metadata.sweeper:Sweeper.forget"
 _FOLD = "metadata.transitions:fold"
 _MAY_DROP = "metadata.transitions:may_drop"
-_CLEAN = "metadata.sweeper:Sweeper._clean_behind"
+_CLEAN = "metadata.folding:Folding._clean_behind"
 _ORPHANS = "metadata.orphans:sweep_orphans"
 _LISTED = 'files = {f.path: f for f in storage.list("")}'
 _TIME = "now_ms = time_ms(cluster.store)"
@@ -53,7 +53,7 @@ MUTANTS = (
         "watermark-without-cas",
         "A5, 8.6",
         "The watermark moves by CAS and never back.",
-        ("metadata.sweeper:Sweeper._fold_segment", "expect=ABSENT if mark is None else mark", "expect=None"),
+        ("metadata.folding:Folding._fold_segment", "expect=ABSENT if mark is None else mark", "expect=None"),
     ),
     mutant(
         "keep-tail",
@@ -77,7 +77,7 @@ MUTANTS = (
         "aborted-record-pruned-early",
         "A11",
         "An aborted record stays until the watermark has passed it.",
-        ("metadata.sweeper:Sweeper.collect_aborted", "AbortedTxn.of(record).max_ledger_id <= through", "through >= 0"),
+        ("metadata.folding:Folding.collect_aborted", "AbortedTxn.of(record).max_ledger_id <= through", "through >= 0"),
     ),
     mutant(
         "aborted-range-one-too-wide",
@@ -93,7 +93,7 @@ MUTANTS = (
         "events-are-kept",
         "A13, 8.14",
         "Events are deleted once the watermark has passed.",
-        ("metadata.sweeper:Sweeper._forget_events", "for path in view.keys(events.range())]", "for path in ()]"),
+        ("metadata.folding:Folding._forget_events", "for path in view.keys(events.range())]", "for path in ()]"),
     ),
     mutant(
         "ops-are-kept",
@@ -105,7 +105,7 @@ MUTANTS = (
         "settle-before-forget",
         "model settle-before-forget, A10",
         "A header is forgotten only after its registration is settled.",
-        (_FORGET, "txn in unsettled or ", ""),
+        (_FORGET, "txn in waiting or ", ""),
     ),
     mutant(
         "raise-before-forget",
@@ -119,8 +119,8 @@ MUTANTS = (
         "lastCommitted is raised before the header is deleted, not after: in between a predecessor looks aborted.",
         (
             _FORGET,
-            "self._release_application(view, txn, header) and self._done(Delete(record.key, expect=record))",
-            "self._done(Delete(record.key, expect=record)) and self._release_application(view, txn, header)",
+            "self._release_application(view, txn, header) and written(self.cluster.store, Delete(record.key, expect=record))",
+            "written(self.cluster.store, Delete(record.key, expect=record)) and self._release_application(view, txn, header)",
         ),
     ),
     mutant(

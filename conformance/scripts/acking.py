@@ -80,7 +80,7 @@ def show_backlog(world: World, cmd: Command) -> list[str]:
         reading = process.client.buffer.read(selection)
         done = acknowledged(process.client, reading, name)
         check_cursors(reading, done, name)
-        found = [p for s in reading.segments for p in pieces(reading, s, 0, reading.cut, marks=True, done=done[s.name])]
+        found = [p for s in reading.segments for p in pieces(s, 0, reading.cut, marks=True, done=done[s.name])]
         lag = backlog.total({s.name: backlog.lag(reading, s, done[s.name], reading.cut) for s in reading.segments})
         return [rows(world, found), f"lag {lag.rows} rows, {lag.bytes} bytes, {lag.seconds:.3f} s"]
 

@@ -12,7 +12,7 @@
     p-read p [uncommitted] [to=3]        one decision of a reader, and its rows
     p-open p                             what opening alone replays
     p-property p [key=K value=V | remove=K]
-    p-subscribe s p | p-cursor s p
+    p-subscribe s p | p-unsubscribe s p | p-seek s p to=3 | p-cursor s p
     p-sweep [timeouts|finish|snapshot|compact|all] | p-trim p to=3 | p-seal p why=terminate | p-leave p
     p-logs                               everything of the older model that the store holds
 """
@@ -31,7 +31,8 @@ from metadata.acks import Ack, up_to
 from metadata.instream.client import InStream
 from metadata.instream.coordinator import InStreamCommitted
 from metadata.instream.records import CONTAINS_TXN
-from metadata.names import PersistentName, TopicName
+from metadata.names import PersistentName, TopicName, persistent_name
+from metadata.providers import Model, Providers, SubscriptionsProvider
 from metadata.row_ranges import parse, parse_all, texts
 from metadata.topic import Topic
 from metadata.transaction_buffer import Selection
@@ -298,6 +299,22 @@ def subscribe(world: World, cmd: Command) -> list[str]:
     return _changing(world, cmd, "admin", lambda hands: hands.acks.create(*where))
 
 
+def _subscriptions(process: Process) -> SubscriptionsProvider:
+    return Providers(process.client).by_model(Model.IN_STREAM).subscriptions
+
+
+def unsubscribe(world: World, cmd: Command) -> list[str]:
+    topic, name = _where(cmd)
+    process = world.process(cmd.who("admin"))
+    return world.drive(answers.changing(world, process, lambda: _subscriptions(process).delete(persistent_name(topic), name)))
+
+
+def seek(world: World, cmd: Command) -> list[str]:
+    to, (topic, name) = int(cmd.need("to")), _where(cmd)
+    process = world.process(cmd.who("admin"))
+    return world.drive(answers.changing(world, process, lambda: _subscriptions(process).seek(persistent_name(topic), name, to=to)))
+
+
 def cursor(world: World, cmd: Command) -> list[str]:
     where, process = _where(cmd), world.process(cmd.who("c1"))
 
@@ -361,6 +378,8 @@ COMMANDS: dict[str, Callable[[World, Command], list[str]]] = {
     "p-read": read,
     "p-open": open_,
     "p-subscribe": subscribe,
+    "p-unsubscribe": unsubscribe,
+    "p-seek": seek,
     "p-cursor": cursor,
     "p-sweep": sweep,
     "p-trim": trim,

@@ -30,7 +30,7 @@ def entry(body: Any, ledger: int, topic: str) -> str:
     elif kind in ("COMMIT", "ABORT"):
         more += [f"low-water mark {body['lowWater']}"] if "lowWater" in body else []
     elif kind == "SEAL":
-        more.append(body["why"])
+        more += [body["why"]] if "why" in body else []  # a subscription's seal says nothing else
     elif kind in ("ACK", "SEEK"):
         more.append((".." if body.get("cumulative") else "") + " ".join(body["rows"]))
     elif kind == "STATUS":
@@ -92,6 +92,6 @@ def picture(world: World) -> dict[str, tuple[str, str]]:
         )
         found[f"d {key.path}"] = (
             f"subscription {decode(subscription)}@{named(decode(full))}",
-            "a tombstone" if "deletedMs" in body else text,
+            ("a tombstone" if "deletedMs" in body else text) + ("; moved" if body.get("moved") else ""),
         )
     return found

@@ -12,6 +12,7 @@ from conformance.scripts import answers
 from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.world import Process, World
 from metadata import orphans, remains
+from metadata.folding import Folding
 from metadata.sweeper import FORGET_LIMIT, SweepReport
 
 
@@ -27,7 +28,7 @@ _PARTS: dict[str, Callable[[Process], object]] = {
     "settle": lambda p: p.client.sweeper.settle(SweepReport()),
     "fold": _fold,
     "ops": lambda p: p.client.sweeper.collect_ops(),
-    "aborted": lambda p: p.client.sweeper.collect_aborted(),
+    "aborted": lambda p: Folding(p.cluster, p.client.buffer).collect_aborted(),
     "remains": lambda p: remains.collect_remains(p.cluster.store, p.cluster.settings.grace_period_ms),
     "forget": lambda p: p.client.sweeper.forget(SweepReport(), limit=FORGET_LIMIT),
     "orphans": lambda p: orphans.sweep_orphans(p.cluster),

@@ -65,11 +65,10 @@ def short(rng: random.Random, trace: bool) -> Cast:
     """What is committed is there: two or three consumers meet over it, now and then somebody who moves the subscription, a sweeper,
     and the writer of more.
     """
-    before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), keyed=rng.random() < 0.7)
+    before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), keyed=rng.random() < 0.7, then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 0, 5, 500)), "fold_after_registrations": 3})
     plan, rested = Plan.draw(rng, small=True), rng.random() < 0.8
     world = before.world(rng, plan, settings, trace=trace, files_go=False, rested=rested)
-    subscribed(world.state)
     plain = {"c1"} if rng.random() < 0.6 else set()
     world.history.acking = lambda: world.current is not None and world.current.name in plain
     for name in ("c0", "c1", "c2")[: rng.choice((2, 2, 2, 3))]:
@@ -119,7 +118,7 @@ def _consume(world: World, client: Client, name: str, batch: int) -> list[Ack]:
     given, acks = list[Row](), []
     for segment in reading.segments:
         had = done[segment.name]
-        ledgers = [ledger for ledger, _ in pending(reading, segment, had, 0, reading.cut)]
+        ledgers = [ledger for ledger, _ in pending(segment, had, 0, reading.cut)]
         ledgers = ledgers[: world.rng.choice((1, 2, 10))]
         here = [r for found in ledgers for r in rows_of(world, segment.name, found) if not common(_row(r), had)]
         given += here

@@ -119,7 +119,7 @@ class GatedStore(MetadataStore):
         check_writes(writes)
         fate = self.gate("write", _what(writes[0]))
         records = self._apply(writes) if fate is Fate.GO else self._befalls(fate, writes)
-        if self.slow is not None:
+        if self.slow is not None and self.slow():
             self.reply()
         return records
 
@@ -149,8 +149,8 @@ class GatedStore(MetadataStore):
         return records
 
     def reply(self) -> None:
-        """It takes its time, now and then: others may go on between a step and its answer."""
-        if self.slow is not None and self.slow() and self.gate("reply", "") is not Fate.GO:
+        """It takes its time: others may go on between a step and its answer."""
+        if self.gate("reply", "") is not Fate.GO:
             raise Crashed
 
     def _attempt(self, writes: Sequence[Write]) -> None:
@@ -239,14 +239,15 @@ class GatedView(View):
                 if store.torn():
                     state = self._pass("get", key.path)
                 found.append(state.get(key))
-        if store.slow is not None:
+        if store.slow is not None and store.slow():
             store.reply()
         return found
 
     def keys(self, within: KeyRange) -> list[str]:
+        store = self._store
         found = [key.path for key in self._pass("keys", within.first).keys(within)]
-        if self._store.slow is not None:
-            self._store.reply()
+        if store.slow is not None and store.slow():
+            store.reply()
         return found
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:

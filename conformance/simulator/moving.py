@@ -56,11 +56,10 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
 def short(rng: random.Random, trace: bool) -> Cast:
     """What is committed is there: two movers take it, twins or not; a sweeper, now and then the writer of more."""
     sweeps_files = rng.random() < 0.4
-    before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), (D, 1))
+    before = past(rng.choice(PAST_NAMES), (T, 1), (U, 1), (D, 1), then=subscribed)
     settings = SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500)), "fold_after_registrations": 3})
     plan, rested = Plan.draw(rng, small=True), rng.random() < 0.8
     world = before.world(rng, plan, settings, trace=trace, files_go=sweeps_files, rested=rested)
-    subscribed(world.state)
     names = ("m0", rng.choice(("m1", "m1", "m2")))
     for name in names:
         may_nap(start_mover(world, name, MOVERS[name], rounds=1, within=12), 0.25, 20)
@@ -116,7 +115,7 @@ def _take(world: World, client: Client, txn: SparkTransaction, read: str) -> Non
     done = acked({segment: cursor for (segment, _), cursor in cursors.items()})
     rows = list[Row]()
     for segment in reading.segments:
-        ledgers = [ledger for ledger, _ in pending(reading, segment, done[segment.name], 0, reading.cut)]
+        ledgers = [ledger for ledger, _ in pending(segment, done[segment.name], 0, reading.cut)]
         ledgers = ledgers[: world.rng.choice((1, 2, 10))]
         rows += [row for found in ledgers for row in rows_of(world, segment.name, found)]
         ack = taken(segment.name, SUBSCRIPTIONS[0], done[segment.name], ledgers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 
 from conformance.history.format import Event
 from conformance.simulator.faults import Fate
@@ -25,6 +25,7 @@ from metadata.errors import TxnSegmentError
 from metadata.store.memory import MemoryState
 from metadata.topics import Topics
 
+Then = Callable[[MemoryState], object]
 UNEVENTFUL = Plan(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0)
 Q = Job("q", "q", T, (T,), (0, 1), replays=True, by="query-q")
 M = Job("m", "m", "", (T, U), (1,))
@@ -53,15 +54,26 @@ class Past:
         return world
 
 
-def past(name: str, *topics: tuple[str, int], keyed: bool = False) -> Past:
+def past(name: str, *topics: tuple[str, int], keyed: bool = False, then: Then | None = None) -> Past:
     """One of PASTS, written with the sizes of snapshots and registrations that are set now: they are the schedule's, too.
 
     `topics`: those there are, each with so many segments (T and U with one each, if none are named). `keyed`: rows have keys.
+    `then`: what is done to the store after it, the same each time.
     """
-    return made(name, topics or ((T, 1), (U, 1)), keyed, snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE)
+    sizes = snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE
+    return made(name, topics or ((T, 1), (U, 1)), keyed, *sizes) if then is None else more(then, name, topics, keyed, *sizes)
 
 
-@lru_cache
+@cache  # there are few
+def more(then: Then, name: str, topics: tuple[tuple[str, int], ...], keyed: bool, *sizes: int) -> Past:
+    """What was made, and then this was done to its store."""
+    before = past(name, *topics, keyed=keyed)
+    state = before.state.copy()
+    then(state)
+    return replace(before, state=state)
+
+
+@cache  # making one costs as much as a schedule
 def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts: int, fanout: int, max_inline: int) -> Past:
     """The sizes are read where they are set; as arguments they keep what is remembered apart."""
     world = World(random.Random(0), UNEVENTFUL, state=staged(*topics, key=COLUMN if keyed else None))

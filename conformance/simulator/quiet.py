@@ -68,7 +68,7 @@ def quiet() -> Iterator[None]:
 
 def _forget() -> None:
     """Worlds that were made once and are copied, and pure functions' answers."""
-    for remembering in (stage.made, pasts.made, keyed.place, observer.decoded, observer.read_json):
+    for remembering in (stage.made, pasts.made, pasts.more, keyed.place, observer.decoded, observer.read_json):
         remembering.cache_clear()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import greenlet
 
@@ -42,6 +43,7 @@ LEAPS = (400, 1_200, 5_000, 5_000, 110_000, -400, -5_000)
 READS = frozenset({"get", "keys", "index", "time"})
 OF_READS = (Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
 OF_OTHERS = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER)
+_wakes = attrgetter("wakes")
 
 
 class SimulatedClock:
@@ -159,7 +161,7 @@ class World:
         self.names = 0
         self._late: list[tuple[int, Callable[[], None]]] = []
         self._random, self._bits = self.rng.random, self.rng.getrandbits
-        self._limit, self._stay, self._jump, self._harm = 0, 0, 0.0, 0
+        self._limit, self._stay, self._jump, self._harm, self._sleepy = 0, 0, 0.0, 0, 0.0
         self._last: Actor | None = None
         """Who took the last step, and may stay."""
         self._chance = 0
@@ -225,7 +227,7 @@ class World:
         if self._late or self.steps >= self._limit or self.trace is not None:
             fate = self.hub.switch()
             return fate
-        if not self.calm:
+        if self._sleepy or actor.nap is not None:
             self._pauses(actor)
         following = self._draw()
         if self._jump and self._random() < self._jump:
@@ -233,7 +235,10 @@ class World:
             fate = self.hub.switch()
             return fate
         begun = following.asked is not None
-        fate = self._enter(following)
+        if self._chance < self._harm:
+            fate = self._enter(following)
+        else:  # by far most steps, so without another call: as `_enter`
+            self.current, following.asked, fate = following, None, Fate.GO
         if following is not actor:
             fate = following.greenlet.switch(fate) if begun else following.greenlet.switch()
         return fate
@@ -257,6 +262,7 @@ class World:
         plan = self.plan
         self._last, self._limit, self._stay = None, limit, int(plan.stay * 1024)
         self._jump, self._harm = (0.0, 0) if self.calm else (plan.jump, plan.fates[-1][0] if plan.fates else 0)
+        self._sleepy = 0.0 if self.calm else plan.doze
         while self.actors and self.steps < limit:
             actor, self._leaper = self._leaper, None
             leaps = actor is not None
@@ -279,15 +285,13 @@ class World:
         draw = self._bits(60)
         actor = self._last
         if actor is None or (draw & 1023) >= self._stay or actor.wakes > self.steps or actor not in self.actors:
-            actor = self._last = self._pick(draw >> 10 & 0xFFFFF)
+            steps = self.steps
+            ready = [a for a in self.actors if a.wakes <= steps]
+            last = ready[(draw >> 10 & 0xFFFFF) * len(ready) >> 20] if ready else min(self.actors, key=_wakes)
+            actor = self._last = last
         self.clock.now += PASSING[draw >> 30 & 7]
         self._chance = draw >> 40
         return actor
-
-    def _pick(self, draw: int) -> Actor:
-        steps = self.steps
-        ready = [a for a in self.actors if a.wakes <= steps]
-        return ready[draw * len(ready) >> 20] if ready else min(self.actors, key=lambda a: a.wakes)
 
     def _enter(self, actor: Actor) -> Fate:
         """It is his turn: what becomes of what he asked for."""
@@ -326,30 +330,28 @@ class World:
             self.kill(process)
         elif last.asked is None:
             self.actors.remove(last)
-        elif not self.calm and self._leaper is None:
+        elif self._leaper is None:
             self._pauses(last)
 
     def _pauses(self, actor: Actor) -> None:
-        if actor.nap is not None:
-            self._nap(actor, *actor.nap)
-        if self.plan.doze:
-            self._doze(actor)
-
-    def _nap(self, actor: Actor, after: int, steps: int) -> None:
-        if after:
-            actor.nap = (after - 1, steps)
-        else:
-            actor.nap, actor.wakes = None, self.steps + steps
-
-    def _doze(self, actor: Actor) -> None:
         """Sometimes a thread pauses for a while; sometimes its whole process, long enough to be a zombie when it wakes."""
+        if self.calm:
+            return
+        if actor.nap is not None:
+            after, steps = actor.nap
+            if after:
+                actor.nap = (after - 1, steps)
+            else:
+                actor.nap, actor.wakes = None, self.steps + steps
+        if not self._sleepy:
+            return
         chance = self._random()
         if chance < self.plan.zombie:
             wakes = self.steps + self.rng.choice((60, 250, 1_000))
             for each in self.actors:
                 if each.process is actor.process:
                     each.wakes = wakes
-        elif chance < self.plan.doze:
+        elif chance < self._sleepy:
             actor.wakes = self.steps + self.rng.choice((5, 30, 150))
 
     def kill(self, process: Process) -> None:

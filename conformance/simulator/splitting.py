@@ -67,12 +67,12 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
         jobs.append(Job("m", "m", "", (T, U), (1, 2)[: rng.choice((1, 2))], keyed=True))
     for job in jobs:
         start_driver(world, job, tries=4, within=20)
-    _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 3))))
+    start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 3))))
     if rng.random() < 0.3:
         for name in ("l0", "l1"):
             _start_scaler(world, name, rng.choice((2, 4)))
     elif rng.random() < 0.5:
-        _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
+        start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
     streams = []
     if rng.random() < 0.7:
         streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=rng.choice((3, 5))))
@@ -91,13 +91,16 @@ def short(rng: random.Random, trace: bool) -> Cast:
     sweep meanwhile.
     """
     acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
-    before = past(rng.choice(PAST_NAMES), (T, rng.choice((1, 2))), (U, 1), keyed=True)
+    before = past(
+        rng.choice(PAST_NAMES),
+        (T, rng.choice((1, 2))),
+        (U, 1),
+        keyed=True,
+        then=_under_policy_subscribed if acks else _under_policy,
+    )
     update = {"header_retention_ms": rng.choice((0, 0, 5, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64, 64))}
     plan, rested = Plan.draw(rng, small=True), rng.random() < 0.9
     world = before.world(rng, plan, SETTINGS.model_copy(update=update), trace=trace, files_go=sweeps_files, rested=rested)
-    _under_policy(world.state)
-    if acks:
-        subscribed(world.state)
     jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
     jobs[0] = replace(before.jobs[0], versions=(0, 1, 2, 3)[: before.jobs[0].at + rng.choice((1, 2))])
     start_driver(world, jobs[0], tries=4, within=8)
@@ -108,9 +111,9 @@ def short(rng: random.Random, trace: bool) -> Cast:
         for name in ("l0", "l1"):
             _start_scaler(world, name, 2, within=30)
     else:
-        _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 2, 3))), within=8)
+        start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 2, 3))), within=8)
         if rng.random() < 0.15:
-            _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
+            start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
     streams, reads = [], rng.random()
     if reads < 0.55:
         streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=3))
@@ -146,7 +149,7 @@ def _have_cursors(world: World, shown: Event, lasting: tuple[str, ...]) -> None:
                 world.history.bad(f"{segment.name} is shown before its cursor of {subscription} is made", 11)
 
 
-def _start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> None:
+def start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> None:
     process = Process(world, f"{splitter.name}.{splitter.tries}")
 
     def run() -> None:
@@ -161,7 +164,7 @@ def _start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> No
     def again() -> None:
         splitter.tries += 1
         if splitter.tries < 4:
-            _start_splitter(world, splitter, within=within)
+            start_splitter(world, splitter, within=within)
 
     world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
 
@@ -173,6 +176,10 @@ def _under_policy(state: MemoryState) -> MemoryState:
     limits = {"split_rows_per_second": 10, "max_segments": MANY, "scaling_cool_down_ms": 200}
     set_for_topic(cluster, topic_name(T), limits)
     return state
+
+
+def _under_policy_subscribed(state: MemoryState) -> MemoryState:
+    return subscribed(_under_policy(state))
 
 
 def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) -> None:

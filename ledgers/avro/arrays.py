@@ -9,21 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ledgers.avro.schema import (
-    NO_DEFAULT,
-    Array,
-    Enum,
-    Field,
-    Fixed,
-    Map,
-    Optional,
-    Plain,
-    Primitive,
-    Record,
-    Type,
-    default_value,
-    plain,
-)
+from ledgers.avro.parsing import default_value
+from ledgers.avro.schema import NO_DEFAULT, Array, Enum, Field, Fixed, Map, Optional, Plain, Primitive, Record, Type, plain
 
 _PRIMITIVES: Final = {
     "boolean": pa.bool_(),

@@ -50,6 +50,7 @@ class SubscriptionRecord(JsonRecord):
 
     `life`: 1, or above each time it was made again after a deletion: each life has a log of its own. `deleted_ms`: a tombstone,
     never deleted: versions would restart. `cleared`: logs up to this life are empty.
+    `moved`: the topic was migrated and its subscription (if it was there) with it: no life begins or ends here any more.
     """
 
     created_ms: int
@@ -57,3 +58,9 @@ class SubscriptionRecord(JsonRecord):
     snapshot: AckSnapshot = AckSnapshot()
     deleted_ms: int | None = None
     cleared: int = 0
+    moved: bool | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the topic has the subscription, here and not on what goes on from it."""
+        return self.deleted_ms is None and not self.moved

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from metadata import acks
 from metadata.acks import Ack
-from metadata.errors import AckConflict
+from metadata.errors import AckConflict, SubscriptionMigrated
 from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot
 from metadata.instream.rules import has_ended, txn_id
 from metadata.records import Cursor
@@ -32,10 +32,7 @@ def fold(state: AckState, number: int, entry: AckEntry, *, topic: str, subscript
     assert number > state.at, f"entry {number} comes after {state.at}"
     state.at = number
     if state.sealed_at is not None:
-        return AckConflict(
-            f"The topic {topic} was migrated, and its subscription {subscription!r} with it.",
-            advice="Acknowledge on the topic:// that goes on (txnsegment topics describe names it).",
-        )
+        return migrated(topic, subscription)
     match entry.kind:
         case AckKind.SEAL:
             if not state.cursor.claims:  # a migration must not cut through a transaction
@@ -61,6 +58,13 @@ def fold(state: AckState, number: int, entry: AckEntry, *, topic: str, subscript
             if entry.low_water is not None:
                 _raise_low_water(state, txn_id(entry.txn).most, entry.low_water)
     return None
+
+
+def migrated(topic: str, subscription: str) -> SubscriptionMigrated:
+    return SubscriptionMigrated(
+        f"The topic {topic} was migrated, and its subscription {subscription!r} with it.",
+        advice="Nothing of this call counts. Use the topic:// that goes on (txnsegment topics describe names it).",
+    )
 
 
 def _raise_low_water(state: AckState, coordinator: int, least: int) -> None:

@@ -8,13 +8,13 @@ that was in the log before the layout named it, so that no reader has passed it 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
 from metadata.instream.buffer import TopicReading
-from metadata.row_ranges import FIRST, NONE, Rows, end_of
-from metadata.row_ranges import rows as row_ranges
+from metadata.records import Position
+from metadata.retention import Kept
 from metadata.segment_view import SegmentView
 from metadata.transitions import Weight
 
@@ -43,14 +43,13 @@ class MigratedSegment(SegmentView):
         """What one transaction appended to the topic is one, at the last number of it, together with what lies between, so that no
         limit splits a transaction (8.9).
         """
-        found = [(f.id, f.txn, f.rows, f.bytes) for f in self.ledgers(after, through)]
-        last = {txn: n for n, txn, _, _ in found if txn is not None}
-        until = rows = size = 0
-        for n, txn, some, more in found:
-            until, rows, size = max(until, last.get(txn, n) if txn is not None else n), rows + some, size + more
-            if n == until:
-                yield Weight(self.number(n), rows, size)
-                rows = size = 0
+        for one in whole_transactions(self.ledgers(after, through)):
+            yield Weight(self.number(one[-1].id), sum(found.rows for found in one), sum(found.bytes for found in one))
+
+    def kept(self, cut: int) -> Iterator[Kept]:
+        """Retention takes no half of a transaction either."""
+        for one in whole_transactions(self.ledgers(0, cut)):
+            yield Kept(self.number(one[-1].id), max(found.publish_ms for found in one), sum(found.bytes for found in one))
 
     def newest(self, start: int, cut: int) -> int:
         if self.sealed_at is not None and start >= self.sealed_at:
@@ -71,12 +70,21 @@ class MigratedSegment(SegmentView):
         return max(0, number - self.shift)
 
     @property
-    def trimmed_to(self) -> int:
-        return self.number(self.reading.trimmed_to)
-
-    def trimmed(self, after: int = 0) -> Rows:
-        first, to = self.ledger_id(after), self.reading.trimmed_to
-        return row_ranges([(end_of(first) if first else FIRST, end_of(to))]) if to else NONE
+    def last_trimmed(self) -> Position | None:
+        return self.reading.topic.layout.trimmed_to
 
     def _end(self, through: int) -> int:
         return min(through - self.shift, self.seal)
+
+
+def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
+    """What one transaction appended is one, together with what lies between, in the order of the log."""
+    found = list(ledgers)
+    last = {ledger.txn: ledger.id for ledger in found if ledger.txn is not None}
+    until, group = 0, list[Ledger]()
+    for ledger in found:
+        until = max(until, ledger.id if ledger.txn is None else last[ledger.txn])
+        group.append(ledger)
+        if ledger.id == until:
+            yield group
+            group = []

@@ -14,31 +14,37 @@ of what must not exist.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
 from metadata import paths
 from metadata.cluster import Cluster
-from metadata.cursors import make_missing
+from metadata.cursors import Where, make_missing
 from metadata.errors import (
     BadVersion,
+    SubscriptionNotFound,
     TopicExists,
+    TopicNotFound,
     TopicSealed,
     TransactionNotFound,
     TxnConflict,
     UnknownOutcome,
 )
 from metadata.instream import migration_rules as rules
+from metadata.instream import paths as instream_paths
 from metadata.instream import pending_ack
+from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.records import LogEntry, PersistentLayout
 from metadata.instream.rules import txn_id
 from metadata.instream.sealing import Sealing
+from metadata.instream.topics import every
 from metadata.instream.txn_records import Txn, TxnState
 from metadata.names import PersistentName, TopicName, even_ranges, topic_name
-from metadata.records import Application, Layout
+from metadata.records import Application, Cursor, Layout
 from metadata.store.contract import ABSENT, Put, View, decide, in_groups, look, until
 from metadata.topics import Topic, Topics
 
@@ -93,15 +99,30 @@ class Migrator:
         return None if self.onward(name) is None else self._finish(name, None)
 
     def made(self, name: PersistentName) -> TopicName | None:
-        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated (so far as its record
-        says). Two round trips. Raises TopicNotFound.
+        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated. Two round trips, more
+        for one that is sealed and does not say yet where to. Raises TopicNotFound, also if what goes on was deleted.
         """
-        to = self.coordinator.topics.get(name).layout.migrated_to
-        if to is None:
-            return None
-        if self.topics.find(topic_name(to)) is None:
+        found = self.named(name)
+        if found is not None and self.topics.find(found) is None:
+            raise gone(name, found)
+        return found
+
+    def named(self, name: PersistentName) -> TopicName | None:
+        """The same, whether what goes on was deleted since or not. Raises TopicNotFound, TopicExists."""
+        layout = self.coordinator.topics.get(name).layout
+        to = topic_name(layout.migrated_to) if layout.migrated_to is not None else self.onward(name)
+        if to is not None and (layout.migrated_to is None or look(self.cluster.store, paths.topic(to)) is None):
             self._finish(name, None)
-        return topic_name(to)
+            to = self.onward(name)
+        return to
+
+    def matching(self, pattern: re.Pattern[str]) -> tuple[TopicName, ...]:
+        """The topics that migrated ones of matching names go on in, whether they were deleted since or not."""
+        found = [
+            t for t in decide(self.cluster.store, lambda view: every(view, pattern)) if t.layout.sealing and not t.layout.deleted
+        ]
+        said = (t.layout.migrated_to or self.named(t.name) for t in found)
+        return tuple(dict.fromkeys(topic_name(str(to)) for to in said if to is not None))
 
     def _seal(self, name: PersistentName) -> tuple[int, LogEntry | None]:
         found = self.sealing.sealed(name)
@@ -166,7 +187,10 @@ class Migrator:
             self._carry_over(name, to)
             self._make(name, to, number, seal)
         self.topics.complete(to)
-        return self.topics.get(to)
+        found = self.topics.find(to)
+        if found is None:
+            raise gone(name, to)
+        return found
 
     def _said(self, name: PersistentName, seal: LogEntry, wanted: TopicName | None) -> TopicName:
         """Where it goes on, said in its record: nothing of it changes any more. Another name counts only instead of one that was
@@ -202,30 +226,46 @@ class Migrator:
 
     def _carry_over(self, name: PersistentName, to: TopicName) -> None:
         """What must be there before the new topic is: the ONE CAS makes all of it count at once."""
-        for where in self._subscriptions(name):
-            self._move(name, where)
+        for where, _ in decide(self.cluster.store, partial(pending_ack.every, topic=str(name))):
+            self.carry(where)
+        self._abort(rules.of_its_applications(self.coordinator.log.live(), name))
         until(lambda: self._carry_applications(name, to))
         self._copy_schemas(name, to)
 
-    def _subscriptions(self, name: PersistentName) -> Sequence[tuple[str, str]]:
-        found = decide(self.cluster.store, partial(pending_ack.every, topic=str(name)))
-        return [where for where, record in found if record.deleted_ms is None]
+    def carry(self, where: Where) -> None:
+        """Let a subscription of a topic that says where it goes on go on there, too. Idempotent; anyone may do it.
 
-    def _move(self, name: PersistentName, where: tuple[str, str]) -> None:
-        """The cursor of a subscription, once nobody holds a claim there. Its last word is in its own log."""
+        First its last word in its own log, once nobody holds a claim there; then its record says that it moved, by CAS: who deletes
+        it or makes it again, was faster or is refused (one that is deleted says so, too); then its cursor, if there is none.
+        """
 
         def step() -> bool | None:
-            cursor = self.coordinator.acks.seal(where)
-            if cursor is None:  # claims are in the way: of transactions that began after the way was clear
-                claims = self.coordinator.acks.read([where])[where].claims
-                ours = [t for t in self.coordinator.log.live() if f"{self.coordinator.log.most}_{t.least}" in claims]
-                self._abort(ours)
-                self.coordinator.ending.resolve(claims)
+            record = look(self.cluster.store, instream_paths.subscription(*where))
+            if record is None:
+                return True
+            found = SubscriptionRecord.of(record)
+            if found.deleted_ms is not None:
+                return True if found.moved or self.coordinator.acks.close(where, record) else None
+            cursor = self._sealed_cursor(where)
+            if cursor is None or not (found.moved or self.coordinator.acks.close(where, record)):
                 return None
             make_missing(self.cluster.store, [where], cursor)
             return True
 
         until(step)
+
+    def _sealed_cursor(self, where: Where) -> Cursor | None:
+        """None: it was deleted, or claims are in the way, of transactions that began after the way was clear; these are ended."""
+        acks = self.coordinator.acks
+        try:
+            cursor = acks.seal(where)
+            if cursor is None:
+                claims = acks.claims(where)
+                self._abort(t for t in self.coordinator.log.live() if f"{self.coordinator.log.most}_{t.least}" in claims)
+                self.coordinator.ending.resolve(claims)
+        except SubscriptionNotFound:
+            return None
+        return cursor
 
     def _carry_applications(self, name: PersistentName, to: TopicName) -> bool | None:
         apps = self.coordinator.log.applications()
@@ -272,6 +312,14 @@ class Migrator:
             return True
 
         until(step)
+
+
+def gone(name: PersistentName, to: TopicName) -> TopicNotFound:
+    """What the old name of a topic is told once the one that it became was deleted."""
+    return TopicNotFound(
+        f"The topic {name} was migrated to {to}, which was deleted, and its rows with it.",
+        advice=f"Make {to} again (txnsegment topics create {to}): {name} stands for it.",
+    )
 
 
 def _taken(name: PersistentName, to: TopicName, *, sealed: bool = False) -> TopicExists:

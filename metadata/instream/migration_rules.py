@@ -29,6 +29,22 @@ def is_its_own(layout: Layout, name: PersistentName) -> bool:
     return layout.migration is not None and layout.migration.topic == str(name)
 
 
+def holds(layout: Layout, name: PersistentName) -> bool:
+    """Whether rows of the persistent topic are rows of the one that goes on: not once that was deleted, made again or not, nor once
+    retention has taken all of them.
+    """
+    return any(info.legacy_topic_name == str(name) for info in layout.kept())
+
+
+def let_go(name: PersistentName, onward: Layout | None) -> bool:
+    """Whether the topic that goes on has no use for anything of the persistent one any more: none of its segments is it, not even
+    for the grace period of a deletion.
+    """
+    if onward is None or not is_its_own(onward, name):
+        return False
+    return all(info.legacy_topic_name != str(name) for info in onward.segments.values())
+
+
 def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segments: int) -> Layout:
     """The layout of the topic that goes on: the persistent one is its first segment, over the whole ring."""
     legacy = SegmentInfo(
@@ -70,6 +86,13 @@ def touches(txn: Txn, name: PersistentName) -> bool:
     return str(name) in txn.topics or any(topic == str(name) for topic, _ in txn.subscriptions)
 
 
+def of_its_applications(txns: Iterable[Txn], name: PersistentName) -> list[Txn]:
+    """The transactions that commit a version of an application of this topic, whether they write to it or not: above its SEAL none
+    may do so any more, since what was committed by then is carried over. One that begins later sees the SEAL.
+    """
+    return [t for t in txns if t.app is not None and paths.decode(t.app.partition(":")[2]) == str(name)]
+
+
 def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
     """The name of the application record that goes on where this one of the transaction log ends: (`appId`, topic) with the new
     topic, or the same of an explicit transaction over several topics; None: it has nothing to do with this topic.
@@ -88,10 +111,10 @@ def carried(there: Application | None, written: Written) -> Application | None:
     if written.random:
         return None
     if there is None:
-        return Application(last_committed=written.version, by=written.by)
+        return Application(last_committed=written.version, by=written.by, restored=written.restored)
     if there.last_committed >= written.version:
         return None
-    return there.model_copy(update={"last_committed": written.version, "by": written.by, "restored": None})
+    return there.model_copy(update={"last_committed": written.version, "by": written.by, "restored": written.restored})
 
 
 def carry(

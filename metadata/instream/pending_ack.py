@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 from metadata import acks
+from metadata import paths as metadata_paths
 from metadata.acks import Ack
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
@@ -20,6 +21,7 @@ from metadata.instream import ack_rules, paths
 from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot, SubscriptionRecord
 from metadata.instream.ack_rules import AckState
 from metadata.instream.managed_log import ManagedLog
+from metadata.instream.records import PersistentLayout
 from metadata.instream.replay import Replay
 from metadata.instream.rules import has_ended
 from metadata.names import persistent_name
@@ -40,18 +42,21 @@ class InStreamAcks:
     """The pending-ack logs of a cluster's persistent topics. Safe for several threads and any number of processes.
 
     `blocked` is told which transactions' claims are in the way of an acknowledgement; whether it has ended one, so that it pays to
-    try again.
+    try again. `carry` lets a subscription of a topic that is migrated go on with it, whatever the migration has seen of it.
     """
 
     cluster: Cluster
     blocked: Callable[[Iterable[str]], bool] = lambda txns: False
+    carry: Callable[[Where], None] = lambda where: None
     _lives: dict[Where, tuple[int, AckReplay]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
     def create(self, topic: str, subscription: str, acked: Rows = NONE) -> None:
-        """Make a subscription that has done exactly `acked` (none: from the first row on). Raises SubscriptionExists."""
+        """Make a subscription that has done exactly `acked` (none: from the first row on). If the topic is migrated meanwhile, it
+        goes on there. Raises SubscriptionExists, SubscriptionMigrated (the topic was migrated before).
+        """
         persistent_name(topic)
         key = paths.subscription(topic, subscription)
         sent: set[bytes] = set()
@@ -59,9 +64,11 @@ class InStreamAcks:
         def body(view: View) -> bool | None:
             record = view.get(key)
             old = None if record is None else SubscriptionRecord.of(record)
+            if old is not None and old.model_copy(update={"moved": None}).to_bytes() in sent:
+                return True
+            if old is not None and old.moved:
+                raise ack_rules.migrated(topic, subscription)
             if old is not None and old.deleted_ms is None:
-                if record is not None and record.value in sent:
-                    return True
                 raise SubscriptionExists(f"The topic {topic} has a subscription {subscription!r} already.")
             begins = AckSnapshot(cursor=acks.with_done(Cursor(), acked))
             made = SubscriptionRecord(created_ms=view.now_ms(), snapshot=begins)
@@ -76,15 +83,31 @@ class InStreamAcks:
                 return None
             return True
 
-        until(lambda: decide(self.cluster.store, body))
+        try:
+            until(lambda: decide(self.cluster.store, body))
+        except SubscriptionExists:
+            self._find_migration((topic, subscription))  # whoever made it may have died before
+            raise
+        self._find_migration((topic, subscription))
+
+    def _find_migration(self, where: Where) -> None:
+        """A migration takes with it the subscriptions that are there once it has said where to. So who makes one, or uses one for
+        the first time, looks AFTER it was there: the topic says nothing, and a migration will find this one; or it is carried now.
+        """
+        topic = look(self.cluster.store, metadata_paths.topic(persistent_name(where[0])))
+        if topic is not None and PersistentLayout.of(topic).migrated_to is not None:
+            self.carry(where)
 
     def delete(self, topic: str, subscription: str) -> None:
-        """Raises SubscriptionNotFound."""
+        """Raises SubscriptionNotFound, SubscriptionMigrated."""
         where = topic, subscription
 
         def step() -> bool | None:
             record = look(self.cluster.store, paths.subscription(*where))
-            deleted = _present(record, where).model_copy(update={"deleted_ms": self._now()})
+            found = _present(record, where)
+            if found.moved:
+                raise ack_rules.migrated(*where)
+            deleted = found.model_copy(update={"deleted_ms": self._now()})
             try:
                 self.cluster.store.put(paths.subscription(*where), deleted.to_bytes(), expect=record)
             except (BadVersion, UnknownOutcome):
@@ -95,7 +118,7 @@ class InStreamAcks:
 
     def list(self, topic: str) -> Sequence[str]:
         """The subscriptions of a topic, in the order of their names."""
-        return decide(self.cluster.store, lambda view: sorted(w[1] for w, r in every(view, topic) if r.deleted_ms is None))
+        return decide(self.cluster.store, lambda view: sorted(w[1] for w, r in every(view, topic) if r.is_there))
 
     def _is_there(self, where: Where) -> bool:
         record = look(self.cluster.store, paths.subscription(*where))
@@ -129,27 +152,40 @@ class InStreamAcks:
         return minus(ack.rows, acks.done(self.read([where])[where]))
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound, AckConflict (it was migrated)."""
-        self.read(to)
+        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound, SubscriptionMigrated."""
+        self._check_open(to)
         for where, rows in to.items():
             entry = AckEntry(kind=AckKind.SEEK, id=self.cluster.unique(), publish_ms=self._now(), rows=rows)
             conflict = self._append_entry(where, entry)
             if conflict is not None:
                 raise conflict
 
+    def _check_open(self, where: Iterable[Where]) -> None:
+        """They must be there, and nothing is appended to a log that takes nothing. Raises SubscriptionNotFound,
+        SubscriptionMigrated.
+        """
+        for place in dict.fromkeys(where):
+            if self._in_life(place, lambda log: log.now().sealed_at) is not None:
+                raise ack_rules.migrated(*place)
+
     def seal(self, where: Where) -> Cursor | None:
         """Append the last word of a subscription whose topic is migrated; its cursor then. Idempotent. None: claims are in the way.
 
         Raises SubscriptionNotFound.
         """
-        if self._in_life(where, lambda log: log.now().sealed_at) is None:
-            self._append_entry(where, AckEntry(kind=AckKind.SEAL, id=self.cluster.unique(), publish_ms=self._now()))
+        if self._in_life(where, lambda log: log.now().sealed_at, seals=True) is None:
+            entry = AckEntry(kind=AckKind.SEAL, id=self.cluster.unique(), publish_ms=self._now())
+            self._in_life(where, lambda log: log.append(entry), seals=True)
 
         def last(log: AckReplay) -> Cursor | None:
             state = log.now()
             return None if state.sealed_at is None else state.cursor
 
-        return self._in_life(where, last)
+        return self._in_life(where, last, seals=True)
+
+    def claims(self, where: Where) -> Sequence[str]:
+        """The transactions that hold a claim, for whoever carries the subscription on. Raises SubscriptionNotFound."""
+        return list(self._in_life(where, lambda log: log.now().cursor.claims, seals=True))
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
         """The cursors as they stand, with the claims of transactions that are ongoing there. Raises SubscriptionNotFound."""
@@ -163,7 +199,7 @@ class InStreamAcks:
             return True
 
     def _append(self, wanted: Sequence[Ack], txn: str | None) -> None:
-        self.read((ack.segment, ack.subscription) for ack in wanted)  # they must be there
+        self._check_open((ack.segment, ack.subscription) for ack in wanted)
         for ack in wanted:
             conflict = self._append_one(ack, txn)
             if conflict is not None and self.blocked(self._claims(ack, txn)):
@@ -191,11 +227,16 @@ class InStreamAcks:
 
     # --- logs -------------------------------------------------------------------------------------------------------
 
-    def _in_life(self, where: Where, body: Callable[[AckReplay], T]) -> T:
-        """Do something with the log of the subscription's life of today; again if that turns out to be over."""
+    def _in_life(self, where: Where, body: Callable[[AckReplay], T], *, seals: bool = False) -> T:
+        """Do something with the log of the subscription's life of today; again if that turns out to be over. `seals`: whoever
+        carries the subscription on.
+        """
         while True:
             with self._lock:
                 known = self._lives.get(where)
+            if known is None and not seals:
+                _present(look(self.cluster.store, paths.subscription(*where)), where)
+                self._find_migration(where)
             log = self._begin(where) if known is None else known[1]
             try:
                 return body(log)
@@ -214,6 +255,15 @@ class InStreamAcks:
     def log(self, where: Where, life: int) -> ManagedLog[AckEntry]:
         """The pending-ack log of one life of a subscription."""
         return ManagedLog(self.cluster.store, paths.ack_log(*where, life), AckEntry)
+
+    def close(self, where: Where, record: Record) -> bool:
+        """Say in the record of a subscription that nothing of it changes here any more. False: somebody was faster."""
+        moved = SubscriptionRecord.of(record).model_copy(update={"moved": True})
+        try:
+            self.cluster.store.put(record.key, moved.to_bytes(), expect=record)
+        except (BadVersion, UnknownOutcome):
+            return False
+        return True
 
     def compact(self, where: Where) -> int:
         """Keep the state of a subscription in its record and delete what its log says of it; how many entries."""

@@ -4,13 +4,17 @@ own log and its one cursor is that of the pending-ack log.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from metadata.errors import SubscriptionMigrated
+from metadata.instream.migrating import Migrator
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.topics import PersistentTopics
 from metadata.names import PersistentName, TopicName
 from metadata.row_ranges import NONE, Rows, before, end_of
+from metadata.subscriptions import Subscriptions, legacy_shift
+from metadata.topics import Topic
 
 
 @dataclass(frozen=True)
@@ -19,35 +23,61 @@ class InStreamSubscriptions:
 
     topics: PersistentTopics
     acks: InStreamAcks
+    migrator: Callable[[], Migrator]
+    further: Subscriptions
+    """Of what migrated topics go on in."""
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None:
         """Make a subscription that has everything at or below the number `at` behind it (0: nothing but what was trimmed).
 
-        Raises TopicNotFound, SubscriptionExists.
+        A topic that is migrated meanwhile has it where it goes on. Raises TopicNotFound, SubscriptionExists.
         """
-        self.acks.create(str(topic), name, self._behind(_persistent(topic), at))
+        try:
+            self.acks.create(str(topic), name, self._behind(_persistent(topic), at))
+        except SubscriptionMigrated:
+            to = self._onward(topic, name)
+            self.further.create(to.name, name, at=_onward_number(to, topic, at))
 
     def delete(self, topic: TopicName, name: str) -> None:
         """Raises TopicNotFound, SubscriptionNotFound."""
         self.topics.get(_persistent(topic))
-        self.acks.delete(str(topic), name)
+        try:
+            self.acks.delete(str(topic), name)
+        except SubscriptionMigrated:
+            self.further.delete(self._onward(topic, name).name, name)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
         """Move it: exactly the rows at or below the number `to` count as acknowledged. What OPEN transactions claim stays claimed.
 
         Raises TopicNotFound, SubscriptionNotFound.
         """
-        self.acks.seek({(str(topic), name): self._behind(_persistent(topic), to)})
+        try:
+            self.acks.seek({(str(topic), name): self._behind(_persistent(topic), to)})
+        except SubscriptionMigrated:
+            onward = self._onward(topic, name)
+            self.further.seek(onward.name, name, to=_onward_number(onward, topic, to))
 
     def list(self, topic: TopicName | None = None) -> Sequence[tuple[TopicName, str]]:
-        """Topics and their subscriptions, by name."""
-        names = [t.name for t in self.topics.list()] if topic is None else [_persistent(topic)]
+        """Topics and their subscriptions, by name; not those that went on with their topic."""
+        names = [t.name for t in self.topics.list() if t.layout.migrated_to is None] if topic is None else [_persistent(topic)]
         return [(name, subscription) for name in names for subscription in self.acks.list(str(name))]
+
+    def _onward(self, topic: TopicName, subscription: str) -> Topic:
+        """What a migrated topic goes on in, made now if nobody has, with the subscription."""
+        self.migrator().carry((str(topic), subscription))
+        to = self.migrator().finish(_persistent(topic))
+        assert to is not None, f"{topic} was migrated"
+        return to
 
     def _behind(self, topic: PersistentName, number: int) -> Rows:
         layout = self.topics.get(topic).layout
         last = max(number, layout.trimmed_log)
         return before(end_of(last)) if last else NONE
+
+
+def _onward_number(to: Topic, topic: TopicName, number: int) -> int:
+    """Where a ledger of a migrated topic stands in the log of what goes on (0: before the first)."""
+    return number and number + legacy_shift(to, str(topic))
 
 
 def _persistent(topic: TopicName) -> PersistentName:

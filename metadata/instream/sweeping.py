@@ -24,6 +24,7 @@ from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.remains import Remains
 from metadata.instream.sealing import Sealing
 from metadata.instream.topics import PersistentTopic
 from metadata.instream.trimming import InStreamTrimmer
@@ -64,10 +65,12 @@ class InStreamSweeper:
     buffer: InStreamBuffer
     coordinator: InStreamCoordinator
     trimmer: InStreamTrimmer = field(init=False)
+    remains: Remains = field(init=False)
     sealing: Sealing = field(init=False)
 
     def __post_init__(self) -> None:
         self.trimmer = InStreamTrimmer(self.cluster, self.buffer, self.coordinator.topics, self.acks)
+        self.remains = Remains(self.cluster, self.buffer, self.coordinator.topics, self.acks, self.trimmer)
         self.sealing = Sealing(self.cluster, self.buffer, self.coordinator.topics)
 
     @property
@@ -104,7 +107,7 @@ class InStreamSweeper:
 
     def _sweep_topic(self, topic: PersistentTopic, report: InStreamReport) -> None:
         report.left += self.trimmer.leave(topic.name)
-        if topic.layout.deleted:
+        if self.remains.collect(topic):
             return
         if topic.layout.sealing:
             self.sealing.finish(topic.name)

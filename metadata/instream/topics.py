@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 from ledgers.schema import check_writable, nullable
 from metadata import metrics
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
+from metadata.errors import BadVersion, NotAllowed, OffsetOutOfRange, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.instream import paths
-from metadata.instream.records import CONTAINS_TXN, PersistentLayout
-from metadata.names import PersistentName
-from metadata.records import TopicSchema
+from metadata.instream.records import CONTAINS_TXN, LostNumbers, PersistentLayout
+from metadata.names import SYSTEM, PersistentName, topic_name
+from metadata.records import Layout, TopicSchema
 from metadata.schemas import TopicSchemas
-from metadata.store.contract import ABSENT, Record, View, decide, look, until
+from metadata.store.contract import ABSENT, Record, View, decide, look, skip, until
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,16 @@ class PersistentTopic:
     name: PersistentName
     layout: PersistentLayout
     record: Record
+
+    def check_not_lost(self, number: int) -> None:
+        """Raises OffsetOutOfRange for a number of the topic's log that a restore lost: see `Cluster.check_not_lost`."""
+        for lost in self.layout.lost or ():
+            if lost.after < number < lost.before:
+                raise OffsetOutOfRange(
+                    f"The offset {number} of {self.name} is from before it was restored, with what is up to {lost.after} alone.",
+                    advice=f"Rows above {lost.after} were read and are lost here; what their writers commit again comes at "
+                    f"{lost.before} and above. Use a new checkpoint: start after {lost.after} to get all that comes again.",
+                )
 
 
 def of_record(name: PersistentName, record: Record | None) -> PersistentTopic | None:
@@ -61,8 +71,17 @@ class PersistentTopics:
         return topic
 
     def list(self, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:
-        """All whose full name matches the whole regular expression, in the order of their names; no transaction logs."""
-        return decide(self._cluster.store, lambda view: [t for t in every(view, pattern) if not t.layout.deleted])
+        """All whose full name matches the whole regular expression, in the order of their names; no transaction logs, and none
+        whose rows went with the topic:// that it was migrated to.
+        """
+
+        def body(view: View) -> list[PersistentTopic]:
+            found = [t for t in every(view, pattern) if not t.layout.deleted]
+            onward = {t.name: paths.topic(topic_name(t.layout.migrated_to)) for t in found if t.layout.migrated_to is not None}
+            records = dict(zip(onward, view.get_many(list(onward.values())), strict=True)) if onward else {}
+            return [t for t in found if (record := records.get(t.name)) is None or not Layout.of(record).deleted]
+
+        return decide(self._cluster.store, body)
 
     def create(self, name: PersistentName, *, schema: StructType | None = None) -> PersistentTopic:
         """Make a topic; its system property says that it has never seen a transaction. Raises TopicExists."""
@@ -70,14 +89,17 @@ class PersistentTopics:
             check_writable(schema)
 
         def body(view: View) -> PersistentTopic:
-            if view.get(paths.topic(name)) is not None:
-                raise TopicExists(f"The topic {name} exists already, or did: its log goes on for ever, deleted or not.")
+            record = view.get(paths.topic(name))
+            if record is not None:
+                raise _taken(name, PersistentLayout.of(record))
+            lost = self._skip_lost(name)
             now_ms = view.now_ms()
             first = None if schema is None else TopicSchema(spark=nullable(schema).json(), created_at_ms=now_ms)
             layout = PersistentLayout(
                 created_ms=now_ms,
                 properties={CONTAINS_TXN: "false"},
                 schema_id=None if first is None else self.schemas.put(view, name, first),
+                lost=lost,
             )
             try:
                 record = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT)
@@ -91,6 +113,14 @@ class PersistentTopics:
             return PersistentTopic(name, layout, record)
 
         return decide(self._cluster.store, body)
+
+    def _skip_lost(self, name: PersistentName) -> tuple[LostNumbers, ...] | None:
+        """On a restored cluster a topic of this name may have been made since the backup, and lost: readers know its numbers."""
+        if not self._cluster.restored:
+            return None
+        following = self._cluster.restored[-1].before
+        skip(self._cluster.store, paths.log(name), following)
+        return (LostNumbers(after=0, before=following),)
 
     def ensure(self, name: PersistentName, *, schema: StructType | None = None, create: bool = True) -> PersistentTopic:
         """The topic, made on first write if `create`. Idempotent. Raises TopicNotFound, TopicExists (it was deleted)."""
@@ -180,6 +210,20 @@ class PersistentTopics:
         return PersistentTopic(name, PersistentLayout.of(record), record)
 
 
+def _taken(name: PersistentName, layout: PersistentLayout) -> TopicExists:
+    if layout.migrated_to is not None:
+        return TopicExists(
+            f"The name {name} stands for {layout.migrated_to} since it was migrated.",
+            advice=f"Write to it, or make {layout.migrated_to} again if it was deleted (txnsegment topics create).",
+        )
+    if layout.deleted:
+        return TopicExists(
+            f"The topic {name} was deleted, and the name of a persistent topic is not used again: its log goes on for ever.",
+            advice=f"Choose another name, or make topic://{name.tenant}/{name.namespace}/{name.name}, which can be made again.",
+        )
+    return TopicExists(f"The topic {name} exists already.")
+
+
 def with_system_property(layout: PersistentLayout, value: str) -> PersistentLayout:
     """With the system property as the system sets it."""
     return layout.model_copy(update={"properties": {**layout.properties, CONTAINS_TXN: value}})
@@ -195,7 +239,7 @@ def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Persistent
 
 def is_system(name: PersistentName) -> bool:
     """Whether it is a log of our own, such as a coordinator's."""
-    return (name.tenant, name.namespace) == ("pulsar", "system")
+    return (name.tenant, name.namespace) == SYSTEM
 
 
 def _refuse_system(key: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
-from metadata.errors import BadVersion, ConfigurationError, SessionLost
+from metadata.errors import BadVersion, ConfigurationError, SessionLost, UnknownOutcome
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.stored import IndexEntry as IndexEntry
 from metadata.stored import Record as Record
@@ -134,14 +134,17 @@ class MetadataStore(ABC):
         indexes: tuple[IndexEntry, ...] = (),
         ephemeral: bool = False,
     ) -> Record:
+        """One `Put` alone; the record as it is now. Raises as `write`."""
         (record,) = self.write(Put(key, value, expect, indexes, ephemeral))
         assert record is not None
         return record
 
     def delete(self, key: Key, *, expect: Record | int | None = ANY) -> None:
+        """One `Delete` alone. Raises as `write`."""
         self.write(Delete(key, expect))
 
     def append(self, prefix: Prefix, value: bytes, *, indexes: tuple[IndexEntry, ...] = ()) -> Record:
+        """One `Append` alone; the record with its key, and so its number. Raises as `write`."""
         (record,) = self.write(Append(prefix, value, indexes))
         assert record is not None
         return record
@@ -181,6 +184,15 @@ def in_groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
         yield items[i : i + size]
 
 
+def written(store: MetadataStore, *writes: Write) -> bool:
+    """Whether the group was done by us. A lost race or reply is left to whoever reads again: for steps that anybody may take."""
+    try:
+        store.write(*writes)
+    except (BadVersion, UnknownOutcome):
+        return False
+    return True
+
+
 def expected_version(expect: Record | int | None) -> int | None:
     """The version that a write expects: None = any, -1 = must not exist."""
     return expect.version if isinstance(expect, Record) else expect
@@ -213,6 +225,19 @@ def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
         f"A record kept changing under us, or writing it was never answered, {attempts} times in a row.",
         advice="Try again; if it stays so, look after the metadata store (txnsegment doctor).",
     )
+
+
+def skip(store: MetadataStore, prefix: Prefix, to: int) -> None:
+    """`MetadataStore.skip`, again while its outcome is unknown: doing it again changes nothing."""
+
+    def step() -> bool | None:
+        try:
+            store.skip(prefix, to)
+        except UnknownOutcome:
+            return None
+        return True
+
+    until(step)
 
 
 def look(store: MetadataStore, key: Key) -> Record | None:

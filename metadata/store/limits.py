@@ -23,7 +23,3 @@ def check_writes(writes: Sequence[Write]) -> None:
                 f"{path}: {len(write.value)} bytes do not fit into one record (at most {MAX_VALUE}).",
                 advice="Keep large content in a file of the ledger storage and its name in the record.",
             )
-
-
-def path_of(write: Write) -> str:
-    return write.prefix.path if isinstance(write, Append) else write.key.path

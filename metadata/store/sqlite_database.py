@@ -54,7 +54,7 @@ class Database:
         self._pid = os.getpid()
         self._forget_connections()
         self._check_place(create)
-        self._open_first(create)
+        self._open_first()
 
     # --- opening ---
 
@@ -82,7 +82,7 @@ class Database:
                 advice="Change the owner or mode of the folder, or name another one.",
             )
 
-    def _open_first(self, create: bool) -> None:
+    def _open_first(self) -> None:
         """Check that the file is ours, or make it. Several processes may do so at once: BEGIN IMMEDIATE lets one be first."""
         deadline = self._clock.monotonic() + self._busy_seconds
         while True:

@@ -20,8 +20,9 @@ from ledgers.arrow import arrow_schema, conform
 from ledgers.avro.columns import columns_of, derived, grown
 from ledgers.avro.compatibility import check, problems
 from ledgers.avro.modes import Compatibility
+from ledgers.avro.parsing import parse
 from ledgers.avro.rows import Codec
-from ledgers.avro.schema import dump, parse
+from ledgers.avro.schema import dump
 from ledgers.errors import SchemaError, ValueFormatError
 from ledgers.schema import evolve
 from tests.ledgers.avro_schemas import changed, records, values, witnesses

@@ -6,12 +6,15 @@ import sqlite3
 import uuid
 from pathlib import Path
 
-from conformance.at_rest import GONE, SEGMENTS, AtRest, Left
+from conformance.at_rest import GONE, ONWARD, SEGMENTS, AtRest, Left
 from metadata.store.sqlite_database import FILE
 
 
 def check(left: Left) -> None:
     assert left.records <= left.allowed, left.kinds
+    assert left.kinds["persistent"] == GONE + 2 * 2 * GONE + 1, (
+        "tombstones; migrated names, each with its SEAL; the coordinator's log"
+    )
     assert left.most_records <= left.allowed_meanwhile
     assert left.needed <= left.bytes <= 1.05 * left.needed, "committed data and snapshots, within 5 %"
 
@@ -28,9 +31,10 @@ def test_in_sqlite(tmp_path: Path) -> None:
     connection = sqlite3.connect(folder / FILE)
     rows = {t: connection.execute(f"SELECT COUNT(*) FROM {t}").fetchone()[0] for t in ("entries", "sessions", "sequences")}
     connection.close()
-    segments = 2 * SEGMENTS + 2 * GONE
+    segments = 2 * SEGMENTS + 2 * GONE + 2 * ONWARD * GONE
+    logs = 1 + 2 * 3 * GONE  # the coordinator's, those of persistent topics, and of their subscriptions
     assert rows["entries"] == rows["sessions"] == 0
-    assert rows["sequences"] <= 1 + 2 * segments, "the log, and the events of each segment and cursor that there ever was"
+    assert rows["sequences"] <= 1 + 2 * segments + logs, "the log, and the events of each segment and cursor that there ever was"
     assert not any(file.stat().st_size for file in folder.glob("*-wal"))
 
 

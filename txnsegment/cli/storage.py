@@ -30,3 +30,5 @@ def compact(
             f"{name}: {done.files_before} files ({size(done.bytes_before)}) became {done.files_after} ({size(done.bytes_after)}): "
             f"{done.parts} parts with {done.rows} rows."
         )
+    for left in () if json else done.left_out:
+        typer.echo(f"{left} was migrated and stays as it is: its log names its files, until retention takes them.")

@@ -1,0 +1,105 @@
+"""Faults of how long a migrated topic is kept, and of what is left of it (docs/in_stream.md, Migration)."""
+
+from __future__ import annotations
+
+from conformance.mutants.planting import mutant
+
+_KEPT = "tests/instream/test_migrated_remains.py"
+_STREAMS = "tests/instream/test_migrated_streams.py"
+_TRIM = "metadata.instream.legacy_trimming"
+
+MUTANTS = (
+    mutant(
+        "migrated-rows-trimmed-past-a-subscription",
+        "section 7, trim",
+        "Retention takes no row of a migrated topic that a subscription has not acknowledged.",
+        (f"{_TRIM}:trim", "if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):", "if False:"),
+        tests=(f"{_KEPT}::test_a_subscription_holds_back_what_it_has_not_acknowledged",),
+    ),
+    mutant(
+        "half-of-a-migrated-transaction-trimmed",
+        "section 7, trim",
+        "A transaction leaves a migrated topic as a whole.",
+        (f"{_TRIM}:trim", "if not all(", "if not any("),
+        tests=(f"{_KEPT}::test_no_half_of_a_transaction_is_taken",),
+    ),
+    mutant(
+        "migrated-segment-leaves-with-its-rows",
+        "8.5",
+        "A migrated segment leaves the layout only once nothing of it is left.",
+        (
+            "metadata.trimming:Trimmer._drained_migrated",
+            "int(segment.last(reading.cut) is not None)",
+            "0",
+        ),
+        tests=(f"{_KEPT}::test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more",),
+    ),
+    mutant(
+        "guard-of-a-migrated-segment-in-numbers-of-its-own-log",
+        "A19",
+        "What the layout remembers of a migrated segment that left is a number of the cluster's log, which readers begin at.",
+        (f"{_TRIM}:guard", "segment.number(last.ledger_id)", "last.ledger_id"),
+        tests=(f"{_KEPT}::test_what_is_trimmed_whole_leaves_and_takes_all_with_it_but_its_name",),
+    ),
+    mutant(
+        "trimmed-markers-told-as-lost-rows",
+        "section 6",
+        "Who has read the last row that was trimmed has lost nothing, though markers behind it are gone, too.",
+        (
+            "metadata.instream.buffer:TopicReading.lost_to",
+            "0 if last is None else last.ledger_id",
+            "self.topic.layout.trimmed_log",
+        ),
+        tests=(f"{_KEPT}::test_readers_are_told_what_they_have_lost",),
+    ),
+    mutant(
+        "rows-of-a-deleted-topic-under-its-old-name",
+        "8.4",
+        "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
+        ("metadata.instream.topics:PersistentTopics.list", "or not Layout.of(record).deleted", "or True"),
+        tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
+    ),
+    mutant(
+        "what-was-migrated-stays-for-ever",
+        "8.14",
+        "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
+        ("metadata.instream.migration_rules:let_go", "if onward is None or not is_its_own(onward, name):", "if True:"),
+        tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
+    ),
+    mutant(
+        "subscriptions-of-deleted-persistent-topics-stay-for-ever",
+        "8.14",
+        "What a deleted persistent topic had goes after the grace period: its subscriptions, their logs, its schemas.",
+        ("metadata.instream.remains:Remains.collect", "if over_ms < time_ms(self.cluster.store):", "if False:"),
+        tests=(f"{_KEPT}::test_a_topic_that_was_deleted_leaves_its_tombstone_alone",),
+    ),
+    mutant(
+        "patterns-end-at-the-seal",
+        "8.9",
+        "A pattern that matches the old name of a migrated topic alone covers what goes on from it.",
+        (
+            "spark_txn_source.topics:onward",
+            "tuple(name for name in client.instream.migrator.matching(selection.compiled) if not selection.matches(name))",
+            "()",
+        ),
+        tests=(f"{_STREAMS}::test_a_pattern_of_the_old_name_alone_goes_on_with_the_new_topic",),
+    ),
+    mutant(
+        "deleted-rows-read-under-the-old-name",
+        "8.4",
+        "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
+        ("spark_txn_source.persistent:let_go", "and not rules.holds(layout, name)", "and False"),
+        tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
+    ),
+    mutant(
+        "streams-forget-what-went-on-before-they-began",
+        "8.5",
+        "A stream of a migrated topic follows what goes on from it, also where nothing of the old topic is left.",
+        (
+            "spark_txn_source.stream:StreamReader.follow",
+            "self._onward = onward(self._client(), self._selection)",
+            "self._onward = ()",
+        ),
+        tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
+    ),
+)

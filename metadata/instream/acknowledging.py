@@ -1,0 +1,66 @@
+"""Acknowledgements on persistent topics, whether they are migrated meanwhile or not: what meets a subscription that has gone on
+with its topic goes on with it. Its positions are the same there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from metadata.acks import Ack, merged
+from metadata.cursors import Where
+from metadata.errors import SubscriptionMigrated
+from metadata.instream.onward import Onward
+from metadata.instream.pending_ack import InStreamAcks
+from metadata.names import persistent_name
+from metadata.records import Cursor
+from metadata.row_ranges import Rows
+
+
+@dataclass(frozen=True)
+class OnwardAcks:
+    """The calls of `InStreamAcks` that have no transaction. Those of one go on as `InStreamCoordinator.commit` does."""
+
+    acks: InStreamAcks
+    onward: Callable[[], Onward]
+
+    def acknowledge(self, wanted: Sequence[Ack]) -> None:
+        """Acknowledge without a transaction. After an error some may have been. Raises AckConflict, SubscriptionNotFound."""
+        left = self._each(self.acks.acknowledge, merged(wanted))
+        if left:
+            self.onward().coordinator.acks.acknowledge(left)
+
+    def advance(self, wanted: Sequence[Ack]) -> None:
+        """Acknowledge cumulatively what is not behind the cursor already. Idempotent. Raises AckConflict, SubscriptionNotFound."""
+        left = self._each(self.acks.advance, wanted)
+        if left:
+            self.onward().coordinator.acks.advance(left)
+
+    def seek(self, to: Mapping[Where, Rows]) -> None:
+        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound."""
+        for where, rows in to.items():
+            try:
+                self.acks.seek({where: rows})
+            except SubscriptionMigrated:
+                self._go_on(where)
+                self.onward().coordinator.acks.seek({where: rows})
+
+    def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
+        """The cursors as they stand, or stood when their topic was migrated. Raises SubscriptionNotFound."""
+        return self.acks.read(where)
+
+    def _each(self, call: Callable[[Sequence[Ack]], None], wanted: Iterable[Ack]) -> list[Ack]:
+        """What of it has gone on with its topic."""
+        left = []
+        for ack in wanted:
+            try:
+                call([ack])
+            except SubscriptionMigrated:
+                self._go_on((ack.segment, ack.subscription))
+                left.append(ack)
+        return left
+
+    def _go_on(self, where: Where) -> None:
+        """Whoever meets the last word of a subscription may be the first to make the cursor, and the topic, that go on."""
+        self.onward().migrator.carry(where)
+        self.onward().migrator.finish(persistent_name(where[0]))

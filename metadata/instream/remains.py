@@ -1,0 +1,96 @@
+"""What a persistent topic leaves behind once its rows are gone for good: records are bounded by what is there, not by history
+(protocol.md section 8.14).
+
+That is so once it was deleted and the grace period is over, and once the topic that it was migrated to has let go of it: retention
+has taken all of it there, or that topic was deleted. No other persistent topic gets its name, so nothing of this can come back
+under it. What stays is its record: a tombstone, or the word that its name stands for the topic that went on, with the SEAL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from metadata import paths as shared
+from metadata.cluster import Cluster
+from metadata.errors import BadVersion, UnknownOutcome
+from metadata.instream import migration_rules, paths, pending_ack
+from metadata.instream.ack_records import SubscriptionRecord
+from metadata.instream.buffer import InStreamBuffer
+from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.records import PersistentLayout
+from metadata.instream.topics import PersistentTopic, PersistentTopics
+from metadata.instream.trimming import InStreamTrimmer
+from metadata.names import PersistentName, topic_name
+from metadata.paths import Key
+from metadata.records import Layout
+from metadata.store.contract import Delete, decide, in_groups, look, time_ms
+
+
+@dataclass(frozen=True)
+class Remains:
+    """The remains of a cluster's persistent topics. Anyone may collect them, any number at once."""
+
+    cluster: Cluster
+    buffer: InStreamBuffer
+    topics: PersistentTopics
+    acks: InStreamAcks
+    trimmer: InStreamTrimmer
+
+    def collect(self, topic: PersistentTopic) -> bool:
+        """Take away what may go of this topic; whether it is over, so that nothing else is to be done about it."""
+        if topic.layout.deleted:
+            over_ms = (topic.layout.deleted_ms or 0) + self.cluster.settings.grace_period_ms
+            if over_ms < time_ms(self.cluster.store):
+                self._forget(topic.name)
+            return True
+        if not self._let_go(topic):
+            return False
+        reading = self.buffer.read(topic.name)
+        assert reading.sealed_at is not None
+        self.trimmer.trim_to(reading, reading.sealed_at - 1)  # as retention does it: who planned a moment ago has the grace period
+        layout = self.topics.get(topic.name).layout
+        if layout.trimmed_log >= reading.sealed_at - 1 and not layout.leaving:
+            self.topics.change(topic.name, _bare)  # before the log loses what its snapshot may be of
+            self._empty(topic.name, reading.sealed_at)
+            self._forget(topic.name)
+        return True
+
+    def _let_go(self, topic: PersistentTopic) -> bool:
+        to = topic.layout.migrated_to
+        record = None if to is None else look(self.cluster.store, paths.topic(topic_name(to)))
+        return migration_rules.let_go(topic.name, None if record is None else Layout.of(record))
+
+    def _empty(self, name: PersistentName, seal: int) -> None:
+        """What a zombie appended above the SEAL counts for nobody. After the grace period nobody looks for it either."""
+        log = self.buffer.log(name)
+        numbers = decide(self.cluster.store, partial(log.numbers, after=seal))
+        found, _ = decide(self.cluster.store, lambda view: log.entries(view, numbers)) if numbers else ({}, [])
+        before = time_ms(self.cluster.store) - self.cluster.settings.grace_period_ms
+        old = [number for number, entry in found.items() if entry.publish_ms < before]
+        for group in in_groups(old):
+            self.cluster.store.write(*(Delete(log.prefix.key(n), durable=False) for n in group))
+
+    def _forget(self, name: PersistentName) -> None:
+        """Its subscriptions with their logs, and its schemas: the logs first, since the record says where they are."""
+        store = self.cluster.store
+        for where, record in decide(store, lambda view: pending_ack.records(view, str(name))):
+            found = SubscriptionRecord.of(record)
+            for life in range(found.cleared + 1, found.life + 1):
+                log = self.acks.log(where, life)
+                for group in in_groups(decide(store, log.numbers)):
+                    store.write(*(Delete(log.prefix.key(n), durable=False) for n in group))
+            try:
+                store.delete(record.key, expect=record)
+            except (BadVersion, UnknownOutcome):
+                continue  # a compaction has written it just now: the next sweep looks again
+        schemas = decide(store, lambda view: view.keys(shared.schemas(str(name))))
+        for some in in_groups([Key(path, path.split("/")[2]) for path in schemas]):
+            store.write(*(Delete(key) for key in some))
+
+
+def _bare(layout: PersistentLayout) -> PersistentLayout:
+    """The record names no file and no schema any more; the SEAL can be replayed without."""
+    if layout.snapshot is None and layout.schema_id is None:
+        return layout
+    return layout.model_copy(update={"snapshot": None, "schema_id": None})
