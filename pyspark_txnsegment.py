@@ -22,11 +22,11 @@ class DefaultSource(DataSource):
     def schema(self) -> StructType:
         from metadata.client import shared_client
         from spark_txn_source.options import ReadOptions
-        from spark_txn_source.topics import columns_now
+        from spark_txn_source.topics import columns_now, standing
 
         options = ReadOptions.parse_common(self._given())
         client = shared_client(options.service_url.text)
-        return columns_now(client, options).output
+        return columns_now(client, standing(client, options)).output
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from spark_txn_source.batch import BatchReader

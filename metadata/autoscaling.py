@@ -1,4 +1,4 @@
-"""Splits and merges topics by their policies, from the registrations alone; for the sweeper that leads (issue 4, section 1)."""
+"""Splits and merges topics by their policies, from the registrations alone; for the sweeper that leads (docs/scaling.md)."""
 
 from __future__ import annotations
 

@@ -11,6 +11,9 @@ every other record said at that moment. The order of reading makes that so:
    above N begins the reading anew; a watermark above N is put back to that of step 1, and the log has what lies in between. A
    registration that came and left the log again since step 1 begins the reading anew, too.
 
+The older model is read in between, in an order of its own (`metadata.instream.backup`): its pending-ack logs at the end of step 1,
+all else after the layouts, which show what was migrated, and before the schemas.
+
 What is not decided by N is not in the backup; it never happened there. Headers, ops, claims and events are not either: everything
 in the backup is settled, so they are as if forgotten. Random applications go with their headers.
 """
@@ -22,12 +25,13 @@ from dataclasses import dataclass, field
 
 from ledgers import snapshots
 from metadata import consistent_cut, paths, transitions
-from metadata.backup_file import Backup, Heading, Kept, made
+from metadata.backup_file import FORMAT, FORMAT_IN_STREAM, Backup, Heading, Kept, made
 from metadata.cluster import Cluster
 from metadata.cluster_records import ClusterRecord
 from metadata.consistent_cut import Moving, Told, Written
-from metadata.errors import BackupUnsettled, NotAllowed
-from metadata.instream import topics as persistent
+from metadata.errors import BackupUnsettled
+from metadata.instream import backup as in_stream
+from metadata.instream.backup import InStreamReader
 from metadata.log import Entry
 from metadata.paths import Key, KeyRange
 from metadata.records import AbortedTxn, Application, Cursor, Header, Layout, Registration, Settled, State, TcSequence, Watermark
@@ -55,6 +59,7 @@ class BackupReader:
 
     cluster: Cluster
     _buffer: TransactionBuffer = field(init=False)
+    _in_stream: InStreamReader = field(init=False)
     _early: set[str] = field(default_factory=set)
     """Transactions without a number that had committed before this reading began."""
     _forgotten: set[int] = field(default_factory=set)
@@ -62,12 +67,13 @@ class BackupReader:
 
     def __post_init__(self) -> None:
         self._buffer = TransactionBuffer(self.cluster)
+        self._in_stream = InStreamReader(self.cluster)
 
     def take(self, patience_seconds: float | None = None) -> Backup:
         """The backup. Everything that was acknowledged before the call is in it.
 
         `patience_seconds`: by default the longest that a transaction of a dead owner can stay undecided, and a minute. Raises
-        BackupUnsettled after it, and NotAllowed if there are persistent:// topics, which no backup can hold.
+        BackupUnsettled after it.
         """
         settings, clock = self.cluster.settings, self.cluster.clock
         if patience_seconds is None:
@@ -84,22 +90,13 @@ class BackupReader:
                     ) from moved
                 clock.sleep(PAUSE_SECONDS)
 
-    def _refuse_persistent(self, view: View) -> None:
-        """A backup without them would be one that loses rows without a word."""
-        found = [topic for topic in persistent.every(view) if not topic.layout.deleted]
-        if found:
-            raise NotAllowed(
-                f"{self.cluster.url} has {len(found)} persistent:// topics, such as {found[0].name}: no backup can hold them.",
-                advice="Copy the whole store and its ledgers while nobody writes (a migrated topic's earlier rows are there).",
-            )
-
     def _read(self, view: View) -> Backup:
-        self._refuse_persistent(view)
         earlier = view.keys(paths.LOG.range())
         begun = paths.sequence_number(earlier[-1]) if earlier else 0
         apps = _records(view, paths.APPLICATIONS)
         cursors = _records(view, paths.CURSORS)
         marks = _records(view, paths.WATERMARKS)
+        begun_in_stream = self._in_stream.begin(view)
         log = self._log(view)
         number = log.number
 
@@ -119,27 +116,31 @@ class BackupReader:
         layouts = _records(view, paths.TOPICS)
         consistent_cut.check_layouts(number, map(Layout.of, layouts.values()))
         watermarks = self._watermarks(view, log, begun, marks)
+        older = self._in_stream.read(view, begun_in_stream)
         schemas, namespaces = _records(view, paths.SCHEMAS), _records(view, paths.NAMESPACES)
         sequences = _records(view, paths.TC_SEQUENCES)
         known = view.get(paths.CLUSTER)
         records += [Kept(r.key, r.value) for r in (*layouts.values(), *schemas.values(), *namespaces.values())]
         records += [Kept(key, mark.to_bytes()) for key, mark in watermarks.items()]
         records += self._registrations(view, log, watermarks)
-        records = sorted({kept.key: kept for kept in records}.values(), key=lambda kept: kept.key)
         cluster = None if known is None else ClusterRecord.of(known)
         heading = Heading(
+            txnsegment_backup=FORMAT_IN_STREAM if older.any else FORMAT,
             cluster=self.cluster.id or "",
             ledgers=self.cluster.storage.uri,
             number=number,
             taken_ms=view.now_ms(),
             created_at_ms=view.now_ms() if cluster is None else cluster.created_at_ms,
             next_txn=max((TcSequence.of(r).next for r in sequences.values()), default=0),
-            topics=sum(not Layout.of(r).deleted for r in layouts.values()),
-            records=len(records),
+            topics=sum(not Layout.of(r).deleted for r in layouts.values()) + older.shown,
+            records=0,
             settings=self.cluster.settings,
             restored=self.cluster.restored or None,
+            in_stream=older.highest or None,
         )
-        return made(heading, tuple(records))
+        records += older.kept(heading.following)
+        records = sorted({kept.key: kept for kept in records}.values(), key=lambda kept: kept.key)
+        return made(heading.model_copy(update={"records": len(records)}), tuple(records))
 
     # --- the log, and what its transactions wrote ------------------------------------------------------------------
 
@@ -285,7 +286,6 @@ _PARTITIONS: Mapping[KeyRange, Callable[[str], str]] = {
 """What a backup is made of besides the log: the ranges, and the partition key of a path in each."""
 
 LEFT_OUT = (
-    "/persistent/",
     "/cluster",
     "/founding",
     "/sweep/",
@@ -301,7 +301,7 @@ LEFT_OUT = (
 def is_known(path: str) -> bool:
     """Whether a backup takes this record into account, or leaves it out knowingly."""
     kept = any(within.first <= path <= within.last for within in (*_PARTITIONS, paths.LOG.range()))
-    return kept or path.startswith(LEFT_OUT)
+    return kept or path.startswith(LEFT_OUT) or (path.startswith("/persistent/") and in_stream.is_known(path))
 
 
 def _records(view: View, within: KeyRange) -> dict[Key, Record]:

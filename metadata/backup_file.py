@@ -27,12 +27,17 @@ from metadata.json_records import JsonRecord
 from metadata.paths import Key
 
 FORMAT = 1
+FORMAT_IN_STREAM = 2
+"""With records of the older model: whoever knows only the other format would restore them without moving their logs on."""
+ERA = 10**10
+"""How many numbers of a log a restore passes over at the most: no log has given out so many since the backup."""
 _RECORD = b',"record":'
 
 
 class Heading(JsonRecord):
     """What a backup is of. `number`: the log number up to which it holds everything, and beyond which nothing. `next_txn`: above
-    all transaction ids by then. `restored`: as in the cluster's record. `topics`: how many there are.
+    all transaction ids by then. `restored`: as in the cluster's record. `topics`: how many there are, of both kinds. `in_stream`:
+    the highest number in the logs of the older model, if there are any.
     """
 
     txnsegment_backup: int = FORMAT
@@ -46,6 +51,15 @@ class Heading(JsonRecord):
     records: int
     settings: Settings
     restored: tuple[Lost, ...] | None = None
+    in_stream: int | None = None
+
+    @property
+    def following(self) -> int:
+        """Where the logs of a cluster that is restored from it go on: above all that the lost one can have given out. (One that was
+        restored itself went on from there, whether or not the backup has anything of that.)
+        """
+        last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
+        return (last // ERA + 1) * ERA
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +152,9 @@ def _kept(path: Path, line: bytes) -> Kept:
 def _heading(path: Path, line: bytes) -> Heading:
     fields = _object(path, line)
     version = fields.get("txnsegmentBackup")
-    if version != FORMAT:
+    if version not in (FORMAT, FORMAT_IN_STREAM):
         raise BackupDamaged(
-            f"{path} is no backup that this txnsegment can read: its format is {version!r}, not {FORMAT}.",
+            f"{path} is no backup that this txnsegment can read: its format is {version!r}, not {FORMAT} or {FORMAT_IN_STREAM}.",
             advice="Restore it with the version that wrote it, or a later one. Nothing was restored.",
         )
     try:

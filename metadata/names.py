@@ -14,6 +14,8 @@ from metadata.errors import OptionError
 _TOPIC = re.compile(r"topic://([^/\s]+)/([^/\s]+)/([^/\s]+)")
 _PERSISTENT = re.compile(r"persistent://([^/\s]+)/([^/\s]+)/([^/\s]+)")
 _SEGMENT = re.compile(r"segment://([^/\s]+)/([^/\s]+)/([^/\s]+)/([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
+SYSTEM = ("pulsar", "system")
+"""The namespace of transaction logs, which are persistent topics themselves: nobody else writes there."""
 RING = 0x10000
 MAX_SEGMENTS = 1024
 """Segments that a topic is made with at most: its layout is one record (768 KiB), and about 200 bytes each leave room to split."""
@@ -98,8 +100,12 @@ def topic_name(text: str) -> TopicName:
 
 @lru_cache(maxsize=4096)
 def persistent_name(text: str) -> PersistentName:
-    """Parse `persistent://tenant/namespace/name`. Raises OptionError for anything else, bare names too: those are `topic://`."""
+    """Parse `persistent://tenant/namespace/name`. Raises OptionError for anything else, bare names too (those are `topic://`), and
+    for the system's namespace: what is no transaction's entry in a transaction log makes it unreadable for everybody.
+    """
     found = _PERSISTENT.fullmatch(text)
+    if found and found.groups()[:2] == SYSTEM:
+        raise OptionError(f"{text} lies in pulsar/system, which holds the transaction logs.", advice="Name another namespace.")
     if found:
         return PersistentName(*found.groups())
     raise OptionError(f"{text!r} is not the name of a persistent topic.", advice="Write persistent://tenant/namespace/name.")

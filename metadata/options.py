@@ -1,4 +1,4 @@
-"""Options of source and sink: how one is declared, looked up, parsed and documented (issue 2, section 2).
+"""Options of source and sink: how one is declared, looked up, parsed and documented (docs/options.md).
 
 An `Option` says everything about itself once: the parser and the tables of the documentation read the same declaration.
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+from pyspark.sql.types import StructType
+
 from metadata import paths
 from metadata.acks import Ack
 from metadata.client import Client
 from metadata.cursors import Where
-from metadata.errors import BadVersion, OptionError, UnknownOutcome
+from metadata.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
 from metadata.instream.records import PersistentLayout
 from metadata.json_records import JsonRecord
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
@@ -24,6 +26,7 @@ from metadata.paths import Key
 from metadata.records import Cursor
 from metadata.row_ranges import Rows
 from metadata.store.contract import ABSENT, decide, look, until
+from metadata.topic import Topic
 from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
@@ -146,6 +149,30 @@ class Providers:
         """
         name = any_topic_name(text)
         return any_topic_name(self.select([name])[name].name) if isinstance(name, PersistentName) else name
+
+    def evolve(self, name: TopicName, types: StructType, key: str | None = None) -> tuple[Topic, int]:
+        """As `Topics.evolve`: of a persistent topic that was migrated the schema of the topic that goes on, by whose id parts that
+        were staged before name it there.
+        """
+        try:
+            return self.client.topics.evolve(name, types, key)
+        except TopicSealed:
+            to = self.client.instream.migrator.made(name) if isinstance(name, PersistentName) else None
+            if to is None:
+                raise
+            return self.client.topics.evolve(to, types, key)
+
+    def named(self, text: str) -> TopicName:
+        """As `resolve`, but a persistent topic that is there goes by its own name, migrated or not: for what is about the topic
+        itself. Raises OptionError.
+        """
+        name = any_topic_name(text)
+        if not isinstance(name, PersistentName):
+            return name
+        keys = [paths.topic(name), namespace_key(name.tenant, name.namespace)]
+        record, said = decide(self.client.cluster.store, lambda view: view.get_many(keys))
+        newer = record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
+        return TopicName(*name) if newer else name
 
     def of(self, names: Iterable[str | TopicName]) -> Provider:
         """What serves these topics or segments, all of one model. Raises OptionError."""

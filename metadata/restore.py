@@ -16,7 +16,7 @@ import os
 import socket
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ledgers.storage import LedgerStorage
 from metadata import orphans, paths
@@ -25,14 +25,14 @@ from metadata.clock import Clock, SystemClock
 from metadata.cluster import MARK, Cluster, heirs, resolve
 from metadata.cluster_records import ClusterRecord, Founding, Lost, Restoring
 from metadata.errors import BadVersion, RestoreRefused, UnknownOutcome
+from metadata.instream import backup as in_stream
+from metadata.paths import Prefix
 from metadata.records import AbortedTxn, Application, TcSequence
 from metadata.store import open_store
-from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, decide, in_groups, look, time_ms, until
+from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, decide, in_groups, look, skip, time_ms, until
 from metadata.store.memory import MemoryStore
 from metadata.stored import IndexEntry
 
-ERA = 10**10
-"""How many numbers of the log a restore passes over at the most: no log has given out so many since the backup."""
 TXN_IDS = 10**12
 GROUP = 100
 
@@ -72,18 +72,20 @@ class Restoration:
     storage: LedgerStorage
     clock: Clock
     unique: Callable[[], str] = lambda: uuid.uuid4().hex
+    _files: dict[str, bytes] = field(default_factory=dict)
 
     def run(self) -> Restored:
         """Look for everything first, then claim the store, fill it, and release it: whoever opens it before is refused."""
-        number, records = self.backup.heading.number, self._records()
-        following = (number // ERA + 1) * ERA
+        number, following, records = self.backup.heading.number, self.backup.heading.following, self._records()
         self._check_empty()
         self._check_root()
         self._check_files(records)
         claim = self._claim()
+        self._publish()
         for some in in_groups(records, GROUP):
             claim = self._put(claim, some)
-        self._skip(following)
+        for prefix in self._logs():
+            skip(self.store, prefix, following)
         _take_over(self.storage, Restoring.of(claim).id)
         claim = self._put(claim, [self._cluster_record(claim, following)])
         self._release(claim)
@@ -96,9 +98,23 @@ class Restoration:
             if kept.key.path.startswith("/txn/app/"):
                 app = Application.from_bytes(kept.value).model_copy(update={"restored": True})
                 kept = Kept(kept.key, app.to_bytes())
+            path = f"manifests/restored-{self.backup.sha256}.json"
+            filed = in_stream.in_file(kept, path)
+            if filed is not None:
+                kept, self._files[path] = filed
             found.append(kept)
         ids = TcSequence(next=(self.backup.heading.next_txn // TXN_IDS + 1) * TXN_IDS)
         return [*found, Kept(paths.tc_sequence(), ids.to_bytes())]
+
+    def _publish(self) -> None:
+        """The file of what is too big for a record. Its name is that of the backup: who finishes a restore finds it there."""
+        for path, content in self._files.items():
+            if self.storage.info(path) is None:
+                self.storage.publish(path, content)
+
+    def _logs(self) -> list[Prefix]:
+        """What must go on above. The older model's transaction log also if the backup has none: ids may be lost."""
+        return [paths.LOG, in_stream.TRANSACTION_LOG, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
 
     def _cluster_record(self, claim: Record, following: int) -> Kept:
         heading, restoring = self.backup.heading, Restoring.of(claim)
@@ -157,7 +173,7 @@ class Restoration:
             for some in in_groups(records, GROUP):
                 store.write(*(_put(kept) for kept in some))
             cluster = Cluster("memory://rehearsal", store, self.storage, self.backup.heading.settings, self.clock)
-            there = {file.path for file in self.storage.list("")}
+            there = {file.path for file in self.storage.list("")} | self._files.keys()
             missing = sorted(set(decide(store, lambda view: set(orphans.named_files(cluster, view)))) - there)
         if missing:
             raise RestoreRefused(
@@ -223,16 +239,6 @@ class Restoration:
                 return None  # looked at again: done by now, or somebody else has taken the restore over
 
         return until(step)
-
-    def _skip(self, to: int) -> None:
-        def step() -> bool | None:
-            try:
-                self.store.skip(paths.LOG, to)
-            except UnknownOutcome:
-                return None  # doing it again changes nothing
-            return True
-
-        until(step)
 
     def _release(self, claim: Record) -> None:
         def step() -> bool | None:

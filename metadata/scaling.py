@@ -1,4 +1,4 @@
-"""When segments split and merge by themselves, pure: the rule of the policies (issue 4, section 1).
+"""When segments split and merge by themselves, pure: the rule of the policies (docs/scaling.md).
 
 A segment is measured over the last cool-down: rows and bytes of its visible registrations, by their publish times. One that is
 younger than that was made by a split or merge a moment ago, is not known yet, and is left alone. A segment splits above a limit;

@@ -1,4 +1,4 @@
-"""Where a cluster lives: the service URL (issue 2, section 2; protocol.md section 3)."""
+"""Where a cluster lives: the service URL (docs/options.md; protocol.md section 3)."""
 
 from __future__ import annotations
 

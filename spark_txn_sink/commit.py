@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ledgers.model import Part
 from metadata.client import Client
 from metadata.errors import OptionError, TxnConflict
+from metadata.names import TopicName, topic_of
 from metadata.providers import CoordinatorProvider, Providers, model_of
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
@@ -42,23 +43,24 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
     key = agreed_key(plan, staged)
     schema_id = plan.schema_id
     if schema_id is None and any(m.parts for m in staged):
-        _, schema_id = client.topics.evolve(plan.topic, plan.types, key)
+        _, schema_id = Providers(client).evolve(plan.topic, plan.types, key)
     parts: dict[str, list[Part]] = defaultdict(list)
     for message in staged:
         for segment, part in message.parts:
             assert schema_id is not None
             parts[segment].append(part if part.schema == schema_id else dataclasses.replace(part, schema=schema_id))
+    topic = staged_for(plan, staged)
     work = WriteSet(
         app=_app(identity, staged),
-        app_topic=str(plan.topic),
+        app_topic=str(topic),
         claim=claim(identity, staged),
         parts=parts,
         staged_ms=min((m.staged_ms for m in staged), default=plan.staged_ms),
         timeout_ms=timeout_ms,
         random=identity.random,
-        keys={str(plan.topic): key},
+        keys={str(topic): key},
     )
-    _coordinator(client, plan).commit(work)
+    _coordinator(client, topic).commit(work)
 
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
@@ -70,12 +72,20 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
     if len(staged) != len(messages) or not staged:
         log.info("abort topic=%s version=%s: nothing was opened", plan.topic, identity.version)
         return
-    _coordinator(client, plan).abort_attempt(_app(identity, staged), str(plan.topic), claim(identity, staged))
+    topic = staged_for(plan, staged)
+    _coordinator(client, topic).abort_attempt(_app(identity, staged), str(topic), claim(identity, staged))
 
 
-def _coordinator(client: Client, plan: WritePlan) -> CoordinatorProvider:
+def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
+    """The topic that the rows were staged for. The tasks had a plan of their own, and between theirs and ours the topic may have
+    been migrated; without rows it is the one of our plan.
+    """
+    return next((topic_of(segment) for message in staged for segment, _ in message.parts), plan.topic)
+
+
+def _coordinator(client: Client, topic: TopicName) -> CoordinatorProvider:
     """Who decides a write to this topic."""
-    return Providers(client).by_model(model_of(plan.topic)).coordinator  # if it was migrated since, that one knows where rows go on
+    return Providers(client).by_model(model_of(topic)).coordinator  # if it was migrated since, that one knows where rows go on
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:

@@ -1,4 +1,4 @@
-"""The options of the sink, typed and checked (issue 2, section 2)."""
+"""The options of the sink, typed and checked (docs/options.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one write needs, decided on the driver before a row is staged: topic, segments, types (issue 2, section 2)."""
+"""What one write needs, decided on the driver before a row is staged: topic, segments, types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fewer, larger parts: bring the rows of a segment together before they are written (issue 2, section 2)."""
+"""Fewer, larger parts: bring the rows of a segment together before they are written."""
 
 from __future__ import annotations
 

@@ -8,25 +8,29 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from metadata.client import shared_client
+from metadata.client import Client, shared_client
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted
+from spark_txn_source.topics import columns_wanted, standing
 
 
 class BatchReader(DataSourceReader):
     """One `spark.read.format("txnsegment").load(...)`: all visible rows from the start up to the cut, planned once."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        self._options = ReadOptions.parse(options, streaming=False)
-        client = shared_client(self._options.service_url.text)
+        parsed = ReadOptions.parse(options, streaming=False)
+        client = shared_client(parsed.service_url.text)
+        self._options = standing(client, parsed)
         self._columns = columns_wanted(client, self._options, schema)
 
+    def _client(self) -> Client:
+        return shared_client(self._options.service_url.text)
+
     def partitions(self) -> Sequence[InputPartition]:
-        client = shared_client(self._options.service_url.text)
+        client = self._client()
         reading, start, end, done = read_batch(client, self._options)
         ranges = persistent.read_batch(client, self._options)
         topics = [*reading.topics, *(one.topic for one in ranges)]

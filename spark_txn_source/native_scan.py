@@ -1,4 +1,4 @@
-"""`scan`: the same cut, read by Spark's own Parquet reader: column pruning, filter pushdown, vectorised (issue 2, section 3)."""
+"""`scan`: the same cut, read by Spark's own Parquet reader: column pruning, filter pushdown, vectorised."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import large_pieces, read_batch
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import Piece
-from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now
+from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now, standing
 
 _NOT_HERE = ("minPartitions", "maxPartitionBytes")
 _THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -88,6 +88,7 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
             advice='Read them with spark.read.format("txnsegment").option("valueFormat", "avro").',
         )
     client = shared_client(parsed.service_url.text)
+    parsed = standing(client, parsed)
     columns = columns_now(client, parsed)
     reading, start, end, _ = read_batch(client, parsed)
     ranges = persistent.read_batch(client, parsed)

@@ -1,4 +1,4 @@
-"""The options of the source together, typed and checked (issue 2, section 2)."""
+"""The options of the source together, typed and checked (docs/options.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Reading in Spark).
+"""Reading `persistent://` topics: each has a log of its own, so a read has a range for each (docs/in_stream.md, Spark).
 
 What `plan` is for topic://, whose rows all lie in one log.
 """
@@ -222,11 +222,19 @@ def _number(reading: TopicReading, offset: AtLog) -> int:
             f"The position {place} of {reading.name} lies within one append, whose last entry is {place.ledger}:{last}.",
             advice=f"An append is read whole: give {place.ledger}:{last}, or the position before {place.ledger}:0.",
         )
+    if place.entry > last and not 0 < place.ledger <= reading.trimmed_to:
+        raise OffsetOutOfRange(
+            f"The position {place} of {reading.name} is none: its last entry up to there is {place.ledger}:{last}.",
+            advice=f"Give {place.ledger}:{last}, or look where the position comes from: it may be one of another topic.",
+        )
     return place.ledger
 
 
 def within_log(number: int, reading: TopicReading) -> None:
-    """Raises OffsetOutOfRange for a ledger that the topic's log has not reached: the offset comes from elsewhere."""
+    """Raises OffsetOutOfRange for a ledger that the topic's log has not reached, or that a restore lost: the offset comes from
+    elsewhere.
+    """
+    reading.topic.check_not_lost(number)
     if number > reading.end:
         raise OffsetOutOfRange(
             f"The offset {number} lies beyond the log of {reading.name}, which ends at {reading.end}.",

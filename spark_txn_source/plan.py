@@ -13,6 +13,7 @@ from metadata import metrics, transaction_buffer, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange
+from metadata.names import PersistentName
 from metadata.providers import Providers
 from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
 from metadata.segment_view import SegmentView
@@ -197,13 +198,19 @@ def start_number(reading: Reading, start: Start) -> int:
             return transitions.start_at_timestamp(reading.published(0, reading.cut), ms, reading.cut)
 
 
+def _log_of(reading: Reading) -> str:
+    """Whose numbers these are: a persistent topic's own, or the cluster's."""
+    older = [str(topic.name) for topic in reading.topics if isinstance(topic.name, PersistentName)]
+    return older[0] if older else reading.cluster.url
+
+
 def within_log(number: int, reading: Reading) -> None:
     """Raises OffsetOutOfRange for a number that the log has not reached: it comes from another cluster, or from one that was lost.
     Going on would pass over the rows that get the numbers in between."""
     reading.cluster.check_not_lost(number)
     if number > reading.end_of_log:
         raise OffsetOutOfRange(
-            f"The offset {number} lies beyond the log of {reading.cluster.url}, which ends at {reading.end_of_log}.",
+            f"The offset {number} lies beyond the log of {_log_of(reading)}, which ends at {reading.end_of_log}.",
             advice="The offset or checkpoint belongs to another cluster, or this one was made anew: use a new checkpoint.",
         )
 

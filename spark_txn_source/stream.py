@@ -49,7 +49,7 @@ from spark_txn_source.plan import (
 from spark_txn_source.schema_checks import check_replay, check_schema
 from spark_txn_source.selection import Earliest, Pattern, Position
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted, nothing_read, onward, reads_log, selected
+from spark_txn_source.topics import columns_wanted, nothing_read, onward, reads_log, selected, standing
 
 if TYPE_CHECKING:
     from metadata.instream.buffer import TopicReading
@@ -60,8 +60,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._options = ReadOptions.parse(options, streaming=True)
-        self._selection = self._options.selection
         client = self._client()
+        self._options = standing(client, self._options)
+        self._selection = self._options.selection
         self._columns = columns_wanted(client, self._options, schema)
         self._target: StreamOffset | None = None
         self._reached = StreamOffset(0, self._selection.key)

@@ -1,9 +1,10 @@
-"""What a read's topics look like together: their schemas as one, and what of it the user wants (issue 2, section 2)."""
+"""What a read's topics look like together: their schemas as one, and what of it the user wants."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType, TimestampType
 
@@ -13,12 +14,14 @@ from metadata import transaction_buffer
 from metadata.client import Client
 from metadata.cluster import Cluster
 from metadata.errors import OptionError, SchemaError
-from metadata.names import SegmentName, TopicName
+from metadata.names import PersistentName, SegmentName, TopicName
 from metadata.schemas import SchemaVersion
 from metadata.topics import Topic
 from metadata.transaction_buffer import Reading
-from spark_txn_source.options import CommonReadOptions
-from spark_txn_source.selection import Pattern, Selection
+from spark_txn_source.options import CommonReadOptions, ReadOptions
+from spark_txn_source.selection import AtLog, Pattern, Selection, Topics
+
+Options = TypeVar("Options", bound=CommonReadOptions)
 
 METADATA_FIELDS = (
     StructField("__topic", StringType()),
@@ -48,6 +51,32 @@ def onward(client: Client, selection: Selection) -> tuple[TopicName, ...]:
         return tuple(name for name in client.instream.migrator.matching(selection.compiled) if not selection.matches(name))
     found = [client.instream.migrator.made(name) for name in selection.persistent]
     return tuple(name for name in found if name is not None)
+
+
+def standing(client: Client, options: Options) -> Options:
+    """The options with the topics that their names stand for: a persistent name that does not exist is that of a topic:// where its
+    namespace says so. A round trip for each persistent name. Raises OptionError.
+    """
+    selection = options.selection
+    if isinstance(selection, Pattern) or not selection.persistent:
+        return options
+    from metadata.providers import Providers  # here: most processes never meet one
+
+    providers = Providers(client)
+    named = {name: providers.named(str(name)) for name in selection.persistent}
+    if all(isinstance(found, PersistentName) for found in named.values()):
+        return options
+    for offset in (options.start, options.end) if isinstance(options, ReadOptions) else ():
+        for name, _ in offset.positions if isinstance(offset, AtLog) else ():
+            if name in named and named[name] != name:
+                raise OptionError(
+                    f"An offset gives a position of {name}, which its namespace has made {named[name]}.",
+                    advice=f'Read {named[name]} at a number of the log, {{"log": N}}.',
+                )
+    whole = set(named.values())
+    names = (named[n] if isinstance(n, PersistentName) else n for n in selection.names)
+    kept = dict.fromkeys(n for n in names if not (isinstance(n, SegmentName) and n.topic in whole))
+    return replace(options, selection=Topics(tuple(kept)))
 
 
 def nothing_read(cluster: Cluster) -> Reading:

@@ -188,7 +188,7 @@ class Cluster:
             if str(one) not in {topic.segment(info) for info in topic.layout.kept()}:
                 raise OptionError(f"There is no segment {one}.", advice="txnsegment segments show TOPIC lists them.")
             return [str(one)]
-        topic = self.client.topics.get(scalable(name, "It is not compacted"))
+        topic = self.client.topics.get(scalable(self.client, name, "It is not compacted"))
         return list(topic.segments())
 
     def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from metadata.client import Client
-from metadata.names import persistent_name
+from metadata.errors import TopicSealed
+from metadata.names import PersistentName, persistent_name
+from metadata.providers import Providers
 from metadata.write_set import Committed
-from txnsegment.transaction import Transaction
+from txnsegment.transaction import Batches, Transaction
 
 
 class PlainSend(Transaction):
@@ -13,6 +15,18 @@ class PlainSend(Transaction):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms)
+
+    def append(self, topic: str, batches: Batches) -> None:
+        """Raises TopicSealed if the topic was migrated: what goes on for it takes rows in transactions alone. Else as
+        `Transaction.append`.
+        """
+        name = Providers(self._client).resolve(topic)
+        if not isinstance(name, PersistentName):
+            raise TopicSealed(
+                f"The topic {topic} was migrated to {name}, which takes rows in transactions alone.",
+                advice="Make the producer again without plain=True; nothing of this flush was sent.",
+            )
+        super().append(topic, batches)
 
     def commit(self) -> Committed:
         """Raises OutcomeUnknown when a reply was lost and the entry is not there (yet): sent again, it may be there twice. Else as

@@ -7,11 +7,12 @@ from datetime import timedelta
 from metadata import policies
 from metadata.client import Client
 from metadata.errors import OptionError
-from metadata.names import any_topic_name, is_persistent, topic_name
+from metadata.names import PersistentName, any_topic_name, is_persistent
 from metadata.providers import Providers
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.trimming import Trimmed, Trimmer
+from txnsegment.topics import scalable
 
 FIELDS = ("retention_ms", "retention_bytes", "despite_subscriptions", "compact_files")
 
@@ -41,8 +42,11 @@ class ClusterRetention:
         it (-1: never). What is left out stays as it is; `clear` takes all back.
 
         Sweepers that stay, and `cluster.sweep()`, trim. Rows that were trimmed are gone: a read that needs them raises DataLoss.
-        Raises TopicNotFound, OptionError.
+        Raises TopicNotFound, OptionError (also for compacting a persistent topic: nobody does).
         """
+        name = self._held(name)
+        if compact_files is not None and is_persistent(name):
+            scalable(self._client, name, "It is not compacted")
         change: dict[str, int | bool | None] = {}
         if keep is not None:
             if keep <= timedelta(0):
@@ -55,7 +59,7 @@ class ClusterRetention:
                 change[field] = value
         if despite_subscriptions is not None:
             change["despite_subscriptions"] = despite_subscriptions
-        return policies.put(self._client.cluster, self._held(name), change)
+        return policies.put(self._client.cluster, name, change)
 
     def clear(self, name: str) -> Policies:
         """Take back what was said of a topic or a namespace. Raises TopicNotFound."""
@@ -63,7 +67,14 @@ class ClusterRetention:
 
     def trim(self, name: str) -> Trimmed:
         """Trim a topic now, as sweepers do. Raises TopicNotFound, StorageError, CorruptSnapshot, TxnConflict."""
-        return Trimmer(self._client.cluster, self._client.buffer).trim(topic_name(self._held(name)))
+        topic = any_topic_name(self._held(name))
+        if not isinstance(topic, PersistentName):
+            return Trimmer(self._client.cluster, self._client.buffer).trim(topic)
+        mine = self._client.instream
+        before = list(mine.buffer.read(topic).ledgers())
+        to = mine.sweeper.trimmer.trim(topic)
+        gone = [ledger for ledger in before if ledger.id <= to]
+        return Trimmed(int(bool(gone)), sum(ledger.rows for ledger in gone), sum(ledger.bytes for ledger in gone))
 
     def _held(self, name: str) -> str:
         """The name under which it is said what holds: of a migrated topic that of the topic:// that it became."""

@@ -7,11 +7,10 @@ from datetime import timedelta
 from metadata import policies
 from metadata.client import Client
 from metadata.errors import OptionError
-from metadata.names import is_persistent
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.scaling import Rule, rule
-from txnsegment.topics import scalable
+from txnsegment.topics import going_on, scalable
 
 FIELDS = ("split_rows_per_second", "split_bytes_per_second", "min_segments", "max_segments", "scaling_cool_down_ms")
 
@@ -26,6 +25,8 @@ class ClusterScaling:
         """What holds for a topic: its own policy, else its namespace's; or what a namespace says. None: nothing splits or merges by
         itself. Raises TopicNotFound.
         """
+        if not name.startswith(policies.NAMESPACE):
+            name = str(going_on(self._client, name))
         return rule(policies.get(self._client.cluster, self._client.topics, name))
 
     def set(
@@ -46,8 +47,7 @@ class ClusterScaling:
         Of the sweepers that stay (`txnsegment sweep --every 10s`) the one that leads carries it out, and `cluster.sweep()` if it
         gets to lead. What is set now for this topic or namespace alone. Raises TopicNotFound, OptionError.
         """
-        if is_persistent(name):
-            scalable(name, "It neither splits nor merges")
+        name = self._standing(name)
         change: dict[str, int | bool | None] = {}
         for field, option, value in (
             ("split_rows_per_second", "rows_per_second", rows_per_second),
@@ -71,4 +71,10 @@ class ClusterScaling:
 
     def clear(self, name: str) -> Policies:
         """Take back what was said of a topic or a namespace. Raises TopicNotFound."""
-        return policies.put(self._client.cluster, name, dict.fromkeys(FIELDS))
+        return policies.put(self._client.cluster, self._standing(name), dict.fromkeys(FIELDS))
+
+    def _standing(self, name: str) -> str:
+        """A namespace, or the topic that the name stands for. Raises OptionError for a persistent topic."""
+        if name.startswith(policies.NAMESPACE):
+            return name
+        return str(scalable(self._client, name, "It neither splits nor merges"))

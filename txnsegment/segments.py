@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from metadata import paths
 from metadata.client import Client
@@ -13,6 +14,9 @@ from metadata.records import Registration, SegmentState
 from metadata.segment_view import SegmentView
 from metadata.store.contract import decide
 from metadata.transaction_buffer import Reading
+
+Undecided: TypeAlias = tuple[int, str, Set[str]]
+"""A number of the log, the transaction that is not decided there, and the segments that it touches."""
 
 
 @dataclass(frozen=True)
@@ -46,18 +50,19 @@ def report(client: Client, topic: str) -> TopicReport:
     """Counts every committed ledger: reads the topic's index snapshots. Raises TopicNotFound."""
     name = str(Providers(client).resolve(topic))
     reading = Providers(client).of([name]).buffer.read(name)
-    undecided = [] if is_persistent(name) else _undecided(client, reading)
+    undecided = [(n, txn, {name}) for n, txn in reading.undecided] if is_persistent(name) else _undecided(client, reading)
     return TopicReport(name, reading.cut, reading.end_of_log, tuple(_segment(reading, s, undecided) for s in reading.segments))
 
 
-def _undecided(client: Client, reading: Reading) -> list[tuple[int, Registration]]:
+def _undecided(client: Client, reading: Reading) -> list[Undecided]:
     """The registrations that were undecided; one that has left the log since is decided and folded."""
     numbers = [number for number, _ in reading.undecided]
     records = decide(client.cluster.store, lambda view: view.get_many([paths.LOG.key(n) for n in numbers])) if numbers else []
-    return [(n, Registration.of(r)) for n, r in zip(numbers, records, strict=True) if r is not None]
+    found = [(n, Registration.of(r)) for n, r in zip(numbers, records, strict=True) if r is not None]
+    return [(n, registration.txn or "", registration.segments.keys()) for n, registration in found]
 
 
-def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[tuple[int, Registration]]) -> SegmentReport:
+def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[Undecided]) -> SegmentReport:
     ledgers = parts = rows = size = 0
     file = None
     for ledger in segment.ledgers(0, reading.cut):
@@ -73,7 +78,7 @@ def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[tuple[i
         state=SegmentState.SEALED if segment.sealed_at is not None else segment.info.state,
         max_read_position=None if position is None else f"{position[0]}:{position[1]}",
         watermark=None if segment.watermark is None else str(segment.watermark),
-        undecided=tuple((number, r.txn or "") for number, r in undecided if segment.name in r.segments),
+        undecided=tuple((number, txn) for number, txn, segments in undecided if segment.name in segments),
         ledgers=ledgers,
         parts=parts,
         rows=rows,

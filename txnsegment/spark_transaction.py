@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 
 from metadata.client import Client
 from metadata.errors import TxnConflict, TxnSegmentError
-from metadata.names import any_topic_name
+from metadata.names import any_topic_name, is_persistent
 from metadata.options import option_text
 from metadata.orphans import sweep_staging
+from metadata.providers import Providers
 from metadata.staging_manifests import StagingArea, StagingManifest
 from metadata.write_set import Committed
 from spark_txn_source.options import ReadOptions
@@ -75,7 +76,10 @@ class SparkTransaction(Transaction):
         self._check_open("read in")
         given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
         given |= {"serviceUrl": self._client.cluster.url}
-        given |= {"path": topic} if isinstance(topic, str) else {"topics": json.dumps(list(topic))}
+        providers = Providers(self._client)
+        names = [topic] if isinstance(topic, str) else topic
+        names = [str(providers.named(name)) if is_persistent(name) else name for name in names]
+        given |= {"path": names[0]} if isinstance(topic, str) else {"topics": json.dumps(names)}
         found = unread(self._client, ReadOptions.parse({**given, "subscription": subscription}, streaming=False))
         self.acknowledge(found.acks)
         log.info("read txn=%s topic=%s subscription=%s log=%s..%s", self.id, topic, subscription, found.start, found.end)

@@ -16,7 +16,7 @@ from ledgers.avro.modes import DEFAULT, Compatibility
 from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name
+from metadata.names import PersistentName, TopicName, any_topic_name, persistent_name
 from metadata.options import one_of
 from metadata.policies import NAMESPACE
 from metadata.providers import Model, Providers
@@ -102,10 +102,8 @@ class ClusterTopics:
 
         Raises TopicExists, OptionError (a name, number or key that cannot be), SchemaError (a type that a topic cannot keep).
         """
-        parsed = _whole_topic(name)
+        parsed = named(self._client, name)  # its namespace may have new ones made as topic://
         struct = None if schema is None else _struct(schema)
-        if isinstance(parsed, PersistentName) and self._client.instream.topics.find(parsed) is None:
-            parsed = Providers(self._client).resolve(name)  # its namespace may have new ones made as topic://
         if isinstance(parsed, PersistentName):
             if segments != 1:
                 raise _no_segments(parsed, f"It cannot have {segments}")
@@ -132,7 +130,7 @@ class ClusterTopics:
 
     def describe(self, name: str) -> TopicDescription:
         """Raises TopicNotFound."""
-        parsed = _whole_topic(name)
+        parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
             self._client.instream.migrator.made(parsed)  # or it is gone with what it was migrated to
         return self._described(self._client.topics.get(parsed))
@@ -143,7 +141,7 @@ class ClusterTopics:
         never made again under its name: its log goes on for ever. One that was migrated goes with the topic:// that it became, and
         is back as its name once that is made again. Raises TopicNotFound, NotAllowed (it was migrated).
         """
-        parsed = _whole_topic(name)
+        parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
             self._client.instream.migrator.made(parsed)  # as above
             self._client.instream.sealing.delete(parsed)
@@ -156,21 +154,23 @@ class ClusterTopics:
 
         Raises TopicNotFound, OptionError (no such segment, or it cannot be halved), SegmentSealed (it is not active any more).
         """
-        return self._described(self._client.topics.split(scalable(name, "Nothing of it can be split"), segment))
+        return self._described(self._client.topics.split(scalable(self._client, name, "Nothing of it can be split"), segment))
 
     def merge(self, name: str, first: int, second: int) -> TopicDescription:
         """Join two active neighbours, given by their ids: they are sealed, one child goes on. Raises as `split` does."""
-        return self._described(self._client.topics.merge(scalable(name, "Nothing of it can be merged"), first, second))
+        return self._described(
+            self._client.topics.merge(scalable(self._client, name, "Nothing of it can be merged"), first, second)
+        )
 
     # --- properties -------------------------------------------------------------------------------------------------
 
     def properties(self, name: str) -> dict[str, str]:
         """All properties of a `persistent://` topic, the system's among them. Raises TopicNotFound, OptionError (topic://)."""
-        return self._client.instream.topics.properties(_older(name))
+        return self._client.instream.topics.properties(_older(self._client, name))
 
     def set_property(self, name: str, key: str, value: str) -> dict[str, str]:
         """Set one; all of them then. Raises NotAllowed (`__contains_txn_messages` is the system's), TopicNotFound, OptionError."""
-        topic = _older(name)
+        topic = _older(self._client, name)
         if not key.strip() or not key.isprintable():
             raise OptionError(f"{key!r} is no name of a property.", advice="Give printable characters.")
         self._client.instream.topics.set_property(topic, key, value)
@@ -178,7 +178,7 @@ class ClusterTopics:
 
     def remove_property(self, name: str, key: str) -> dict[str, str]:
         """Remove one, there or not; all of them then. Raises NotAllowed, TopicNotFound, OptionError."""
-        self._client.instream.topics.remove_property(_older(name), key)
+        self._client.instream.topics.remove_property(_older(self._client, name), key)
         return self.properties(name)
 
     def model(self, namespace: str) -> str:
@@ -226,13 +226,13 @@ class ClusterTopics:
 
         Raises TopicNotFound, SchemaError (there is no such version).
         """
-        topic, schemas = self._client.topics.get(_whole_topic(name)), self._client.topics.schemas
+        topic, schemas = self._client.topics.get(going_on(self._client, name)), self._client.topics.schemas
         found = schemas.latest(topic) if version is None else schemas.version(topic, version)
         return None if found is None else _schema(found)
 
     def schemas(self, name: str) -> tuple[SchemaDescription, ...]:
         """All versions of the topic's schema, oldest first. Raises TopicNotFound."""
-        history = self._client.topics.schemas.history(self._client.topics.get(_whole_topic(name)))
+        history = self._client.topics.schemas.history(self._client.topics.get(going_on(self._client, name)))
         return tuple(_schema(version) for version in reversed(tuple(history)))
 
     def set_schema(self, name: str, avro: str | Mapping[str, Any]) -> SchemaDescription:
@@ -243,18 +243,18 @@ class ClusterTopics:
         what the compatibility mode refuses.
         """
         text = avro if isinstance(avro, str) else json.dumps(avro)
-        return _schema(self._client.topics.schemas.register(_whole_topic(name), text))
+        return _schema(self._client.topics.schemas.register(going_on(self._client, name), text))
 
     def compatibility(self, name: str) -> Compatibility:
         """How new versions of the topic's schema are judged: backward, or what somebody has set. Raises TopicNotFound."""
-        return self._client.topics.get(_whole_topic(name)).layout.compatibility or DEFAULT
+        return self._client.topics.get(going_on(self._client, name)).layout.compatibility or DEFAULT
 
     def set_compatibility(self, name: str, mode: str) -> Compatibility:
         """Judge new versions by `none`, `backward`, `forward`, `full`, or `backward_transitive` and its like, from now on: those
         that are registered, and those that writes of new columns make. Raises TopicNotFound, OptionError.
         """
         found = Compatibility(one_of(*(m.value for m in Compatibility))("compatibility", mode))
-        self._client.topics.schemas.set_compatibility(_whole_topic(name), found)
+        self._client.topics.schemas.set_compatibility(going_on(self._client, name), found)
         return found
 
     def _described(self, topic: Topic) -> TopicDescription:
@@ -332,20 +332,29 @@ def _no_segments(name: TopicName, what: str) -> OptionError:
     )
 
 
-def scalable(name: str, why: str) -> TopicName:
-    """The name of a topic that has segments. Raises OptionError for a persistent topic, and says why it cannot be."""
-    parsed = _whole_topic(name)
+def named(client: Client, name: str) -> TopicName:
+    """The topic itself: a persistent name that does not exist is that of a topic:// where its namespace says so."""
+    return Providers(client).named(str(_whole_topic(name)))
+
+
+def going_on(client: Client, name: str) -> TopicName:
+    """The topic that the name stands for: of a persistent topic that was migrated, the topic:// that goes on."""
+    return Providers(client).resolve(str(_whole_topic(name)))
+
+
+def scalable(client: Client, name: str, why: str) -> TopicName:
+    """The topic with segments of this name. Raises OptionError for a persistent topic, migrated or not, and says why."""
+    parsed = named(client, name)
     if isinstance(parsed, PersistentName):
         raise _no_segments(parsed, why)
     return parsed
 
 
-def _older(name: str) -> PersistentName:
-    """Raises OptionError for anything but the name of a persistent topic."""
-    if not is_persistent(name):
-        raise OptionError(f"{name} is no persistent:// topic; only those have properties.", advice="Name it whole.")
-    parsed = _whole_topic(name)
-    assert isinstance(parsed, PersistentName)
+def _older(client: Client, name: str) -> PersistentName:
+    """Raises OptionError for anything but a persistent topic."""
+    parsed = named(client, name)
+    if not isinstance(parsed, PersistentName):
+        raise OptionError(f"{parsed} is no persistent:// topic; only those have properties.", advice="Name one as a whole.")
     return parsed
 
 

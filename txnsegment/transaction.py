@@ -241,7 +241,7 @@ class Transaction:
         found: dict[str, list[Part]] = defaultdict(list)
         for staged in self._staged:
             if staged.parts:
-                _, schema_id = self._client.topics.evolve(staged.topic, staged.types, staged.key)
+                _, schema_id = Providers(self._client).evolve(staged.topic, staged.types, staged.key)
                 for segment, part in staged.parts:
                     found[segment].append(dataclasses.replace(part, schema=schema_id))
         return dict(found)

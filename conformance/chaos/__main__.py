@@ -1,7 +1,8 @@
 """`make chaos`: all of it, on SQLite and on a real ZooKeeper, and on a real cluster. Exits with 1 if anything at all was wrong.
 
-python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N] [--only points|topics|job|splits|load|cluster]
-    [--domain topic|persistent|mixed] [--load-seconds 20] [--faults 100] [--kinds ...] [--logs FOLDER]
+python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N]
+    [--only points|topics|job|splits|migrate|load|cluster] [--domain topic|persistent|mixed]
+    [--load-seconds 20] [--every 1] [--faults 100] [--kinds ...] [--logs FOLDER]
 
 Without --domain the points and the job are done on topics of both domains, all else on topic://; with it only what can be of it is.
 """
@@ -18,12 +19,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from conformance.chaos import topics
+from conformance.chaos import migrations, topics
 from conformance.chaos.contention import load
 from conformance.chaos.crash_points import AROUND, FATES, series
 from conformance.chaos.crashing import Fate, When
 from conformance.chaos.driver import Place
 from conformance.chaos.forks import Forks
+from conformance.chaos.spark_migration import spark_migration
 from conformance.chaos.splits import splits
 from conformance.chaos.streaming import Report, StreamingJob, random_kills, two_drivers, zombie_driver
 from conformance.cluster.command import add_options, as_text, cluster
@@ -31,11 +33,11 @@ from conformance.domains import MIXED, PERSISTENT, TOPIC, named
 from conformance.servers import ZooKeeperServer
 
 STORES = ("sqlite", "zookeeper")
-PARTS = ("points", "topics", "job", "splits", "load")
+PARTS = ("points", "topics", "job", "splits", "migrate", "load")
 """On each store."""
 CLUSTER = "cluster"
 """The cluster suite, which has servers of its own."""
-OLDER = ("points", "job", CLUSTER)
+OLDER = ("points", "job", "migrate", CLUSTER)
 """What there is for persistent topics alone."""
 
 
@@ -120,6 +122,29 @@ class Run:
         found = splits(self._forks, self._place("splits-cluster"), folder, seconds=seconds, faults=given.kills, rng=rng)
         self._note(f"splits: {found}", found.wrong, began)
 
+    def migrate(self) -> None:
+        """Persistent topics that migrate while others write, read, acknowledge and move their rows: by command under Spark jobs,
+        under random kills, and at each store call.
+        """
+        began, given = time.monotonic(), self._given
+        wrong = self._forks.call(migrations.refusals, self._place("migrations-refused"))
+        self._note("migrations with open transactions: refused, waiting, aborting", wrong, began)
+        began, folder = time.monotonic(), self._folder / "migrations-spark"
+        folder.mkdir()
+        through = spark_migration(self._forks, self._place("migrations-spark-cluster", PERSISTENT), folder)
+        self._note(f"migration through Spark: {through}", through.wrong, began)
+        began = time.monotonic()
+        folder, rng = self._folder / "migrations-storm-notes", random.Random(given.seed)
+        found = migrations.storm(self._forks, self._place("migrations-storm"), folder, given.kills, rng)
+        self._note(f"migrations, random kills: {found}", found.wrong, began)
+        for fate, twins in (*((fate, False) for fate in migrations.FATES), (Fate.DIE, True)):
+            began, name = time.monotonic(), f"migrations-{fate.name}{'-twins' * twins}".lower()
+            folder = self._folder / f"{name}-notes"
+            cases = list(migrations.points(self._forks, self._place(name), folder, fate, twins=twins, every=self._given.every))
+            wrong = [f"{case.what}: {what}" for case in cases for what in case.wrong]
+            what = f"migrations, {fate.name}{' beside a twin' * twins}: {len(cases)} crash points"
+            self._note(f"{what}, {sum(c.hit for c in cases)} reached", wrong, began)
+
     def load(self) -> None:
         """Writers and readers, one of them a Spark query."""
         began = time.monotonic()
@@ -140,6 +165,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=30, help="random kills of the streaming job on each store")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--load-seconds", type=float, default=20.0)
+    parser.add_argument("--every", type=int, default=1, help="of a migration's crash points: only each so many-th")
     add_options(parser.add_argument_group("cluster suite"), faults=100)
     given = parser.parse_args()
     say(f"seed {given.seed}")

@@ -58,7 +58,8 @@ class CrashingStore(MetadataStore):
             return self._inner.write(*writes)
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        self._inner.skip(prefix, to)
+        with _Call(self, f"write skip {prefix.path}"):
+            self._inner.skip(prefix, to)
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return self._inner.watch(target, wake)

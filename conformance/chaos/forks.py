@@ -20,6 +20,8 @@ PRELOAD = [
     "conformance.chaos.contention",
     "conformance.chaos.topics",
     "conformance.chaos.splits",
+    "conformance.chaos.migrations",
+    "conformance.chaos.spark_migration",
     "pandas",
     "pyarrow.parquet",
     "pyarrow.compute",

@@ -42,6 +42,7 @@ from conformance.history.format import (
 from conformance.history.horizons import Horizons
 from conformance.history.in_stream import InStream, TopicLog, by_markers
 from conformance.history.layouts import Layouts
+from conformance.history.migrations import Migrations
 from conformance.history.ranges import Ranges
 from conformance.history.reading import Reading, learn, versions_in_order
 from conformance.history.streams import Streams
@@ -79,8 +80,10 @@ def verdict(events: Iterable[Event]) -> Verdict:
         truth, reads = _judged(history, found, acks=stored or Ack in kinds, stored=stored)
         return Verdict(found, len(history), len(truth.committed), reads, stored)
     in_stream = InStream(found)
-    common = logs.common(logs.with_headers(history, in_stream) if stored else history)
-    truth, reads = _judged(common, found, acks=stored or Ack in kinds, stored=stored)
+    followed = logs.with_headers(history, in_stream) if stored else history
+    migrations = Migrations(history, in_stream, found)
+    common = logs.common(migrations.common(followed))
+    truth, reads = _judged(common, found, acks=stored or Ack in kinds, stored=stored, onward=migrations.into)
     commits = len(truth.committed)
     for topic in sorted(topics):
         part = logs.of_topic(history, topic)
@@ -102,17 +105,27 @@ def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Trut
             own.truth.trims.began(event)
     if own.sealed and own.ongoing:  # it was terminated while they were open, and stalls: no read shows everything
         part = [event._replace(final=False) if isinstance(event, Read) else event for event in part]
-    acking = Truth(store=True, txns=by_markers(part, common, found), committed=own.truth.committed)
+    acking = Truth(store=True, txns=by_markers(part, common, in_stream.txns, found), committed=own.truth.committed)
     reads = _second_pass(part, own.truth, found, acks=True, acking=acking)
     for last in [e for e in part if isinstance(e, Read) and e.final][-1:]:
         in_stream.end(own, last.began)
     return own.truth, reads
 
 
-def _judged(history: list[Event], found: Findings, *, acks: bool, stored: bool) -> tuple[Truth, int]:
-    """The truth of one log, or of a history that knows one alone, and how many reads were judged by it."""
+def _judged(
+    history: list[Event],
+    found: Findings,
+    *,
+    acks: bool,
+    stored: bool,
+    onward: Callable[[Truth], None] = lambda truth: None,
+) -> tuple[Truth, int]:
+    """The truth of one log, or of a history that knows one alone, and how many reads were judged by it. `onward`: adds what other
+    logs committed that went on in this one.
+    """
     truth = Truth(store=stored)
     _first_pass(history, truth, found)
+    onward(truth)
     if not stored:
         learn(truth, found, (e for e in _whole(history) if isinstance(e, (Read, Poll))))
         versions_in_order(truth, found)

@@ -7,11 +7,11 @@ transition that is allowed takes effect, and COMMITTING only if its application 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from conformance.history.findings import Findings
-from conformance.history.format import Ack, Entry, Event, Header, Read, Time
+from conformance.history.format import Ack, Entry, Event, Header, Read, Time, Trim
 from conformance.history.truth import Batch, Registered, Truth, Txn
 
 ALLOWED = {
@@ -44,11 +44,21 @@ class TopicLog:
     """By transaction its entries that count and are not decided."""
     ended: dict[str, str] = field(default_factory=dict)
     """How the first marker of each ended it."""
+    ended_at: dict[str, int] = field(default_factory=dict)
+    """Where that marker stands."""
+    trimmed: int = 0
+    """Up to here the log is forgotten. Who meets late data of a transaction whose marker was there gives it an ABORT, however it
+    had ended: it counts for nothing."""
     marked: set[str] = field(default_factory=set)
     """Transactions of which it has a marker, void or not."""
     low_water: dict[str, int] = field(default_factory=dict)
-    last: int = 0
-    sealed: bool = False
+    sealed_at: int | None = None
+    """The number of the seal that counts."""
+    sealed_when: Time = 0
+
+    @property
+    def sealed(self) -> bool:
+        return self.sealed_at is not None
 
     def has_ended(self, txn: str) -> bool:
         most, _, least = txn.partition("_")
@@ -63,6 +73,8 @@ class InStream:
         self.topics: dict[str, TopicLog] = {}
         self.txns: dict[str, Logged] = {}
         self._seen: dict[str, int] = {}
+        self._migrated = False
+        """Whether a topic was sealed to go on elsewhere: whoever meets the SEAL ends what is in the way."""
         self._versions: dict[tuple[str, str], tuple[int, str]] = {}
         """Application -> the highest version that was committed, and by which transaction."""
 
@@ -85,6 +97,11 @@ class InStream:
             case _:
                 self._of_topic(event)
 
+    def trim(self, event: Trim) -> None:
+        """Retention has taken what is there of a persistent topic's log."""
+        if (topic := self.topics.get(event.segment)) is not None:
+            topic.trimmed = max(topic.trimmed, event.through)
+
     # --- a coordinator's log ------------------------------------------------------------------------------------------
 
     def _new(self, event: Entry) -> Header:
@@ -105,7 +122,7 @@ class InStream:
                 self._versions[known.new.app, known.new.topic or ""] = known.new.version, event.txn or ""
             yield _header(event, known.new, "COMMITTED")
         elif state == "ABORTING":
-            yield _header(event, known.new, "ABORTED")
+            yield _header(event._replace(by=None) if self._migrated else event, known.new, "ABORTED")
         else:
             self._final(event, known)
 
@@ -139,7 +156,9 @@ class InStream:
             topic.marked.add(event.txn or "")
             return
         if event.kind == "SEAL":
-            topic.sealed = event.why != "migrate" or not topic.ongoing
+            if event.why != "migrate" or not topic.ongoing:
+                topic.sealed_at, topic.sealed_when = event.number, event.at
+                self._migrated = self._migrated or event.why == "migrate"
             return
         self._marker(topic, event)
 
@@ -166,11 +185,12 @@ class InStream:
         txn, known = event.txn or "", self.txns.get(event.txn or "")
         topic.marked.add(txn)
         registered = known is not None and topic.name in known.topics
-        if known is None or (known.state not in ENDED[event.kind] and (registered or event.kind == "COMMIT")):
+        forgotten = event.kind == "ABORT" and topic.ended_at.get(txn, topic.trimmed + 1) <= topic.trimmed
+        if known is None or (not forgotten and (known.state not in ENDED[event.kind] and (registered or event.kind == "COMMIT"))):
             state = "unknown" if known is None else known.state
             self._found.note("marker without a decision", f"{topic.name} got {event.kind} of {txn}, which is {state}", event)
         if not topic.has_ended(txn):
-            topic.ended[txn] = event.kind
+            topic.ended[txn], topic.ended_at[txn] = event.kind, event.number
             self._decided(topic, txn, event.at, committed=event.kind == "COMMIT")
         if event.low_water is not None:
             self._low_water(topic, txn.partition("_")[0], event)
@@ -234,9 +254,10 @@ def _is_below(new: Entry, most: str, least: int) -> bool:
     return found == most and int(number) <= least
 
 
-def by_markers(part: Iterable[Event], common: Truth, found: Findings) -> dict[str, Txn]:
+def by_markers(part: Iterable[Event], common: Truth, older: Container[str], found: Findings) -> dict[str, Txn]:
     """What became of the transactions that acknowledged rows of one topic, when the marker stood in the pending-ack log: only then
-    are they decided there. `common`: how their coordinators decided them.
+    are they decided there. `common`: how their coordinators decided them. `older`: those that have markers; others acknowledge
+    since the topic was migrated.
     """
     made: dict[str, Txn] = {}
     held: dict[str, Ack] = {}
@@ -247,6 +268,9 @@ def by_markers(part: Iterable[Event], common: Truth, found: Findings) -> dict[st
         if not isinstance(event, Ack) or event.txn is None:
             continue
         known = common.txns.get(event.txn)
+        if event.txn not in older and known is not None:
+            made[event.txn] = known
+            continue
         if event.state == "pending":
             made.setdefault(event.txn, Txn(Header(event.at, event.txn, "OPEN"), event.at))
             held[event.txn] = event

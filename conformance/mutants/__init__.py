@@ -1,4 +1,4 @@
-"""Deliberate faults in the real code, switched in one at a time: the suites must catch each, or a check is missing (issue 3).
+"""Deliberate faults in the real code, switched in one at a time: the suites must catch each, or a check is missing.
 
 planting            a mutant, and how it is switched in
 of_writing, of_reading, of_sweeping, of_acks, of_backups, of_splits, of_storage, of_together, of_stores, of_files: the mutants,

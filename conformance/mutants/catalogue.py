@@ -72,7 +72,7 @@ MODEL = tuple(
         "end-at-seal",
     )
 )
-"""The switches of model.py, the executable companion of protocol.md: all that `--break all` knows."""
+"""The rules that a model of the protocol showed to be needed, before there was code: each was a switch in it."""
 
 SUBTLE = (
     "the sync before acting on absence left out",
@@ -91,7 +91,7 @@ SUBTLE = (
     "staged parts of a failed attempt counted",
     "routing by the low 16 bits",
 )
-"""The subtle ones of issue 3, section 3, and faults of stores, sources and sinks."""
+"""Subtle ones, and faults of stores, sources and sinks."""
 
 
 def uncovered() -> list[str]:

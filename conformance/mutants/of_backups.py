@@ -5,6 +5,11 @@ from __future__ import annotations
 from conformance.mutants.planting import mutant
 
 _TESTS = "tests/protocol/test_backups.py::"
+_IN_STREAM = "tests/instream/test_instream_backups.py::"
+_EVERY_MOMENT = (
+    f"{_IN_STREAM}test_backups_at_any_moment_of_simulated_worlds",
+    f"{_IN_STREAM}test_a_backup_at_every_moment_of_a_transaction",
+)
 _MOMENTS = (f"{_TESTS}test_backups_at_any_moment_are_states_that_could_have_been",)
 
 MUTANTS = (
@@ -62,8 +67,15 @@ MUTANTS = (
         "restore-gives-numbers-again",
         "8.7",
         "Numbers go on above all that the lost cluster can have given out.",
-        ("metadata.restore:Restoration.run", "(number // ERA + 1) * ERA", "number + 1"),
+        ("metadata.backup_file:Heading.following", "(last // ERA + 1) * ERA", "last + 1"),
         tests=(f"{_TESTS}test_what_is_restored_reads_the_same_sweeps_the_same_and_goes_on_above",),
+    ),
+    mutant(
+        "restore-gives-numbers-of-a-lost-restore-again",
+        "8.7",
+        "Numbers go on above those of a cluster that was restored itself, though its backup has none of its own numbers.",
+        ("metadata.backup_file:Heading.following", "*(lost.before for lost in self.restored or ())", "0"),
+        tests=(f"{_TESTS}test_numbers_of_a_restored_cluster_are_not_given_again_though_its_backup_knows_none_of_them",),
     ),
     mutant(
         "restore-gives-ids-again",
@@ -94,5 +106,90 @@ MUTANTS = (
         "An offset of the lost history is refused: a read up to it would have fewer rows than the first time.",
         ("metadata.cluster:Cluster.check_not_lost", "if lost.after < number < lost.before:", "if False:"),
         tests=(f"{_TESTS}test_offsets_of_the_lost_history_are_refused",),
+    ),
+    # --- of persistent topics -------------------------------------------------------------------------------------------
+    mutant(
+        "backup-asks-the-transaction-log-for-each-topic",
+        "8.9",
+        "What had committed is asked once, before the first topic: else a transaction is in one topic of a backup and not in all.",
+        (
+            "metadata.instream.backup:InStreamReader.read",
+            "self._topic(view, topic, decided) for",
+            "self._topic(view, topic, Decided(self.log.most, self.log.replay.read(view))) for",
+        ),
+        tests=_EVERY_MOMENT,
+    ),
+    mutant(
+        "backup-believes-later-markers",
+        "8.9",
+        "A marker of a transaction that had not committed when the transaction log was read does not count in a backup.",
+        ("metadata.instream.backup_rules:Decided.ended", "if ident.most == self.most and", "if False and"),
+        tests=_EVERY_MOMENT,
+    ),
+    mutant(
+        "backup-waits-for-no-missing-marker",
+        "8.5",
+        "What had committed is in a backup, also where its marker was still missing.",
+        ("metadata.instream.backup_rules:Decided.ongoing", "Fate.COUNTS if participant in", "Fate.NEVER if participant in"),
+        tests=(
+            "tests/scripts/instream_backup.txt",
+            f"{_IN_STREAM}test_what_is_undecided_is_aborted_and_what_is_decided_is_finished",
+        ),
+    ),
+    mutant(
+        "backup-takes-plain-acks-of-persistent-topics-as-they-come",
+        "8.11",
+        "An acknowledgement without a transaction is in a backup with the work for which it was given, or not at all.",
+        ("metadata.instream.backup_rules:kept_cursor", "union(*acked)", "union(acks.done(state.cursor), *acked)"),
+        tests=(f"{_IN_STREAM}test_acknowledgements_of_before_alone_count"),
+    ),
+    mutant(
+        "backup-hides-what-readers-have-seen",
+        "8.5, A31",
+        "A reader that has seen what a restore lost is told so, and does not go on as if nothing were missing.",
+        ("metadata.instream.backup_rules:kept_log", "whole = min(whole, number - 1)", "whole = whole"),
+        tests=(f"{_IN_STREAM}test_readers_beyond_the_backup_are_told_and_others_go_on"),
+    ),
+    mutant(
+        "backup-ends-a-log-with-its-last-data",
+        "8.6, A5",
+        "A restored log reaches the end that readers have seen, though that was a marker.",
+        ("metadata.instream.backup:InStreamBackup._topic", "if end > max(*entries, layout.trimmed_log, 0):", "if False:"),
+        tests=(f"{_IN_STREAM}test_an_offset_at_a_marker_stays_good",),
+    ),
+    mutant(
+        "restore-lets-old-transactions-write",
+        "8.4, 8.6",
+        "What still comes of a transaction of before a restore never counts, and holds no reader up.",
+        ("metadata.instream.backup:_all_ended", "following - 1", "0"),
+        tests=(f"{_IN_STREAM}test_nothing_that_still_comes_of_a_transaction_of_before_counts_and_no_id_is_used_again",),
+    ),
+    mutant(
+        "restore-gives-ids-of-persistent-transactions-again",
+        "8.3, A1",
+        "Ids of the older model go on above all that the lost cluster can have given out, though its backup has none.",
+        ("metadata.restore:Restoration._logs", "in_stream.TRANSACTION_LOG, ", ""),
+        tests=(f"{_IN_STREAM}test_a_cluster_that_had_none_gives_no_id_again_either",),
+    ),
+    mutant(
+        "restore-gives-positions-of-persistent-topics-again",
+        "8.7",
+        "Positions of a persistent topic go on above all that the lost cluster can have given out.",
+        ("metadata.restore:Restoration._logs", "for kept in self.backup.records for", "for kept in () for"),
+        tests=(f"{_IN_STREAM}test_readers_beyond_the_backup_are_told_and_others_go_on",),
+    ),
+    mutant(
+        "restored-cluster-makes-a-lost-topic-anew-at-one",
+        "8.7",
+        "A topic that was made after the backup, and is made again, gives no position again.",
+        ("metadata.instream.topics:PersistentTopics._skip_lost", "if not self._cluster.restored:", "if True:"),
+        tests=(f"{_IN_STREAM}test_a_cluster_that_had_none_gives_no_id_again_either",),
+    ),
+    mutant(
+        "restored-query-of-a-persistent-topic-skips-what-was-lost",
+        "8.5, A20",
+        "A stream whose checkpoint is newer than the backup says so, also where it writes to persistent topics.",
+        ("metadata.instream.backup_rules:Decided.kept", '"restored": True', '"restored": None'),
+        tests=(f"{_IN_STREAM}test_a_query_beyond_the_backup_fails_loudly_and_one_within_it_goes_on",),
     ),
 )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from conformance.mutants.planting import mutant
 
+scheduled = partial(mutant, kind="migrating")
+"""Only schedules with a migration show these."""
 _TESTS = "tests/instream/test_migration.py"
+_STREAMS = "tests/instream/test_migrated_streams.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
 _ACKS = "metadata.instream.pending_ack:InStreamAcks"
 _WHILE = "tests/instream/test_subscriptions_while_migrating.py"
@@ -46,6 +51,82 @@ MUTANTS = (
         "No limit cuts between two entries that one transaction appended to a migrated topic.",
         ("metadata.instream.legacy:whole_transactions", "ledger.id if ledger.txn is None else last[ledger.txn]", "ledger.id"),
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
+    ),
+    scheduled(
+        "subscriptions-of-a-migrated-topic-begin-anew",
+        "8.11",
+        "The cursor of a subscription is carried over as it stood at its own last word.",
+        (f"{_MIGRATOR}.carry", "make_missing(self.cluster.store, [where], cursor)", "make_missing(self.cluster.store, [where])"),
+    ),
+    scheduled(
+        "subscription-sealed-over-claims",
+        "8.11",
+        "The last word of a subscription does not count while a transaction holds a claim there.",
+        ("metadata.instream.ack_rules:fold", "if not state.cursor.claims:", "if True:"),
+    ),
+    scheduled(
+        "stream-goes-on-before-the-old-topic-ends",
+        "8.13",
+        "A stream of the old name reads it to its SEAL before what goes on from it.",
+        ("spark_txn_source.stream:StreamReader.latestOffset", "end = begin", "end = end"),
+    ),
+    scheduled(
+        "onward-under-another-application",
+        "8.8",
+        "A writer that goes on commits as the application whose versions were carried over.",
+        (
+            "metadata.instream.onward:Onward.of",
+            "app_topic=str(topic_of.get(work.app_topic, work.app_topic))",
+            "app_topic=work.app_topic",
+        ),
+    ),
+    scheduled(
+        "old-and-new-name-are-both-read",
+        "8.5",
+        "What is read under the old name is left out of the topic that goes on.",
+        ("spark_txn_source.topics:selected", "beside=tuple(map(str, selection.persistent))", "beside=()"),
+    ),
+    scheduled(
+        "two-migrations-two-names",
+        "8.12",
+        "The SEAL says where a topic goes on; another name counts only if that one is another topic's for ever.",
+        (f"{_MIGRATOR}._said", "and self._is_taken(name, topic_name(first))", "and True"),
+    ),
+    scheduled(
+        "applications-carried-before-the-seal",
+        "8.8",
+        "What applications have committed is read after the SEAL: nothing of the old topic is committed above it.",
+        (f"{_MIGRATOR}.migrate", "self.sealing.seal(name,", "self._carry_applications(name, to)\n        self.sealing.seal(name,"),
+        (f"{_MIGRATOR}._carry_over", "until(lambda: self._carry_applications(name, to))", "pass"),
+    ),
+    scheduled(
+        "version-without-rows-behind-the-seal",
+        "8.8",
+        "No version of an application of the old topic is committed behind its SEAL, with rows or without.",
+        (
+            "metadata.instream.coordinator:InStreamCoordinator._commit",
+            "if not parts:\n            self._refuse",
+            "if False:\n            self._refuse",
+        ),
+        (f"{_MIGRATOR}._carry_over", "self._abort(rules.of_its_applications(self.coordinator.log.live(), name))\n", ""),
+    ),
+    mutant(
+        "sink-goes-by-the-younger-plan",
+        "8.5",
+        "Rows that Spark's tasks staged for a persistent topic go on from there, also if whoever commits them has planned since.",
+        (
+            "spark_txn_sink.commit:staged_for",
+            "(topic_of(segment) for message in staged for segment, _ in message.parts)",
+            "iter(())",
+        ),
+        tests=(f"{_STREAMS}::test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_migration",),
+    ),
+    mutant(
+        "plain-messages-name-what-went-on",
+        "8.12",
+        "A plain producer is told that its topic was migrated.",
+        ("txnsegment.plain:PlainSend.append", "not isinstance(name, PersistentName)", "False"),
+        tests=(f"{_STREAMS}::test_a_plain_producer_is_told_that_its_topic_was_migrated",),
     ),
     mutant(
         "subscription-made-meanwhile-stays-behind",

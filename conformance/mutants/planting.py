@@ -36,7 +36,7 @@ class Edit:
 class Mutant:
     """One fault.
 
-    rules    what it breaks: `A5`, `8.5` (an invariant), `model keep-tail` (a switch of model.py), `5` (a section), and names of
+    rules    what it breaks: `A5`, `8.5` (an invariant), `model keep-tail` (of `catalogue.MODEL`), `5` (a section), and names of
              `catalogue.SUBTLE`
     why      the rule, in one sentence
     store    URL scheme of the store that it sits in: the store suite may catch it

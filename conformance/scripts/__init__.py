@@ -1,4 +1,4 @@
-"""Golden scripts: transactions as text, each command with its exact answer (architecture.md, etcd/raft's habit).
+"""Golden scripts: transactions as text, each command with its exact answer (a habit of etcd/raft).
 
 `python -m conformance.scripts` runs those of this project, `--rewrite` writes the answers of today for review.
 """

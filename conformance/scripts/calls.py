@@ -91,6 +91,7 @@ _WRITES = (
     ("Put /persistent/subscriptions/", "subscription"),
     ("Delete /persistent/", "leave"),
     ("Skip /log/", "skip"),
+    ("Skip /persistent/", "skip"),
 )
 _FILES = {"publish": "publish", "read": "read", "list": "files", "delete": "unlink", "sleep": "pause", "index": "index"}
 WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {"open", "decide", "list", "nothing"})

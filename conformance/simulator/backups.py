@@ -61,6 +61,11 @@ class Taken:
     disk: Disk
     lost: tuple[Lost, ...]
 
+    def cluster(self, world: World) -> Cluster:
+        """The restored cluster, each time as it was restored."""
+        store = GatedStore(self.state.copy(), world.clock)
+        return Cluster("memory://restored", store, GatedStorage(self.disk), world.settings, world.clock, restored=self.lost)
+
 
 @dataclass
 class Backups:
@@ -112,10 +117,10 @@ def _drawn(rng: random.Random, trace: bool) -> tuple[Cast, Backups]:
     for i in range(rng.choice((0, 1, 2))):
         _start_compactor(world, f"z{i}")
     for i in range(3):
-        _start_backup(backups, f"k{i}", within=220)
+        start_backup(backups, f"k{i}", within=220)
 
     def wrong() -> Iterator[str]:
-        return (f"backup {i}: {what}" for i, one in enumerate(backups.taken) for what in _wrong(backups, one))
+        return wrong_backups(backups)
 
     cast = Cast(world, jobs, [], frozenset({T, U}), forgets=False, orphans=False, topics=3, also_wrong=wrong)
     return cast, backups
@@ -124,7 +129,7 @@ def _drawn(rng: random.Random, trace: bool) -> tuple[Cast, Backups]:
 # --- actors -----------------------------------------------------------------------------------------------------------
 
 
-def _start_backup(backups: Backups, name: str, *, within: int) -> None:
+def start_backup(backups: Backups, name: str, *, within: int) -> None:
     world = backups.world
     process = Process(world, name)
 
@@ -228,12 +233,16 @@ def _commit(backups: Backups, client: Client, name: str, version: int, acks: lis
 # --- what is compared -------------------------------------------------------------------------------------------------
 
 
+def wrong_backups(backups: Backups) -> Iterator[str]:
+    """What of the restored clusters is not as it was: of topic://."""
+    return (f"backup {i}: {what}" for i, one in enumerate(backups.taken) for what in _wrong(backups, one))
+
+
 def _wrong(backups: Backups, one: Taken) -> Iterator[str]:
     """What of the restored store is not as the history was up to the backup's number."""
     number, events = one.backup.heading.number, backups.world.history.events
-    settings = backups.world.settings
-    store = GatedStore(one.state.copy(), backups.world.clock)
-    cluster = Cluster("memory://restored", store, GatedStorage(one.disk), settings, backups.world.clock, restored=one.lost)
+    cluster = one.cluster(backups.world)
+    store = cluster.store
     committed = {e.txn: e for e in events if isinstance(e, Header) and e.state == "COMMITTED"}
     written = {e.number: e for e in events if isinstance(e, Registered) and e.state is None}
     yield from _wrong_rows(cluster, one, number, committed, written)

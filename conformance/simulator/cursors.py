@@ -39,7 +39,7 @@ def changes(
         if before is not None and "deletedMs" not in old:
             yield "deleted", (), None
         return
-    was, now = _done(old), _done(new)
+    was, now = acknowledged(old), acknowledged(new)
     claimed, claims = old.get("claims", {}), new.get("claims", {})
     if (moving and (before is not None or now)) or "deletedMs" in old:
         for txn, held in claimed.items():  # who moves it settles what is decided
@@ -70,10 +70,11 @@ def lacks(cursor: bytes, last: tuple[int, int]) -> bool:
     """Whether a cursor that is there has not acknowledged every row up to this entry."""
     record = json.loads(cursor)
     upto = _number(f"{last[0]}:{last[1]}", 1)
-    return "deletedMs" not in record and bool(minus([(0, upto)], _done(record)))
+    return "deletedMs" not in record and bool(minus([(0, upto)], acknowledged(record)))
 
 
-def _done(record: Any) -> Covered:
+def acknowledged(record: Any) -> Covered:
+    """What a cursor's record says is done."""
     mark = record.get("markDelete")
     if mark is None:
         return covered(record.get("acked", []))

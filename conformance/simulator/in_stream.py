@@ -75,7 +75,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
         _start_terminating(world, "x0", Q, within=within)
     others = _others(world) if mixed else []
     cast = Cast(world, others, [], frozenset({T}) if mixed else frozenset(), forgets=False, orphans=False, topics=1)
-    cast.settle, cast.finish = partial(_settle, world, jobs), partial(_finish, world, jobs)
+    cast.settle, cast.finish = partial(settle_in_stream, world, jobs), partial(finish_in_stream, world, jobs)
     return cast
 
 
@@ -168,14 +168,14 @@ def _start_terminating(world: World, name: str, topic: str, *, within: int) -> N
 # --- the end ------------------------------------------------------------------------------------------------------------
 
 
-def _settle(world: World, jobs: list[Job]) -> None:
+def settle_in_stream(world: World, jobs: list[Job]) -> None:
     """In the calm everybody finishes what he had to write."""
     for job in jobs:
         if not job.done:
             start_in_stream_driver(world, job)
 
 
-def _finish(world: World, jobs: list[Job]) -> None:
+def finish_in_stream(world: World, jobs: list[Job]) -> None:
     """Everything is late by now: one sweep, and every participant shows what was committed, to old readers and to new ones."""
     for job in jobs:
         if not job.done:

@@ -20,11 +20,17 @@ class AckLog:
     claims: dict[str, Covered] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
     low_water: dict[str, int] = field(default_factory=dict)
+    sealed: bool = False
+    """Its last word stands there: what comes behind it is void."""
 
     def entry(self, body: Any) -> Iterator[tuple[str, tuple[tuple[Place, Place], ...], str | None]]:
         """What it does, as in `Ack`: (state, positions, transaction)."""
         kind, txn = body["kind"], body.get("txn")
-        if kind == "ACK":
+        if self.sealed:
+            return
+        if kind == "SEAL":
+            self.sealed = not self.claims
+        elif kind == "ACK":
             if (wanted := self._wanted(body, txn)) is None:
                 return
             if txn is None:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from conformance.history.format import Commit, End, Told, Written
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
-from conformance.simulator.writers import Job
+from conformance.simulator.writers import Job, hands_on
 from ledgers.model import Part
-from metadata.errors import TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
+from metadata.client import Client
+from metadata.errors import OptionError, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
 from metadata.instream.client import instream
 from metadata.names import persistent_name
 from metadata.transitions import Claim
@@ -25,9 +26,11 @@ class Party:
 
     world: World
     process: Process
+    client: Client | None = None
+    """With whose hands; without them the party has its own, and does itself what commits leave to the background."""
 
     def __post_init__(self) -> None:
-        self.hands = instream(self.process.cluster)
+        self.hands = instream(self.process.cluster) if self.client is None else self.client.instream
         self.buffer, self.coordinator = self.hands.buffer, self.hands.coordinator
 
     def staged(self, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:
@@ -46,8 +49,11 @@ def written(parts: dict[str, list[Part]]) -> tuple[Written, ...]:
 # --- exactly-once writes ------------------------------------------------------------------------------------------------
 
 
-def start_in_stream_driver(world: World, job: Job, *, tries: int = 6, within: int = 30) -> Process:
-    """A process that runs the job's versions from its checkpoint on; restarted when it crashes. Without a limit in the calm."""
+def start_in_stream_driver(world: World, job: Job, *, tries: int = 6, within: int = 30, whole: bool = False) -> Process:
+    """A process that runs the job's versions from its checkpoint on; restarted when it crashes. Without a limit in the calm.
+
+    `whole`: with hands for both kinds of topics, as programs have them.
+    """
     process = Process(world, f"{job.name}.{job.tries}")
 
     def again() -> None:
@@ -55,10 +61,10 @@ def start_in_stream_driver(world: World, job: Job, *, tries: int = 6, within: in
         if job.random:
             job.stopped = "crashed"
         if not job.done and (job.tries < tries or world.calm):
-            start_in_stream_driver(world, job, tries=tries, within=within)
+            start_in_stream_driver(world, job, tries=tries, within=within, whole=whole)
 
     def run() -> None:
-        _drive(world, Party(world, process), job, again, tries)
+        _drive(world, Party(world, process, hands_on(world, process, at_once=True) if whole else None), job, again, tries)
 
     world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
     return process
@@ -80,7 +86,7 @@ def _drive(world: World, party: Party, job: Job, again: Callable[[], None], trie
                     attempt,
                     party.process.name,
                     job.app,
-                    "",
+                    job.app_topic,
                     version,
                     written(parts),
                     job.by,
@@ -91,12 +97,17 @@ def _drive(world: World, party: Party, job: Job, again: Callable[[], None], trie
             )
             asked = True
             timeout_ms = world.rng.choice((200, 1_000))
-            done = party.coordinator.commit(WriteSet(job.app, "", claim, parts, staged_ms, timeout_ms, random=job.random))
+            done = party.coordinator.commit(
+                WriteSet(job.app, job.app_topic, claim, parts, staged_ms, timeout_ms, random=job.random)
+            )
             said, txn = ("skipped" if done.skipped else "committed"), done.txn_id
         except VersionConflict:
             said = job.stopped = "VersionConflict"
         except (TopicSealed, TransactionUnfinished) as error:  # what a seal does to the older model
             said = job.stopped = type(error).__name__
+        except OptionError as error:  # of its topics some were migrated, and others were not (yet)
+            said = type(error).__name__
+            job.stopped = said if world.calm else ""
         except TxnSegmentError as error:
             said = type(error).__name__
         if asked:
@@ -126,7 +137,7 @@ def _start_late_abort(world: World, job: Job, claim: Claim) -> None:
 
     def run() -> None:
         try:
-            Party(world, process).coordinator.abort_attempt(job.app, "", claim)
+            Party(world, process).coordinator.abort_attempt(job.app, job.app_topic, claim)
         except TxnSegmentError:
             return
 

@@ -5,11 +5,27 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from conformance.simulator import acking, backups, casts, compacting, in_stream, moving, splitting
+from conformance.simulator import (
+    acking,
+    backups,
+    casts,
+    compacting,
+    in_stream,
+    in_stream_backups,
+    migrating,
+    moving,
+    splitting,
+)
 from conformance.simulator.casts import Cast
 
 Draw = Callable[[random.Random, bool], Cast]
 Share = tuple[float, Draw]
+
+
+def _backing(rng: random.Random, trace: bool) -> Cast:
+    """Of either model."""
+    return in_stream_backups.drawn(rng, trace) if rng.random() < 0.3 else backups.drawn(rng, trace)
+
 
 LONG = 0.045
 """The share of long schedules: everybody at once, each several times. In short ones a few meet, once or twice each. (What was
@@ -21,7 +37,7 @@ LONGS: tuple[Share, ...] = (
     (0.18, acking.drawn),
     (0.12, moving.drawn),
     (0.12, compacting.drawn),
-    (0.15, backups.drawn),
+    (0.15, _backing),
     (0.03, in_stream.drawn),
 )
 SHORTS: tuple[Share, ...] = (
@@ -42,8 +58,9 @@ KINDS: dict[str, tuple[Draw, Draw]] = {
     "acking": (acking.drawn, acking.short),
     "moving": (moving.drawn, moving.short),
     "compacting": (compacting.drawn, compacting.short),
-    "backing": (backups.drawn, backups.drawn),
+    "backing": (_backing, _backing),
     "instream": (in_stream.drawn, in_stream.short),
+    "migrating": (migrating.drawn, migrating.short),
 }
 """What schedules can be asked to be of alone: (long, short). Topics with keys are split and merged; consumers acknowledge, row by
 row, in transactions and without; movers take, write two topics and acknowledge in one transaction, staged through manifests;

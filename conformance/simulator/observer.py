@@ -33,7 +33,7 @@ from conformance.history.format import (
     Written,
 )
 from conformance.simulator import in_stream_logs
-from conformance.simulator.cursors import LAST_ENTRY, changes, lacks
+from conformance.simulator.cursors import LAST_ENTRY, acknowledged, changes, lacks
 from conformance.simulator.faults import Observer
 from conformance.simulator.in_stream_acks import AckLog
 from conformance.simulator.keyed import rows_of
@@ -41,7 +41,7 @@ from conformance.simulator.storage import Disk
 from metadata.paths import Key, decode, encode
 from metadata.store.memory import MemoryState
 
-REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicSealed", "TopicNotFound"})
+REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicSealed", "TopicNotFound", "OptionError"})
 """Errors of a commit that say: nothing of this attempt counts, now or ever."""
 decoded = lru_cache(maxsize=1024)(decode)
 _DECODER = json.JSONDecoder()
@@ -150,6 +150,9 @@ class History(Observer):
                 self._trimmed(segment, mark.get("trimmedTo", {"ledgerId": 0, "entryId": 0}))
         elif path.startswith("/cursors/"):
             segment, _, subscription = path[9:].partition(":")
+            if before is None and decoded(segment).startswith("persistent://"):
+                self._carried(path, read_json(after or b"{}"))
+                return
             to = self.moving()
             if to:
                 self.movable.add(path)
@@ -191,6 +194,14 @@ class History(Observer):
         topic, _, subscription = name.partition(":")
         for state, ranges, txn in self.ack_logs.setdefault(path[:-21], AckLog()).entry(body):
             self.events.append(Ack(len(self.events), decoded(topic), decoded(subscription), state, ranges, txn))
+
+    def _carried(self, path: str, cursor: Any) -> None:
+        """A migration makes the cursor of a subscription: just what its pending-ack log has come to, all of it settled."""
+        lives = [found for place, found in self.ack_logs.items() if place.split("/")[3] == path[9:]]
+        had = lives[-1] if lives else AckLog()
+        got = acknowledged(cursor)
+        if had.claims or got != had.done or not had.sealed:
+            self.bad(f"the cursor {path} was carried over as {got}; its log has {had}", 11)
 
     def _trimmed(self, segment: str, to: Any) -> None:
         """Retention has taken rows: none that a subscription still needs, unless somebody moves it, who may come too late. What
@@ -279,6 +290,8 @@ class History(Observer):
         prefix, infos = f"{tenant}/{namespace}/{decoded(name)}", new["segments"]
 
         def named(info: Any) -> str:
+            if "legacyTopicName" in info:
+                return str(info["legacyTopicName"])
             return f"segment://{prefix}/{info['hashRange']['start']:04x}-{info['hashRange']['end']:04x}-{info['segmentId']}"
 
         segments = tuple(

@@ -67,12 +67,12 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
         jobs.append(Job("m", "m", "", (T, U), (1, 2)[: rng.choice((1, 2))], keyed=True))
     for job in jobs:
         start_driver(world, job, tries=4, within=20)
-    _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 3))))
+    start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 3))))
     if rng.random() < 0.3:
         for name in ("l0", "l1"):
             _start_scaler(world, name, rng.choice((2, 4)))
     elif rng.random() < 0.5:
-        _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
+        start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
     streams = []
     if rng.random() < 0.7:
         streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=rng.choice((3, 5))))
@@ -111,9 +111,9 @@ def short(rng: random.Random, trace: bool) -> Cast:
         for name in ("l0", "l1"):
             _start_scaler(world, name, 2, within=30)
     else:
-        _start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 2, 3))), within=8)
+        start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 2, 3))), within=8)
         if rng.random() < 0.15:
-            _start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
+            start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
     streams, reads = [], rng.random()
     if reads < 0.55:
         streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=3))
@@ -149,7 +149,7 @@ def _have_cursors(world: World, shown: Event, lasting: tuple[str, ...]) -> None:
                 world.history.bad(f"{segment.name} is shown before its cursor of {subscription} is made", 11)
 
 
-def _start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> None:
+def start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> None:
     process = Process(world, f"{splitter.name}.{splitter.tries}")
 
     def run() -> None:
@@ -164,7 +164,7 @@ def _start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> No
     def again() -> None:
         splitter.tries += 1
         if splitter.tries < 4:
-            _start_splitter(world, splitter, within=within)
+            start_splitter(world, splitter, within=within)
 
     world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
 

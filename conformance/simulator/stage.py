@@ -16,6 +16,8 @@ from metadata.topics import Topics
 
 T, U, D = "topic://public/default/t", "topic://public/default/u", "topic://public/default/d"
 P, Q = "persistent://public/default/p", "persistent://public/default/q"
+Y, Z, W = "topic://public/default/y", "topic://public/default/z", "topic://public/default/w"
+"""What P and Q go on as when they are migrated, and another name for P: nobody makes them before."""
 
 
 def staged(

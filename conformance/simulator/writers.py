@@ -62,8 +62,10 @@ class Heard(Coordinator):
         return self.answer
 
 
-def hands_on(world: World, process: Process) -> Client:
-    """The process's hands on the cluster; what a commit does not wait for becomes another thread of the same process."""
+def hands_on(world: World, process: Process, *, at_once: bool = False) -> Client:
+    """The process's hands on the cluster; what a commit does not wait for becomes another thread of the same process. `at_once`:
+    it does that itself, as whoever has to do with persistent topics must: here threads are no such for the locks of their logs.
+    """
 
     def aftermath(job: Callable[[], None]) -> None:
         def run() -> None:
@@ -73,7 +75,10 @@ def hands_on(world: World, process: Process) -> Client:
                 except TxnSegmentError:
                     continue  # as metadata.aftermath: put off to the next sweep
 
-        world.spawn(process, f"{process.name}/after", run)
+        if at_once:
+            run()
+        else:
+            world.spawn(process, f"{process.name}/after", run)
 
     cluster, buffer = process.cluster, process.buffer
     heard = Heard(cluster, aftermath, buffer.log)

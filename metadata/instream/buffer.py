@@ -7,6 +7,7 @@ left the log when it is listed is trimmed by the record that is read after it.
 
 from __future__ import annotations
 
+import logging
 import threading
 from bisect import bisect_right
 from collections import deque
@@ -19,15 +20,17 @@ from ledgers.model import Ledger
 from metadata import log as manifests
 from metadata import metrics
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, DataLoss, OffsetOutOfRange, UnknownOutcome
+from metadata.errors import BadVersion, CorruptSnapshot, DataLoss, OffsetOutOfRange, UnknownOutcome
 from metadata.instream import paths, snapshots
 from metadata.instream.managed_log import ManagedLog
-from metadata.instream.records import EntryKind, LogEntry
+from metadata.instream.records import EntryKind, LogEntry, SnapshotPointer
 from metadata.instream.rules import TopicState, first_ongoing, fold, max_read, trimmed, visible
 from metadata.instream.topics import PersistentTopic, every, not_found, of_record, with_system_property
 from metadata.names import PersistentName
 from metadata.store.contract import View, decide
 from metadata.transitions import Weight
+
+log = logging.getLogger("txnsegment.instream")
 
 GROUP = 1_000
 """Entries that are asked for in one flight when a range of the log is read."""
@@ -174,6 +177,8 @@ class _Known:
     numbers: list[int] = field(default_factory=list)
     listed: int = 0
     trimmed_to: int = 0
+    unusable: SnapshotPointer | None = None
+    """A snapshot that is damaged, or was beyond the end of the log as it was listed then."""
     shown: TopicState | None = None
     """A copy of `tip` for readers, until it changes."""
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -231,10 +236,11 @@ class InStreamBuffer:
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
         """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange if
-        the log does not reach `end`, or something at or below it is undecided, after looking again (A31).
+        the log does not reach `end`, or something at or below it is undecided, after looking again (A31), or a restore lost it.
         """
         for _ in range(attempts):
             reading = self.read(name)
+            reading.topic.check_not_lost(end)
             if reading.cut >= end:
                 return reading
             if reading.end >= end:
@@ -288,8 +294,9 @@ class InStreamBuffer:
     def _replay(self, view: View, known: _Known, topic: PersistentTopic, end: int) -> int:
         """Fold what was not folded yet, from the snapshot on where that is further; how many entries."""
         layout = topic.layout
-        if layout.snapshot is not None and layout.snapshot.at > known.tip.at:
-            known.base, known.tip = snapshots.load(self.cluster.storage, topic.name, layout.snapshot)
+        found = layout.snapshot
+        if found is not None and found.at > known.tip.at and (kept := self._kept(known, topic, found, end)) is not None:
+            known.base, known.tip = kept
             known.between, known.shown = deque(), None
         elif known.tip.at < layout.trimmed_log:
             # Trimmed before it ever saw a transaction (later, never beyond a snapshot): nothing there can matter.
@@ -311,6 +318,28 @@ class InStreamBuffer:
             trimmed(known.base, layout.trimmed_log)
             known.trimmed_to, known.shown = layout.trimmed_log, None
         return len(todo)
+
+    def _kept(
+        self, known: _Known, topic: PersistentTopic, found: SnapshotPointer, end: int
+    ) -> tuple[TopicState, TopicState] | None:
+        """What it holds. None if it cannot be used and nothing was trimmed yet, nor restored: the log itself tells all then,
+        and the next snapshot takes its place. Raises CorruptSnapshot, StorageError.
+        """
+        try:
+            if found.at <= end:
+                kept = snapshots.load(self.cluster.storage, topic.name, found)
+                known.unusable = None
+                return kept
+            if known.unusable != found:  # perhaps made since the log was listed: look again
+                known.unusable = found
+                raise _Moved
+            raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
+        except CorruptSnapshot as error:
+            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has no markers)
+                raise
+            log.warning("replaying all of %s: %s", topic.name, error.message)
+            known.unusable = found
+            return None
 
     @staticmethod
     def _advance(known: _Known, end: int) -> None:
@@ -343,7 +372,7 @@ class InStreamBuffer:
             layout, known = opened.topic.layout, self._of(name)
             if layout.contains_txn is False:
                 return False  # there is nothing to remember
-            last = layout.snapshot
+            last = None if layout.snapshot == known.unusable else layout.snapshot
             with known.lock:
                 base, aborted = known.base.copy(), dict(known.tip.aborted)
             moved = sum(1 for n in opened.numbers if (0 if last is None else last.at) < n <= base.at)

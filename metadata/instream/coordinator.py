@@ -1,4 +1,4 @@
-"""The whole path of one write set over persistent topics, exactly once for its application (docs/in_stream.md, Writing).
+"""The whole path of one write set over persistent topics, exactly once for its application (docs/in_stream.md, What counts).
 
 The steps themselves, and what decides, are `TransactionSteps`.
 """
@@ -122,6 +122,8 @@ class InStreamCoordinator(TransactionSteps):
             numbers = self.append(txn, parts)
             self.acks.claim(txn, acks)
             self._check_seals(least, list(parts))
+            if not parts:
+                self._refuse_migrated(work)  # again: no data of it shows a seal, and what began before it a migration ends
         except BaseException as error:
             self._abort_after(error, least)
             raise
@@ -201,7 +203,7 @@ class InStreamCoordinator(TransactionSteps):
                 last_committed=-1 if written is None else written.version,
                 by=None if written is None else written.by,
                 current=None if opened is None else Attempt(version=opened.version or 0, txn_id=f"{self.log.most}_{opened.least}"),
-                restored=True if written is None and self.cluster.restored else None,
+                restored=(True if self.cluster.restored else None) if written is None else written.restored,
             )
             what, _ = transitions.opening(application, work.claim, Gone.GONE if opened is None else _header(opened))
             if what is not Opening.ABORT_PREDECESSOR:

@@ -1,4 +1,4 @@
-"""A log of the older model: entries in the order of their appends, which is the store's (docs/in_stream.md, Logs).
+"""A log of the older model: entries in the order of their appends, which is the store's (docs/in_stream.md, Records).
 
 Entries never change, so whoever has read one need not read it again. They only leave, from the head.
 """

@@ -228,6 +228,7 @@ class Migrator:
         """What must be there before the new topic is: the ONE CAS makes all of it count at once."""
         for where, _ in decide(self.cluster.store, partial(pending_ack.every, topic=str(name))):
             self.carry(where)
+        self._abort(rules.of_its_applications(self.coordinator.log.live(), name))
         until(lambda: self._carry_applications(name, to))
         self._copy_schemas(name, to)
 

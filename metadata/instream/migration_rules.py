@@ -86,6 +86,13 @@ def touches(txn: Txn, name: PersistentName) -> bool:
     return str(name) in txn.topics or any(topic == str(name) for topic, _ in txn.subscriptions)
 
 
+def of_its_applications(txns: Iterable[Txn], name: PersistentName) -> list[Txn]:
+    """The transactions that commit a version of an application of this topic, whether they write to it or not: above its SEAL none
+    may do so any more, since what was committed by then is carried over. One that begins later sees the SEAL.
+    """
+    return [t for t in txns if t.app is not None and paths.decode(t.app.partition(":")[2]) == str(name)]
+
+
 def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
     """The name of the application record that goes on where this one of the transaction log ends: (`appId`, topic) with the new
     topic, or the same of an explicit transaction over several topics; None: it has nothing to do with this topic.
@@ -104,10 +111,10 @@ def carried(there: Application | None, written: Written) -> Application | None:
     if written.random:
         return None
     if there is None:
-        return Application(last_committed=written.version, by=written.by)
+        return Application(last_committed=written.version, by=written.by, restored=written.restored)
     if there.last_committed >= written.version:
         return None
-    return there.model_copy(update={"last_committed": written.version, "by": written.by, "restored": None})
+    return there.model_copy(update={"last_committed": written.version, "by": written.by, "restored": written.restored})
 
 
 def carry(

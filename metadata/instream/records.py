@@ -84,7 +84,8 @@ class SnapshotRest(JsonRecord):
 class SnapshotPointer(JsonRecord):
     """The newest snapshot of a topic's transaction buffer, of maxReadPosition `at`. The Avro record (Pulsar's
     TransactionBufferSnapshot: topic, maxReadPosition, aborted transactions with positions) is `avro` (base64), or lies in the file
-    `path` if it is large; the rest is `rest`, or lies in the file `rest_path`.
+    `path` if it is large; the rest is `rest`, or lies in the file `rest_path`. `crc`, `rest_crc`: CRC-32 of the
+    Avro record and of the rest's file (None: made by a version that knew none).
     """
 
     at: int
@@ -93,6 +94,8 @@ class SnapshotPointer(JsonRecord):
     path: str | None = None
     rest: SnapshotRest | None = None
     rest_path: str | None = None
+    crc: int | None = None
+    rest_crc: int | None = None
 
     def files(self) -> list[str]:
         """The files that it lies in."""
@@ -106,12 +109,19 @@ class Trimmed(JsonRecord):
     at_ms: int
 
 
+class LostNumbers(JsonRecord):
+    """What a restore lost of a topic's log: the numbers with after < number < before. Some were given out and are never again."""
+
+    after: int
+    before: int
+
+
 class PersistentLayout(Layout):
     """The record of a persistent topic: what a topic:// has besides its segments (schema, properties, policies), and ours.
 
     `sealing`: a SEAL may be in the log; whoever appends one sets this first. `snapshot`: of the transaction buffer. `trimmed_log`:
     all entries up to this number are trimmed, `trimmed_ms` the latest publish time among them; `leaving`: those still in the log.
-    `migrated_to`: the topic:// that goes on.
+    `migrated_to`: the topic:// that goes on. `lost`: by restores from backups, ascending.
     """
 
     epoch: int = 0
@@ -124,6 +134,7 @@ class PersistentLayout(Layout):
     trimmed_log: int = 0
     leaving: tuple[Trimmed, ...] = ()
     migrated_to: str | None = None
+    lost: tuple[LostNumbers, ...] | None = None
 
     @property
     def contains_txn(self) -> bool | None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import base64
 import io
+import zlib
 from functools import cache
 from typing import Any
 
 import fastavro
 
+from ledgers.errors import MissingFile
 from ledgers.storage import LedgerStorage, segment_folder
-from metadata.errors import CorruptSnapshot
+from metadata.errors import CorruptRecord, CorruptSnapshot
 from metadata.instream.records import SnapshotPointer, SnapshotRest, Started, folder_of
 from metadata.instream.rules import TopicState, TxnId, txn_id
 from metadata.names import PersistentName
@@ -80,17 +82,14 @@ def encode(name: PersistentName, max_read: tuple[int, int], aborted: dict[str, i
 
 
 def decode(data: bytes) -> tuple[str, tuple[int, int], dict[str, int]]:
-    """The topic, maxReadPosition, and the aborted transactions with the number of their marker. Raises CorruptSnapshot."""
+    """The topic, maxReadPosition, and the aborted transactions with the number of their marker. Raises ValueError."""
     try:
         found: Any = fastavro.schemaless_reader(io.BytesIO(data), _parsed(), None)
         aborts = found["aborts"] or ()
         aborted = {str(TxnId(a["txnIdMostBits"], a["txnIdLeastBits"])): int(a["ledgerId"]) for a in aborts}
         return str(found["topicName"]), (found["maxReadPositionLedgerId"], found["maxReadPositionEntryId"]), aborted
     except Exception as error:  # whatever fastavro meets in bytes that are not what they should be
-        raise CorruptSnapshot(
-            f"A transaction buffer snapshot of {len(data)} bytes cannot be read: {error}.",
-            advice="Restore it from a copy: without it, rows of aborted transactions could not be told from others.",
-        ) from error
+        raise ValueError(f"{len(data)} bytes that are no Avro record of one: {error}") from error
 
 
 def pointer(
@@ -114,7 +113,7 @@ def pointer(
         sealed_at=base.sealed_at,
     )
     data, more = encode(name, (base.at, last_entry), aborted), rest.to_bytes()
-    made = SnapshotPointer(at=base.at, made_ms=now_ms)
+    made = SnapshotPointer(at=base.at, made_ms=now_ms, crc=zlib.crc32(data))
     if len(data) > INLINE_BYTES:
         path = f"{segment_folder(*folder_of(name))}/index/{unique}.avro"
         storage.publish(path, data)
@@ -124,23 +123,41 @@ def pointer(
     if len(more) > INLINE_BYTES:
         path = f"manifests/snapshot-{unique}.json"
         storage.publish(path, more)
-        return made.model_copy(update={"rest_path": path})
+        return made.model_copy(update={"rest_path": path, "rest_crc": zlib.crc32(more)})
     return made.model_copy(update={"rest": rest})
 
 
 def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -> tuple[TopicState, TopicState]:
     """The state at the snapshot's maxReadPosition as (base, tip): the tip knows all its aborted transactions.
 
-    Raises CorruptSnapshot, CorruptRecord, StorageError.
+    Raises CorruptSnapshot (damaged, or a file of it is missing), StorageError.
     """
-    data = base64.b64decode(found.avro) if found.avro is not None else storage.read(found.path or "")
+    try:
+        return _load(storage, name, found)
+    except (ValueError, MissingFile, CorruptRecord) as error:
+        raise corrupt(name, found, str(error) if isinstance(error, ValueError) else error.message) from error
+
+
+def corrupt(name: PersistentName, found: SnapshotPointer, what: str) -> CorruptSnapshot:
+    return CorruptSnapshot(
+        f"The transaction buffer snapshot of {name} at {found.at} is damaged: {what.rstrip('.')}.",
+        advice=f"Restore {', '.join(found.files()) or 'the record of the topic'} from a copy: without it, with the log below it "
+        "trimmed, rows of aborted transactions could not be told from others.",
+    )
+
+
+def _load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -> tuple[TopicState, TopicState]:
+    if (found.avro is None) == (found.path is None) or (found.rest is None) == (found.rest_path is None):
+        raise ValueError("a part of it is neither in the record nor in a file")
+    data = storage.read(found.path) if found.path is not None else base64.b64decode(found.avro or "", validate=True)
+    more = None if found.rest_path is None else storage.read(found.rest_path)
+    for part, crc in ((data, found.crc), (more, found.rest_crc)):
+        if part is not None and crc is not None and zlib.crc32(part) != crc:
+            raise ValueError(f"its {len(part)} bytes have another checksum")
     topic, position, aborted = decode(data)
     if topic != str(name) or position[0] != found.at:
-        raise CorruptSnapshot(
-            f"The transaction buffer snapshot of {name} at {found.at} is one of {topic} at {position[0]}.",
-            advice="Restore the right one from a copy.",
-        )
-    rest = found.rest if found.rest is not None else SnapshotRest.from_bytes(storage.read(found.rest_path or ""))
+        raise ValueError(f"it is one of {topic} at {position[0]}")
+    rest = SnapshotRest.from_bytes(more) if more is not None else found.rest or SnapshotRest()
     base = TopicState(
         at=found.at,
         ongoing={txn: (started.first, frozenset(started.ids)) for txn, started in rest.ongoing.items()},

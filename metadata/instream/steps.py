@@ -1,5 +1,5 @@
 """The steps of a transaction of the older model, as its owner takes them: begin, register, append, acknowledge, end
-(docs/in_stream.md, Writing).
+(docs/in_stream.md, The transaction log).
 
 Each step asks the transaction log, in whose order the first transition that is allowed takes effect. COMMITTING in the log is the
 only commit point; what comes after it (markers, then COMMITTED) is `end`.

@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 from ledgers.schema import check_writable, nullable
 from metadata import metrics
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
+from metadata.errors import BadVersion, NotAllowed, OffsetOutOfRange, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.instream import paths
-from metadata.instream.records import CONTAINS_TXN, PersistentLayout
-from metadata.names import PersistentName, topic_name
+from metadata.instream.records import CONTAINS_TXN, LostNumbers, PersistentLayout
+from metadata.names import SYSTEM, PersistentName, topic_name
 from metadata.records import Layout, TopicSchema
 from metadata.schemas import TopicSchemas
-from metadata.store.contract import ABSENT, Record, View, decide, look, until
+from metadata.store.contract import ABSENT, Record, View, decide, look, skip, until
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,16 @@ class PersistentTopic:
     name: PersistentName
     layout: PersistentLayout
     record: Record
+
+    def check_not_lost(self, number: int) -> None:
+        """Raises OffsetOutOfRange for a number of the topic's log that a restore lost: see `Cluster.check_not_lost`."""
+        for lost in self.layout.lost or ():
+            if lost.after < number < lost.before:
+                raise OffsetOutOfRange(
+                    f"The offset {number} of {self.name} is from before it was restored, with what is up to {lost.after} alone.",
+                    advice=f"Rows above {lost.after} were read and are lost here; what their writers commit again comes at "
+                    f"{lost.before} and above. Use a new checkpoint: start after {lost.after} to get all that comes again.",
+                )
 
 
 def of_record(name: PersistentName, record: Record | None) -> PersistentTopic | None:
@@ -82,12 +92,14 @@ class PersistentTopics:
             record = view.get(paths.topic(name))
             if record is not None:
                 raise _taken(name, PersistentLayout.of(record))
+            lost = self._skip_lost(name)
             now_ms = view.now_ms()
             first = None if schema is None else TopicSchema(spark=nullable(schema).json(), created_at_ms=now_ms)
             layout = PersistentLayout(
                 created_ms=now_ms,
                 properties={CONTAINS_TXN: "false"},
                 schema_id=None if first is None else self.schemas.put(view, name, first),
+                lost=lost,
             )
             try:
                 record = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT)
@@ -101,6 +113,14 @@ class PersistentTopics:
             return PersistentTopic(name, layout, record)
 
         return decide(self._cluster.store, body)
+
+    def _skip_lost(self, name: PersistentName) -> tuple[LostNumbers, ...] | None:
+        """On a restored cluster a topic of this name may have been made since the backup, and lost: readers know its numbers."""
+        if not self._cluster.restored:
+            return None
+        following = self._cluster.restored[-1].before
+        skip(self._cluster.store, paths.log(name), following)
+        return (LostNumbers(after=0, before=following),)
 
     def ensure(self, name: PersistentName, *, schema: StructType | None = None, create: bool = True) -> PersistentTopic:
         """The topic, made on first write if `create`. Idempotent. Raises TopicNotFound, TopicExists (it was deleted)."""
@@ -219,7 +239,7 @@ def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Persistent
 
 def is_system(name: PersistentName) -> bool:
     """Whether it is a log of our own, such as a coordinator's."""
-    return (name.tenant, name.namespace) == ("pulsar", "system")
+    return (name.tenant, name.namespace) == SYSTEM
 
 
 def _refuse_system(key: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ledgers.errors import MissingFile
 from metadata.cluster import Cluster
 from metadata.errors import CorruptRecord
 from metadata.instream import paths
@@ -118,10 +120,11 @@ class TransactionLog:
             old = TxnLogRecord(created_ms=view.now_ms()) if record is None else TxnLogRecord.of(record)
             kept = compacted(state, view.now_ms(), self.cluster.settings.header_retention_ms)
             if len(kept.to_bytes()) <= INLINE_BYTES:
-                return old.model_copy(update={"txn_log": kept, "txn_log_path": None}).to_bytes()
+                return old.model_copy(update={"txn_log": kept, "txn_log_path": None, "txn_log_crc": None}).to_bytes()
             path = f"manifests/txn-log-{self.coordinator}-{self.cluster.unique()}.json"
             self.cluster.storage.publish(path, kept.to_bytes())
-            return old.model_copy(update={"txn_log": TxnLogSnapshot(at=kept.at), "txn_log_path": path}).to_bytes()
+            in_file = {"txn_log": TxnLogSnapshot(at=kept.at), "txn_log_path": path, "txn_log_crc": zlib.crc32(kept.to_bytes())}
+            return old.model_copy(update=in_file).to_bytes()
 
         return self.replay.compact(_kept_at, write)
 
@@ -130,6 +133,16 @@ class TransactionLog:
         record = view.get(paths.topic(self.name))
         return None if record is None else TxnLogRecord.of(record).txn_log_path
 
+    def _in_file(self, found: TxnLogRecord, path: str) -> TxnLogSnapshot:
+        """Raises CorruptRecord, StorageError."""
+        try:
+            data = self.cluster.storage.read(path)
+        except MissingFile as error:
+            raise _corrupt(path, "does not exist, where the transaction log is kept") from error
+        if found.txn_log_crc is not None and zlib.crc32(data) != found.txn_log_crc:
+            raise _corrupt(path, "is damaged: its checksum is another")
+        return TxnLogSnapshot.from_bytes(data)
+
     def _restored(self, record: Record | None) -> TxnLogState | None:
         """What the last compaction left, once for each; what we know besides forgets what it forgot. Raises CorruptRecord,
         StorageError.
@@ -137,19 +150,20 @@ class TransactionLog:
         found = None if record is None else TxnLogRecord.of(record)
         if found is None or found.txn_log is None or found.txn_log.at <= self._kept:
             return None
-        kept = found.txn_log
-        if found.txn_log_path is not None:
-            kept = TxnLogSnapshot.from_bytes(self.cluster.storage.read(found.txn_log_path))
+        kept = found.txn_log if found.txn_log_path is None else self._in_file(found, found.txn_log_path)
         if kept.at != found.txn_log.at:
-            raise CorruptRecord(
-                f"{found.txn_log_path} is the transaction log up to {kept.at}, not {found.txn_log.at}.",
-                advice="Restore it from a copy: it alone says which transactions are under way.",
-            )
+            raise _corrupt(found.txn_log_path, f"is the transaction log up to {kept.at}, not {found.txn_log.at}")
         self._kept = kept.at
         if kept.at > self.replay.at:
             return restored(kept)
         forget(self.replay.state, kept)
         return None
+
+
+def _corrupt(path: str | None, what: str) -> CorruptRecord:
+    return CorruptRecord(
+        f"{path} {what}.", advice="Restore it from a copy: it alone says which transactions are under way, and what has committed."
+    )
 
 
 def _kept_at(record: Record) -> int:

@@ -75,7 +75,7 @@ class Txn(JsonRecord):
 
 class Written(JsonRecord):
     """What an application has committed last: `txn` did it. `at_ms`: when (a random application is forgotten with its
-    transaction).
+    transaction). `restored`: as in the record of an application.
     """
 
     version: int
@@ -83,6 +83,7 @@ class Written(JsonRecord):
     at_ms: int
     by: str | None = None
     random: bool | None = None
+    restored: bool | None = None
 
 
 class TxnLogSnapshot(JsonRecord):
@@ -97,8 +98,10 @@ class TxnLogSnapshot(JsonRecord):
 
 class TxnLogRecord(PersistentLayout):
     """The topic record of a transaction log. `txn_log`: what its last compaction left; what is too big for a record lies in the
-    file `txn_log_path`, and the record keeps the number alone.
+    file `txn_log_path`, whose CRC-32 is `txn_log_crc` (None: made by a version that knew none), and the record keeps the number
+    alone.
     """
 
     txn_log: TxnLogSnapshot | None = None
     txn_log_path: str | None = None
+    txn_log_crc: int | None = None

@@ -227,6 +227,19 @@ def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
     )
 
 
+def skip(store: MetadataStore, prefix: Prefix, to: int) -> None:
+    """`MetadataStore.skip`, again while its outcome is unknown: doing it again changes nothing."""
+
+    def step() -> bool | None:
+        try:
+            store.skip(prefix, to)
+        except UnknownOutcome:
+            return None
+        return True
+
+    until(step)
+
+
 def look(store: MetadataStore, key: Key) -> Record | None:
     """The record as it is now: `decide` with one read. Raises SessionLost as `decide` does."""
     return decide(store, lambda view: view.get(key))

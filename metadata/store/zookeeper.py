@@ -73,6 +73,7 @@ class ZooKeeperStore(MetadataStore):
             self._session.close()
             raise
         self._eras = Eras(self._session, full=era_full)
+        self._listed: dict[str, list[int]] = {}
         self._writer = Writer(self._session, self._eras)
         self._watches = Watches(self._session)
 
@@ -95,15 +96,15 @@ class ZooKeeperStore(MetadataStore):
             self._session.flight([self._session.create(root + CLOCK)])
 
     def view(self) -> View:
-        return ZooKeeperView(self._session)
+        return ZooKeeperView(self._session, self._listed)
 
     def write(self, *writes: Write) -> list[Record | None]:
         check_writes(writes)
         return self._writer.write(writes) if writes else []
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """To the next era that begins at or above `to` (all sequences of the folder share its eras)."""
-        self._eras.reach(prefix.path.rpartition("/")[0], -(-to // ERA_SIZE))
+        """Within the era if `to` is near, else to the next that begins at or above it (all sequences of the folder share both)."""
+        self._eras.reach(prefix.path.rpartition("/")[0], to)
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return self._watches.add(target, wake)
@@ -113,8 +114,11 @@ class ZooKeeperStore(MetadataStore):
 
 
 class ZooKeeperView(View):
-    def __init__(self, session: Session) -> None:
+    """`listed`: which eras the folders of sequences had when this process listed them last, so that a list need not ask first."""
+
+    def __init__(self, session: Session, listed: dict[str, list[int]]) -> None:
         self._session = session
+        self._listed = listed
         self._id = session.begin()
         self._synced = False
 
@@ -160,14 +164,16 @@ class ZooKeeperView(View):
         """The keys of all sequences under a parent, in these eras.
 
         Later eras are listed first: an era is closed before the next one opens, so whoever has seen a record of the later one
-        then finds the earlier one whole. One round trip while there is one era.
+        then finds the earlier one whole. One round trip unless one was opened since this process looked last.
         """
         root = self._session.root
-        eras = [0] if first_era == 0 else []
+        eras = [era for era in self._listed.get(parent, [0]) if first_era <= era <= last_era]
         names, *lists = self._fly([children(root + folder(parent)), *(children(root + era_folder(parent, e)) for e in eras)])
         if isinstance(names, NoNodeError):
             return []
-        there = sorted((int(n) for n in names if is_era(n) and first_era <= int(n) <= last_era), reverse=True)
+        every = sorted((int(name) for name in names if is_era(name)), reverse=True)
+        there = [era for era in every if first_era <= era <= last_era]
+        self._listed[parent] = every
         if there != eras:
             eras = there
             lists = self._fly([children(root + era_folder(parent, era)) for era in eras])

@@ -1,6 +1,6 @@
 """Who we are to ZooKeeper, and whom we trust: from the environment of the driver or a file that it names.
 
-Never from a URL or an option, which Spark shows (issue 2, section 2). Credentials do not show themselves and cannot be pickled.
+Never from a URL or an option, which Spark shows (docs/operations.md). Credentials do not show themselves and cannot be pickled.
 """
 
 from __future__ import annotations

@@ -3,21 +3,29 @@
 A sequential znode's ten digits count the creations of its parent in 32 bits. So each parent has numbered folders, one for each
 era, and a record that says which era is open. Whoever appends checks that record in the same multi: nobody who paused can append
 below a newer era. The next era opens long before the counter is full.
+
+A sequence that is to go on above a number (`reach`) counts on within its era if that is near: an era is for ever, and one more
+folder in every list of the sequence.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
 
 from metadata.errors import CorruptRecord
-from metadata.store.zookeeper_paths import era_folder, era_record
+from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
 from metadata.store.zookeeper_session import Session, change, get, stat
 
 ERA_FULL = 1_000_000_000
 """Creations after which an era closes: below 2^30, where the counter that we read back still has its sign."""
+NEAR = 10_000
+"""Numbers that are counted on within an era: ten requests."""
+STEP = 1_000
+"""Of them in one multi: znodes that are made and deleted in it, some 250 bytes each, so well below what one may have."""
 
 
 @dataclass(slots=True)
@@ -62,16 +70,32 @@ class Eras:
         known = self._open.get(parent) or self._load(parent)
         self._move(parent, known, known.era + 1)
 
-    def reach(self, parent: str, era: int) -> None:
-        """Open this era, unless it or a later one is open. Raises as `move_on` does."""
-        while (known := self._load(parent)).era < era:
-            self._move(parent, known, era)
+    def reach(self, parent: str, to: int) -> None:
+        """Let the next number be `to` or a higher one. Raises as `move_on` does."""
+        while (ahead := to - (known := self._load(parent)).era * ERA_SIZE - known.created) > 0:
+            if ahead <= NEAR and known.created + ahead < self._full:
+                self._count_on(parent, known, min(ahead, STEP))
+            else:
+                self._move(parent, known, max(known.era + 1, -(-to // ERA_SIZE)))
+
+    def _count_on(self, parent: str, known: _Open, numbers: int) -> None:
+        """Use up so many numbers of the open era, at once or (it is open no more) none. Nobody ever sees what is made."""
+        guard, house = self._session.root + era_record(parent), self._session.root + era_folder(parent, known.era)
+        self._session.make_folders(house.removeprefix(self._session.root) + "/0")
+
+        def fill(transaction: Any) -> None:
+            transaction.check(guard, known.version)
+            for _ in range(numbers):
+                transaction.create(house + "/0", b"", self._session.acl)
+                transaction.delete(house + "/0")
+
+        self._session.multi(fill)
 
     def _move(self, parent: str, known: _Open, era: int) -> None:
         guard, house = self._session.root + era_record(parent), self._session.root + era_folder(parent, era)
 
-        def fill(transaction: object) -> None:
-            transaction.set_data(guard, b"%d" % era, known.version)  # type: ignore[attr-defined]
+        def fill(transaction: Any) -> None:
+            transaction.set_data(guard, b"%d" % era, known.version)
 
         results = self._session.multi(fill)
         self.forget(parent)

@@ -1,4 +1,4 @@
-"""Consumers and producers of plain Python programs: order, acks, transactions, splits, waking (issue 4, section 2)."""
+"""Consumers and producers of plain Python programs: order, acks, transactions, splits, waking."""
 
 from __future__ import annotations
 

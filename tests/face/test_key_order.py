@@ -63,7 +63,7 @@ def active(cluster: Cluster) -> list[tuple[int, int]]:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 def test_rows_of_a_key_keep_their_order_over_any_splits_and_merges(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """The property of issue 4: transactions staged before a seal and committed after it among them."""
+    """Transactions staged before a seal and committed after it among them."""
     rng = random.Random(seed)
     url = f"file://{tmp_path_factory.mktemp('cluster')}/c"
     with connect(url) as cluster:

@@ -10,7 +10,7 @@ from conformance.simulator.scheduler import SETTINGS, SimulatedClock
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.cluster import Cluster
-from metadata.cluster_records import Settings
+from metadata.cluster_records import Lost, Settings
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.sealing import Sealing
@@ -44,6 +44,7 @@ class Bench:
         self.state, self.clock = MemoryState(), SimulatedClock()
         self.disk = Disk(self.clock)
         self._names = 0
+        self.restored: tuple[Lost, ...] = ()
         for name in topics:
             self.party().topics.create(name)
 
@@ -54,7 +55,8 @@ class Bench:
     def party(self, gate: Gate = always, late: Callable[[Callable[[], None]], None] | None = None) -> Party:
         """A process. `late`: who keeps requests that arrive late."""
         store = GatedStore(self.state, self.clock, gate, late=late)
-        cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
+        storage = GatedStorage(self.disk, gate)
+        cluster = Cluster("memory://t", store, storage, self.settings, self.clock, self.unique, owner="o", restored=self.restored)
         buffer = InStreamBuffer(cluster)
         coordinator = InStreamCoordinator(cluster, buffer)
         topics = PersistentTopics(cluster)

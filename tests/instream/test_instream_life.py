@@ -8,15 +8,14 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from instream_bench import Bench, T, U
+from instream_bench import Bench, T
 
 from conformance.simulator.faults import Fate
 from metadata.aftermath import inline
-from metadata.backup import BackupReader
 from metadata.client import Client
 from metadata.cluster import Cluster, open_cluster
 from metadata.coordinator import Coordinator
-from metadata.errors import CorruptSnapshot, DataLoss, NotAllowed, OptionError, SweepIncomplete, TransactionNotFound
+from metadata.errors import DataLoss, NotAllowed, OptionError, SweepIncomplete, TransactionNotFound
 from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
@@ -125,8 +124,8 @@ def test_a_large_snapshot_lies_in_a_file_which_the_orphan_sweep_keeps() -> None:
     assert opened.replayed == 0
     assert len(opened.state.aborted) == 12
     bench.disk.files[pointer.files()[0]] = (b"\x00", 0)
-    with pytest.raises(CorruptSnapshot):
-        bench.read(T)
+    damaged = bench.party().buffer.open(party.cluster.store.view(), T)
+    assert (damaged.replayed, len(damaged.state.aborted)) == (24, 12)  # all of the log is there to tell it
 
 
 # --- trimming ----------------------------------------------------------------------------------------------------------
@@ -395,21 +394,10 @@ def test_one_sweep_is_of_both_kinds() -> None:
     assert both.instream.buffer.snapshot(T) or layout(bench).snapshot is not None
     pointer = layout(bench).snapshot
     assert pointer is not None
-    both.instream.topics.change(
-        T, lambda now: now.model_copy(update={"snapshot": pointer.model_copy(update={"at": 99, "made_ms": 0})})
-    )
+    damaged = {"snapshot": pointer.model_copy(update={"at": 99, "made_ms": 0}), "trimmed_log": 1}
+    both.instream.topics.change(T, lambda now: now.model_copy(update=damaged))
     with pytest.raises(SweepIncomplete, match=str(T)):
         client(bench.party().cluster).sweep()
-
-
-def test_no_backup_leaves_persistent_topics_out_without_a_word() -> None:
-    bench = Bench()
-    reader = BackupReader(bench.party().cluster)
-    with pytest.raises(NotAllowed, match="persistent:// topics"):
-        reader.take()
-    for name in (T, U):
-        bench.party().sealing.delete(name)
-    assert reader.take().heading.topics == 0
 
 
 def test_both_kinds_have_their_own_schemas() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,11 @@ from metadata.store.contract import time_ms
 from metadata.transitions import Claim
 from metadata.trimming import Trimmer
 from metadata.write_set import WriteSet
+from spark_txn_sink import commit as committing
+from spark_txn_sink.commit import Identity
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import WritePlan, plan_write
+from spark_txn_sink.staging import stage
 from txnsegment import connect
 from txnsegment.schemas import from_arrow
 
@@ -84,6 +90,45 @@ def test_the_command_and_what_it_shows(bench: SparkBench) -> None:
             assert [m.value["n"] for m in messages] == [1, 2]
             consumer.ack(messages)
             assert consumer.lag().rows == 0
+
+
+@pytest.mark.parametrize("younger", ["commit", "tasks"])
+def test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_migration(bench: SparkBench, younger: str) -> None:
+    """Spark makes a writer for the tasks of a batch and another one that commits it, in another process."""
+    bench.commit(X, [0])
+    rows = pa.table({"n": pa.array([1, 2], pa.int64()), "more": ["a", "b"]})
+
+    def plan() -> WritePlan:
+        given = {"serviceUrl": bench.url, "topic": X}
+        return plan_write(WriteOptions.parse(given, streaming=True), from_arrow(rows.schema))[1]
+
+    older = plan()
+    migrate(bench)
+    tasks, ours = (plan(), older) if younger == "tasks" else (older, plan())
+    staged = dataclasses.replace(stage(tasks, rows.to_batches()), query_id="query")
+    for _ in range(2):  # Spark has not heard of the first one
+        committing.commit(bench.client, ours, Identity(None, 3, random=False, streaming=True), 30_000, [staged])
+    committing.abort(bench.client, ours, Identity(None, 3, random=False, streaming=True), [staged])
+    assert bench.numbers(X) == bench.numbers(TO) == [0, 1, 2]
+    assert [row["more"] for row in bench.batch(TO) if row["n"]] == ["a", "b"]
+
+
+def test_a_plain_producer_is_told_that_its_topic_was_migrated(bench: SparkBench) -> None:
+    """Whether it was made before, or has begun to send before."""
+    bench.commit(X, [1])
+    with connect(bench.url) as cluster:
+        producer, begun = (cluster.producer(X, plain=True) for _ in range(2))
+        begun.send({"n": 2})
+        begun.flush()
+        producer.send({"n": 3})
+        begun.send({"n": 4})
+        cluster.topics.migrate(X, TO, segments=2)
+        for one in (producer, begun):
+            with pytest.raises(TopicSealed, match=f"{X} was migrated to {TO}.*without plain=True"):
+                one.flush()
+        with cluster.producer(X) as again:
+            again.send({"n": 3})
+    assert bench.numbers(TO) == [1, 2, 3]
 
 
 def test_a_running_consumer_goes_on_where_its_topic_does(bench: SparkBench) -> None:

@@ -10,9 +10,11 @@ import pytest
 from spark_bench import Query, SparkBench, X, Y
 from test_migrated_streams import TO, migrate
 
+from metadata import paths
 from metadata.errors import AckConflict
 from metadata.instream.buffer import TopicReading
 from metadata.names import persistent_name, topic_name
+from metadata.store.contract import time_ms
 from metadata.subscriptions import legacy_shift
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.following_topics import FollowingTopics
@@ -24,7 +26,10 @@ from txnsegment.positions import unread
 
 @pytest.fixture
 def bench(tmp_path: Path) -> SparkBench:
-    return SparkBench(f"file://{tmp_path}")
+    """Where the log has gone far, so that ledgers and numbers are not mistaken for each other."""
+    made = SparkBench(f"file://{tmp_path}")
+    made.client.cluster.store.skip(paths.LOG, 1_000)
+    return made
 
 
 def again(bench: SparkBench, query: Query, topic: str | list[str] = X, **options: str) -> Query:
@@ -306,3 +311,52 @@ def test_a_transaction_that_reads_goes_on_while_its_topic_does(bench: SparkBench
                 txn.commit()
         assert left(cluster, X) == [9]
         assert bench.numbers(X) == bench.numbers(TO) == [1, 2, 9]
+
+
+def test_a_pattern_of_the_old_name_goes_on(bench: SparkBench) -> None:
+    options = {"topicsPattern": "persistent://public/default/.*"}
+    bench.commit(X, [1])
+    with connect(bench.url) as cluster:
+        query = bench.stream([], startingOffsets="earliest", **options)
+        named = bench.stream([], subscription="s", **options)
+        assert query.next() == named.next() == [1]
+        bench.commit(X, [2])
+        migrate(bench)
+        send(cluster, 3)
+        for one in (query, named):
+            assert [n for some in one.rest() for n in some] == [2, 3]
+        named.reader.commit(named.at)
+        assert left(cluster, TO) == []
+        assert sorted(row["n"] for row in bench.batch([], **options)) == [1, 2, 3]
+        send(cluster, 4)
+        assert again(bench, query, [], **options).next() == [4]
+        assert [n for some in bench.stream([], subscription="other", **options).rest() for n in some] == [1, 2, 3, 4]
+
+
+def test_times_of_publishing(bench: SparkBench) -> None:
+    """A migrated topic by its own log, what goes on by the cluster's: a time falls into either."""
+    bench.commit(X, [1])
+    first = bench.batch(X, includeMetadata="true")[0]["__publishTime"]
+    pause(bench)
+    bench.commit(X, [2])
+    migrate(bench)
+    pause(bench)
+    with connect(bench.url) as cluster:
+        send(cluster, 3)
+    found = {row["n"]: row["__publishTime"] for row in bench.batch(X, includeMetadata="true")}
+    assert found[1] == first < found[2] < found[3]
+    for topic in (X, TO):
+        for n, later in ((1, [1, 2, 3]), (2, [2, 3]), (3, [3])):
+            at = found[n].isoformat()
+            assert bench.numbers(topic, startingTimestamp=at) == later, (topic, n)
+            assert bench.numbers(topic, endingTimestamp=at) == [m for m in (1, 2, 3) if m <= n], (topic, n)
+            query = bench.stream(topic, startingTimestamp=at)
+            assert [m for some in query.rest() for m in some] == later, (topic, n)
+
+
+def pause(bench: SparkBench) -> None:
+    """Until the store's clock has moved on."""
+    store = bench.client.cluster.store
+    now = time_ms(store)
+    while time_ms(store) == now:
+        continue

@@ -126,6 +126,49 @@ def test_a_migration_fails_at_every_step(fate: Fate) -> None:
     assert each(run) > 10
 
 
+def test_a_version_without_rows_is_committed_once_wherever_its_topic_migrates_meanwhile() -> None:
+    """It writes nothing that a seal could make void: the simulator found it committed in the old log, and again in the new one."""
+
+    def run(k: int) -> At:
+        bench, others = Bench(), list[bool]()
+        bench.party().coordinator.commit(work(bench, 1))
+
+        def meanwhile() -> None:
+            party = bench.party()
+            migrate(party)
+            others.append(party.coordinator.onward.coordinator.commit(onto(bench, party, 2)).skipped)
+
+        gate = At(k, meanwhile=meanwhile, kinds=EVERYWHERE)
+        empty = replace(work(bench, 2), parts={})
+        try:
+            done = bench.party(gate).coordinator.commit(empty)
+        except TxnConflict:  # the migration has ended it
+            done = bench.party().coordinator.commit(empty)
+        assert not others or done.skipped != others[0], (k, done)
+        return gate
+
+    assert each(run) > 5
+
+
+@pytest.mark.parametrize("why", ["migrate", "terminate"])
+def test_a_seal_is_never_trimmed(why: str) -> None:
+    """Else the topic that never saw a transaction would take writes again, and the next SEAL would be another one."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.append(None, {T: [bench.part("before")]})
+    seal = party.sealing.seal(T, why, to=str(Y), segments=1)
+    assert seal == 2
+    with suppress(TopicSealed):
+        party.coordinator.append(None, {T: [bench.part("behind it")]})
+    reading = party.buffer.read(T)
+    assert party.sweeper.trimmer.trim_to(reading, reading.cut) == seal - 1
+    fresh = bench.party()
+    assert fresh.sealing.seal(T, why, to=str(Y), segments=1) == seal
+    with pytest.raises(TopicSealed):
+        fresh.coordinator.append(None, {T: [bench.part("later")]})
+    assert bench.read(T) == []
+
+
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
     "another-migrates": lambda bench: migrate(bench.party()),
     "somebody-writes": lambda bench: bench.party().coordinator.commit(work(bench, 2)),

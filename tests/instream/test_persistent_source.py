@@ -380,3 +380,31 @@ def test_a_checkpoint_of_another_cluster(bench: SparkBench) -> None:
     query.at = {**query.at, X: "first"}
     with pytest.raises(OffsetOutOfRange, match="is not an offset of txnsegment"):
         query.next()
+
+
+def test_a_name_that_its_namespace_makes_topic(bench: SparkBench) -> None:
+    """A stream and a batch go on naming what they name; what is both named and meant is read once."""
+    named = "persistent://public/new/t"
+    with connect(bench.url) as cluster:
+        cluster.topics.set_model("namespace://public/new", "metadata")
+        cluster.topics.create(named, schema="n bigint")
+        done = cluster.producer(named).write(pa.table({"n": pa.array([1], pa.int64())}))
+    assert done is not None
+    bench.plain(X, [2])
+    assert bench.numbers([named, X, "topic://public/new/t"]) == [1, 2]
+    query = bench.stream(named, startingOffsets="earliest")
+    assert query.at == {"log": 0, "read": ["topic://public/new/t"]}
+    assert query.next() == [1]
+    assert query.at["log"] == done.number
+    with pytest.raises(OptionError, match=r'which its namespace has made topic://public/new/t\. Read .*"log": N'):
+        bench.batch(named, startingOffsets=json.dumps({named: "1:0"}))
+
+
+def test_a_position_that_is_none(bench: SparkBench) -> None:
+    """Beyond the last entry of its append: it is another topic's, or somebody's guess."""
+    first = bench.plain(X, [1, 2, 3], entry_rows=2)
+    bench.plain(X, [4])
+    assert bench.numbers(X, startingOffsets=json.dumps({X: f"{first}:1"})) == [4]
+    for place in (f"{first}:2", f"{first + 1}:7", "0:5"):
+        with pytest.raises(OffsetOutOfRange, match="its last entry up to there is"):
+            bench.batch(X, startingOffsets=json.dumps({X: place}))

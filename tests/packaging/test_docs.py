@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 import shlex
@@ -11,15 +12,23 @@ from pathlib import Path
 import pytest
 import typer
 
+import txnsegment
 from conformance.command.suites import SUITES
 from conformance.command.words import COMMON
 from conformance.store.faults import FAULTS
 from conformance.store.suite import CASES
 from txnsegment.cli.app import build
+from txnsegment.cluster import Cluster
+from txnsegment.retention import ClusterRetention
+from txnsegment.scaling import ClusterScaling
+from txnsegment.subscriptions import ClusterSubscriptions
+from txnsegment.topics import ClusterTopics
+from txnsegment.transactions import ClusterTransactions
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = typer.main.get_command(build())
+ROOMS = ("metadata", "ledgers", "spark_txn_source", "spark_txn_sink", "txnsegment", "conformance")
 SUITE_WORDS = {word.flag for suite in SUITES for word in (suite.chosen_by, *suite.words)} | {word.flag for word in COMMON}
 blocks = runpy.run_path(str(ROOT / "docs" / "readme.py"))["blocks"]
 
@@ -73,6 +82,19 @@ def test_headings_that_links_name_exist(page: Path) -> None:
     assert [(link, heading) for link, heading in named if heading not in headings(page.parent / link if link else page)] == []
 
 
+def test_sections_that_the_code_names_exist() -> None:
+    """`(docs/in_stream.md, Reading)` in a docstring, `protocol.md section 7` in a comment."""
+    headings = {page.name: re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE) for page in PAGES}
+    sections = {heading.partition(".")[0] for heading in headings["protocol.md"]}
+    wrong = []
+    for file in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        text = re.sub(r"\n\s*(?:# )?", " ", file.read_text(encoding="utf-8"))
+        named = re.findall(r"(?:docs/)?(\w+\.md), ([A-Z][\w -]*?)(?=[).;:,])", text)
+        wrong += [(file.name, *one) for one in named if one[0] in headings and one[1] not in headings[one[0]]]
+        wrong += [(file.name, number) for number in re.findall(r"protocol\.md section (\d+)", text) if number not in sections]
+    assert wrong == []
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     seen, look = set[Path](), [ROOT / "README.md"]
     while look:
@@ -96,6 +118,34 @@ def test_files_and_tests_that_pages_name_exist() -> None:
                 wrong.append((page.name, code))
             if re.fullmatch(r"test_\w+", code) and f"def {code}(" not in tests:
                 wrong.append((page.name, code))
+    assert wrong == []
+
+
+PARTS = {
+    "": txnsegment,
+    "cluster": Cluster,
+    "cluster.topics": ClusterTopics,
+    "cluster.transactions": ClusterTransactions,
+    "cluster.subscriptions": ClusterSubscriptions,
+    "cluster.retention": ClusterRetention,
+    "cluster.scaling": ClusterScaling,
+}
+
+
+def test_calls_of_the_readme_have_these_parameters() -> None:
+    """The table of calls: `cluster.topics.create(name, *, segments=1)`, and behind it `.list(pattern=None)` of the same."""
+    wrong, seen, owner = [], 0, ""
+    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| call | does |\n")[2].partition("\n\n")[0]
+    for row in table.splitlines()[1:]:
+        for code in codes(row.split(" | ")[0]):
+            path, _, rest = code.partition("(")
+            owner, _, name = path.rpartition(".") if not path.startswith(".") else (owner, "", path[1:])
+            call = getattr(PARTS[owner], name, None)
+            names = [one.partition("=")[0].strip(" *") for one in rest.rstrip(")").split(",")]
+            known = set() if call is None else set(inspect.signature(call).parameters)
+            wrong += [f"{code}: {one or name}" for one in names if call is None or (one and one not in known)]
+            seen += 1
+    assert seen > 30
     assert wrong == []
 
 

@@ -35,6 +35,7 @@ def test_contents(wheel: Path, source: Path) -> None:
     assert tops == {*PACKAGES, "pyspark_txnsegment.py"}
     here = {str(path.relative_to(source)) for package in PACKAGES for path in (source / package).rglob("*.py")}
     assert here <= set(names), "a module is missing"
+    assert {f"{package}/py.typed" for package in PACKAGES} <= set(names), "a type checker would take our types for Any"
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 

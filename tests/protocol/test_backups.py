@@ -17,7 +17,7 @@ from conformance.simulator.faults import Crashed, Fate, Gate, GatedStore, always
 from conformance.simulator.storage import GatedStorage
 from metadata import backup_file, consistent_cut, paths, policies
 from metadata.backup import BackupReader, is_known
-from metadata.backup_file import Backup
+from metadata.backup_file import ERA, Backup
 from metadata.cluster import MARK, Cluster, read_cluster_record
 from metadata.consistent_cut import Moving, Told, Written
 from metadata.coordinator import Coordinator
@@ -33,7 +33,7 @@ from metadata.errors import (
 )
 from metadata.names import topic_name
 from metadata.records import Application, Attempt, Cursor, Header, Nanos, Policies, State
-from metadata.restore import ERA, Restoration
+from metadata.restore import Restoration
 from metadata.row_ranges import parse_all
 from metadata.store import open_store
 from metadata.store.contract import look
@@ -293,6 +293,21 @@ def test_an_empty_cluster_and_a_backup_of_a_restored_one() -> None:
     done = second.coordinator().commit(bench.work(1)).number
     assert done is not None
     assert done >= 2 * ERA
+
+
+def test_numbers_of_a_restored_cluster_are_not_given_again_though_its_backup_knows_none_of_them() -> None:
+    """What it commits after its own backup is lost as well: it was at the number from which it went on, which no record tells."""
+    bench = Bench()
+    written(bench, 0)
+    first = Again(bench)
+    first.restore()
+    second = Again(bench, BackupReader(first.cluster()).take())
+    lost = first.coordinator().commit(bench.work(1)).number
+    second.restore()
+    assert lost == ERA
+    assert second.coordinator().commit(bench.work(0, app="other")).number == 2 * ERA
+    with pytest.raises(OffsetOutOfRange):
+        TransactionBuffer(second.cluster()).read_to(Selection((T, U)), lost)
 
 
 # --- a restore that is interrupted, and what it refuses ---------------------------------------------------------------
@@ -592,8 +607,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(BackupDamaged):
             pytest.fail(f"damage {i} was read as {backup_file.read(path).heading}")
-    path.write_bytes(gzip.compress(plain.replace(b'"txnsegmentBackup":1', b'"txnsegmentBackup":2', 1)))
-    with pytest.raises(BackupDamaged, match="format is 2, not 1"):
+    path.write_bytes(gzip.compress(plain.replace(b'"txnsegmentBackup":1', b'"txnsegmentBackup":3', 1)))
+    with pytest.raises(BackupDamaged, match="format is 3, not 1 or 2"):
         backup_file.read(path)
 
 

@@ -1,4 +1,4 @@
-"""`with cluster.transaction() as txn` under Spark: several writes and what they read, all or nothing (issue 4, section 3)."""
+"""`with cluster.transaction() as txn` under Spark: several writes and what they read, all or nothing."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from metadata import backup_file
+from metadata.backup_file import ERA
 from metadata.errors import ConfigurationError, RestoreRefused
-from metadata.restore import ERA
+from metadata.names import persistent_name
 from txnsegment import Cluster, connect, restore
 from txnsegment.rows import committed_rows
 
@@ -93,6 +94,36 @@ def test_from_sqlite_to_zookeeper_and_back_while_writers_run(tmp_path: Path, zk_
             connect(source)
         with pytest.raises(RestoreRefused, match="is not empty"):
             restore(file, target)
+
+
+def test_persistent_topics_from_sqlite_to_zookeeper_and_back(tmp_path: Path, zk_url: str) -> None:
+    """What is committed after each backup is lost, and written again above all positions that were given out."""
+    urls, x = [f"file://{tmp_path}/one", zk_url, f"file://{tmp_path}/two"], "persistent://public/default/x"
+
+    def write(cluster: Cluster, version: int) -> None:
+        with cluster.begin(app="writer", version=version) as txn:
+            txn.append(x, pa.table({"n": [version]}))
+            txn.commit()
+
+    with connect(urls[0]) as cluster:
+        cluster.topics.create(x, schema=SCHEMA)
+        cluster.subscriptions.create(x, "s")
+        write(cluster, 0)
+    for i, (source, target) in enumerate(itertools.pairwise(urls)):
+        with connect(source) as cluster:
+            made = cluster.backup(tmp_path / f"{i}.gz")
+            write(cluster, i + 1)
+        restored = restore(made.file, target)
+        assert made.topics == 1
+        with connect(target) as cluster:
+            assert shown(cluster, x) == list(range(i + 1))
+            write(cluster, i + 1)
+            assert shown(cluster, x) == list(range(i + 2))
+            position = cluster.client.instream.buffer.read(persistent_name(x)).max_read_position()
+            assert position is not None
+            assert position[0] >= restored.next_number == (i + 1) * ERA
+            cluster.sweep()
+            assert cluster.subscriptions.describe(x, "s").lag.rows == i + 2
 
 
 def test_the_root_moves_with_an_option_and_without_it_the_old_one_is_asked_for(tmp_path: Path, zk_url: str) -> None:

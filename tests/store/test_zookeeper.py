@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from metadata.store import open_store
 from metadata.store.contract import ABSENT, Append, IndexEntry, Put, Record, View, decide
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from metadata.store.zookeeper_paths import ERA_SIZE
+from metadata.store.zookeeper_session import Outcome, Request
 
 A = Key("/a", "")
 
@@ -202,6 +203,50 @@ class TestEras:
                 made[name].append(store.append(paths.Prefix(f"/ev/{name}", name), b"%d" % n))
             for name, records in made.items():
                 assert store.view().scan(paths.Prefix(f"/ev/{name}", name).range()) == records
+
+    def test_a_skip_that_is_near_opens_no_era(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
+        """Migrations of persistent topics skip: an era for each would be a folder more in every list of the log, for ever."""
+        before = store.append(LOG, b"it knows where the sequence stands")
+        with ZooKeeperStore(zookeeper.hosts, root) as other:
+            for to in (1_000, 6_000, 5_000):
+                other.skip(LOG, to)
+        made = store.append(LOG, b"x")
+        assert made.number == 6_000
+        assert store.view().scan(LOG.range()) == [before, made]
+        with raw(zookeeper.hosts) as client:
+            assert client.get_children(f"{root}/log") == ["0000000000"]
+        store.skip(LOG, 10**6)
+        assert store.append(LOG, b"x").number == ERA_SIZE + 1
+
+    def test_a_skip_is_near_only_within_its_era(self, zookeeper: ZooKeeperServer, root: str) -> None:
+        with ZooKeeperStore(zookeeper.hosts, root, era_full=10) as store:
+            store.append(LOG, b"x")
+            store.skip(LOG, 11)
+            assert store.append(LOG, b"x").number == ERA_SIZE + 1
+
+    def test_a_list_over_eras_is_one_round_trip(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
+        """From the second one on: the log of a cluster that was restored, or whose topics were migrated, is listed at each read."""
+        made = [store.append(LOG, b"x")]
+        with ZooKeeperStore(zookeeper.hosts, root) as other:
+            for to in (10**6, 10**11):
+                other.skip(LOG, to)
+                made.append(other.append(LOG, b"x"))
+        flights: list[int] = []
+        flight = store._session.flight
+
+        def counted(requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
+            flights.append(len(requests))
+            return flight(requests, session)
+
+        store._session.flight = counted  # type: ignore[method-assign]
+        for trips in (2, 1, 1):
+            flights.clear()
+            assert store.view().keys(LOG.range()) == [record.key.path for record in made]
+            assert len(flights) == trips
+        assert store.view().keys(LOG.range(made[1].number)) == [record.key.path for record in made[1:]]
+        store.skip(LOG, 10**12)
+        made.append(store.append(LOG, b"x"))
+        assert store.view().keys(LOG.range()) == [record.key.path for record in made]
 
 
 class TestZnodes:

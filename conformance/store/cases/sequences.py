@@ -65,6 +65,9 @@ def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
     other = area.open()
     first = other.append(LOG, b"before")  # so that this session knows where the sequence stood
     kept = area.store.put(LOG.key(first.number + 7), b"kept", expect=ABSENT)
+    area.store.skip(LOG, first.number + 20)
+    near = other.append(LOG, b"a little further")
+    holds(near.number >= first.number + 20, f"the number after a skip from {first.number} by 20, which is {near.number}, is above")
     to = 3 * 10**10
     for _ in range(2):
         area.store.skip(LOG, to)
@@ -73,7 +76,7 @@ def a_skip_moves_numbers_on_and_never_back(area: Area) -> None:
     area.store.skip(LOG, 5)
     made.append(area.open().append(LOG, b"after"))
     equal([r.number for r in made], sorted({r.number for r in made}), "the numbers after the skip")
-    equal(area.store.view().scan(LOG.range()), [first, kept, *made], "the sequence")
+    equal(area.store.view().scan(LOG.range()), [first, kept, near, *made], "the sequence")
 
 
 @cases.add

@@ -1,0 +1,390 @@
+"""Migrations of persistent topics under load: killed, put to sleep, doubled and failed at every store call, then all at random.
+
+While a topic migrates others write to it (transactions, plain messages), read it, acknowledge its rows and move them
+(`carrying_on`). Everything here runs in processes of its own (`forks`); `carried` judges what they noted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from conformance.chaos import carrying_on as parties
+from conformance.chaos.carried import Cast, judged
+from conformance.chaos.carrying_on import ROWS, SCHEMA, Scene
+from conformance.chaos.crashing import Crash, Fate, When
+from conformance.chaos.driver import Place, crashing_client, make, unfinished
+from conformance.chaos.forks import Child, Forks
+from metadata.cluster_records import Settings
+from metadata.errors import TxnConflict, TxnSegmentError
+from metadata.names import persistent_name, topic_name
+from txnsegment import connect
+
+SETTINGS = Settings(
+    txn_timeout_ms=3_000, deadline_allowance_ms=200, fold_after_registrations=16, fold_after_ms=1_000, header_retention_ms=5_000
+)
+"""What a killed mover has claimed is free again after three seconds."""
+WAIT_SECONDS = 60.0
+LAST_SECONDS = 240.0
+FAILURES = {"Unavailable", "UnknownOutcome", "OutcomeUnknown"}
+"""What a migration may be told whose store call failed."""
+FATES = (Fate.DIE, Fate.SLEEP, Fate.FAIL)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What happened at one crash point. `hit`: the migration got there. `wrong`: in words."""
+
+    what: str
+    hit: bool
+    wrong: list[str]
+
+
+# --- the parts that run in processes of their own -----------------------------------------------------------------------
+
+
+def prepare(url: str, topics: Sequence[str], subscriptions: Sequence[str]) -> None:
+    """Make the topics and on each of them the subscriptions."""
+    with connect(url) as cluster:
+        for topic in topics:
+            cluster.topics.create(topic, schema=SCHEMA)
+            for name in subscriptions:
+                cluster.subscriptions.create(topic, name)
+
+
+def leave_behind(url: str, topic: str) -> None:
+    """A transaction that was aborted, and one whose owner is gone and that is open: its deadline ends it."""
+    with connect(url) as cluster:
+        coordinator = cluster.client.instream.coordinator
+        for abort in (True, False):
+            txn = coordinator.begin(topics=[persistent_name(topic)])
+            transaction = cluster.begin()
+            transaction.append(topic, pa.table({"key": ["nobody"], "id": ["nobody.0"]}))
+            coordinator.append(txn, {persistent_name(topic): [p for some in transaction._parts().values() for p in some]})
+            if abort:
+                coordinator.end(txn, commit=False)
+
+
+@dataclass
+class Migrated:
+    """What one migration reports. `error`: class of what it raised. `calls`: of the store, in order."""
+
+    to: str | None = None
+    error: str | None = None
+    message: str = ""
+    calls: list[str] = field(default_factory=list)
+
+
+def migrate(url: str, name: str, to: str, segments: int, wait: float | None, crash: Crash | None = None) -> Migrated:
+    """As `txnsegment topics migrate`: it waits so many SECONDS for what is open, or (None) aborts it."""
+    client, store = crashing_client(url, crash)
+    done = Migrated(calls=store.calls)
+    try:
+        made = client.instream.migrator.migrate(
+            persistent_name(name), topic_name(to), segments=segments, wait_ms=round(1000 * (wait or 0)), force=wait is None
+        )
+        done.to = str(made.name)
+    except TxnSegmentError as error:
+        done.error, done.message = type(error).__name__, str(error)
+    client.close()
+    return done
+
+
+def at_work(scene: Scene, topic: str) -> list[str]:
+    """Everybody at once on one topic, in threads of one process; tracebacks of who failed. Who reads ends after who writes."""
+    wrong: list[str] = []
+
+    def run(party: Callable[[], None]) -> None:
+        try:
+            party()
+        except Exception:
+            wrong.append(traceback.format_exc(limit=-4, chain=False))
+
+    writing = (partial(parties.write_on, scene, "writer", [topic]), partial(parties.send_on, scene, "sender", topic))
+    reading = (
+        partial(parties.acknowledge_on, scene, "consumer", [topic]),
+        partial(parties.stream_on, scene, "stream", [topic], 2 * ROWS),
+    )
+    threads = [threading.Thread(target=run, args=(party,)) for party in (*writing, *reading)]
+    for thread in threads:
+        thread.start()
+    for thread in threads[: len(writing)]:
+        thread.join()
+    scene.end_reading()
+    for thread in threads:
+        thread.join()
+    return wrong
+
+
+def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
+    """Sweep, read everything by the old names and the new ones, judge it and the notes."""
+    found: list[str] = []
+    final = {}
+    for old, new in cast.goes_on.items():
+        for name in (old, new):
+            found += unfinished(dataclasses.replace(place, topic=name))
+        final[old] = parties.read_all(place.url, [old])
+        if sorted(parties.read_all(place.url, [new])) != sorted(final[old]):
+            found.append(f"{old} and {new} do not show the same")
+    notes = {file.stem: parties.read_notes(file) for file in sorted(folder.glob("*.jsonl"))}
+    return found + judged(cast, ROWS, notes, final)
+
+
+# --- crash points -------------------------------------------------------------------------------------------------------
+
+
+def points(forks: Forks, place: Place, folder: Path, fate: Fate, *, twins: bool = False, every: int = 1) -> Iterator[Case]:
+    """A topic for each store call of a migration (or each `every`-th), with everybody at work on it: the migration meets its fate
+    after it (before the next one the store is the same), and another one goes on. `twins`: that one runs beside it from the
+    beginning.
+
+    Every other one waits for what is open, the others abort it. In a cluster of its own, which is made here.
+    """
+    forks.call(make, place, SETTINGS)
+    tries = itertools.count()
+
+    def case(crash: Crash | None) -> tuple[Migrated | None, Case]:
+        number = next(tries)
+        name, to = f"persistent://public/default/t{number}", f"topic://public/default/t{number}"
+        return _case(forks, place, folder / f"{fate.name}-{twins}-{number}", name, to, crash, number, twins=twins)
+
+    counted, first = case(None)
+    assert counted is not None
+    yield first
+    for call in range(1, len(counted.calls) + 1, every):
+        yield case(Crash(call, When.AFTER, fate))[1]
+
+
+def _case(
+    forks: Forks, place: Place, folder: Path, name: str, to: str, crash: Crash | None, number: int, *, twins: bool
+) -> tuple[Migrated | None, Case]:
+    wait = WAIT_SECONDS if number % 2 else None
+    scene, segments = Scene(place.url, folder), 1 + number % 2
+    scene.begin()
+    forks.call(prepare, place.url, [name], ["consumer"])
+    if number % 4 == 0:  # nobody waits for it in vain: who aborts takes it, too
+        forks.call(leave_behind, place.url, name)
+    told, hit, found = None, False, []
+    others = forks.start(at_work, scene, name)
+    victim = forks.start(migrate, place.url, name, to, segments, wait, crash)
+    beside = forks.start(migrate, place.url, name, to, segments, wait) if twins else None
+    try:
+        if crash is None:
+            told = victim.result(LAST_SECONDS)
+            found += _refused("the migration", told, ())
+        elif crash.fate is Fate.DIE:
+            hit = victim.killed()
+        elif crash.fate is Fate.FAIL:
+            failed: Migrated = victim.result(LAST_SECONDS)
+            hit = len(failed.calls) >= crash.call
+            found += _refused("the one that failed", failed, FAILURES)
+        else:
+            hit = victim.stopped()
+        if beside is not None:
+            found += _refused("the twin", beside.result(LAST_SECONDS), ())
+        found += _refused("the successor", forks.call(migrate, place.url, name, to, segments, wait), ())
+        if crash is not None and crash.fate is Fate.SLEEP:
+            if hit:
+                victim.send(signal.SIGCONT)
+            found += _refused("the one that slept", victim.result(LAST_SECONDS), ())
+        scene.end_work()
+        found += others.result(LAST_SECONDS)
+    finally:
+        for child in (others, victim, *([] if beside is None else [beside])):
+            child.stop()
+    cast = Cast(
+        {name: to},
+        writers={"writer": [name]},
+        senders={"sender": name},
+        consumers={"consumer": [name]},
+        streams={"stream": [name]},
+    )
+    found += forks.call(judge, dataclasses.replace(place, topic=name), folder, cast)
+    what = "nothing happens" if crash is None else f"{crash.when.value} store call {crash.call}"
+    return told, Case(f"{what} ({name}, {'aborts' if wait is None else 'waits'})", hit, found)
+
+
+def _refused(who: str, told: Migrated, allowed: Sequence[str] | set[str]) -> list[str]:
+    return [] if told.error is None or told.error in allowed else [f"{who} was told {told.error}: {told.message}"]
+
+
+# --- open transactions --------------------------------------------------------------------------------------------------
+
+
+def refusals(place: Place) -> list[str]:
+    """What is open in the way is named, and nothing was done; it is waited for; it is aborted. What is wrong, in words."""
+    make(place, SETTINGS)
+    return [what for wait in (WAIT_SECONDS, None) for what in _refused_then(place, wait)]
+
+
+def _refused_then(place: Place, wait: float | None) -> list[str]:
+    name = f"persistent://public/default/{'aborts' if wait is None else 'waits'}"
+    to = name.replace("persistent://", "topic://")
+    prepare(place.url, [name], ["s"])
+    with connect(place.url) as cluster:
+        found = []
+        coordinator, topics = cluster.client.instream.coordinator, cluster.client.instream.topics
+        txn = coordinator.begin(topics=[persistent_name(name)], timeout_ms=60_000)
+        transaction = cluster.begin()
+        transaction.append(name, pa.table({"key": ["k"], "id": ["open.0"]}))
+        coordinator.append(txn, {persistent_name(name): [p for some in transaction._parts().values() for p in some]})
+        before = topics.get(persistent_name(name)).layout
+        for seconds in (0.0, 0.5):
+            told = _migrated_by(place.url, name, to, seconds)
+            if told.error != "TxnConflict" or txn not in told.message:
+                found.append(f"{txn} is open in {name}, and the migration was told {told.error}: {told.message}")
+        if topics.get(persistent_name(name)).layout != before or cluster.client.topics.find(topic_name(to)) is not None:
+            found.append(f"a migration of {name} that was refused has done something")
+        with cluster.producer(name, plain=True) as producer:
+            producer.send({"key": "k", "id": "plain.0"})
+        ending = threading.Timer(0.5, partial(coordinator.end, txn, commit=True))
+        if wait is not None:
+            ending.start()
+        found += _refused("the one that goes on", migrate(place.url, name, to, 1, wait), ())
+        if wait is not None:
+            ending.join()
+        else:
+            with suppress(TxnConflict):
+                coordinator.end(txn, commit=True)
+                found.append(f"{txn} committed after it was aborted")
+    rows = [row[5] for row in parties.read_all(place.url, [to])]
+    if rows != ["plain.0"] * (wait is None) + ["open.0", "plain.0"] * (wait is not None):
+        found.append(f"{to} holds {rows}")
+    return found
+
+
+def _migrated_by(url: str, name: str, to: str, wait: float) -> Migrated:
+    """By the way of the face: neither waiting for long nor aborting."""
+    with connect(url) as cluster:
+        try:
+            return Migrated(cluster.topics.migrate(name, to, wait=wait).name)
+        except TxnSegmentError as error:
+            return Migrated(None, type(error).__name__, str(error))
+
+
+# --- at random ----------------------------------------------------------------------------------------------------------
+
+KILLS_A_ROUND = 6
+BETWEEN_SECONDS = (0.05, 0.5)
+
+
+@dataclass
+class Stormed:
+    """What came of random kills. `slowest_ms`: of a migration."""
+
+    rounds: int = 0
+    kills: int = 0
+    stops: int = 0
+    rows: int = 0
+    transactions: int = 0
+    again: int = 0
+    micro_batches: int = 0
+    looks: int = 0
+    slowest_ms: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{3 * self.rounds} topics migrated under {self.transactions} transactions ({self.again} run again), {self.rows} rows, "
+            f"{self.micro_batches} micro-batches, {self.looks} looks; {self.kills} kills, {self.stops} stops; the slowest "
+            f"migration took {self.slowest_ms} ms"
+        )
+
+
+def storm(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random) -> Stormed:
+    """Rounds of three topics in two namespaces, which migrate while all parties, and who migrates, are killed and stopped."""
+    forks.call(make, place, SETTINGS)
+    report = Stormed()
+    while report.kills < kills:
+        _round(forks, place, folder / f"round{report.rounds}", min(KILLS_A_ROUND, kills - report.kills), rng, report)
+        report.rounds += 1
+    return report
+
+
+def _cast(number: int) -> Cast:
+    a, b, c = (f"persistent://acme/{where}{number}" for where in ("north/a", "south/b", "south/c"))
+    return Cast(
+        {name: name.replace("persistent://", "topic://") for name in (a, b, c)},
+        writers={"writer": [a], "spanning": [a, b]},
+        senders={"sender": b},
+        consumers={"consumer": [a, b]},
+        movers={"mover": (a, c)},
+        streams={"stream": [a, b], "limited": [a]},
+        lookers={"looker": [a, b]},
+    )
+
+
+def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random, report: Stormed) -> None:
+    cast, scene = _cast(report.rounds), Scene(place.url, folder)
+    scene.begin()
+    forks.call(prepare, place.url, list(cast.goes_on), ["consumer", "mover"])
+    hows = [rng.choice((None, WAIT_SECONDS)) for _ in cast.goes_on]
+    starts: dict[str, Callable[[], Child]] = {
+        "writer": lambda: forks.start(parties.write_on, scene, "writer", cast.writers["writer"]),
+        "spanning": lambda: forks.start(parties.write_on, scene, "spanning", cast.writers["spanning"]),
+        "sender": lambda: forks.start(parties.send_on, scene, "sender", cast.senders["sender"]),
+        "consumer": lambda: forks.start(parties.acknowledge_on, scene, "consumer", cast.consumers["consumer"]),
+        "mover": lambda: forks.start(parties.move_on, scene, "mover", *cast.movers["mover"]),
+        "stream": lambda: forks.start(parties.stream_on, scene, "stream", cast.streams["stream"]),
+        "limited": lambda: forks.start(parties.stream_on, scene, "limited", cast.streams["limited"], 2 * ROWS),
+        "looker": lambda: forks.start(parties.look_on, scene, "looker", cast.lookers["looker"]),
+        "migrator": lambda: forks.start(
+            parties.migrate_on, scene, "migrator", list(cast.goes_on.items()), 1 + report.rounds % 3, hows
+        ),
+    }
+    running = {name: start() for name, start in starts.items() if name != "migrator"}
+    try:
+        time.sleep(rng.uniform(0.3, 1.0))
+        running["migrator"] = starts["migrator"]()
+        for _ in range(kills):
+            time.sleep(rng.uniform(*BETWEEN_SECONDS))
+            _strike(rng.choice([*running, "migrator", "migrator"]), starts, running, report, rng)
+        for name in ("migrator", None, "writer", "spanning", "sender"):
+            if name is None:
+                scene.end_work()
+            else:
+                running.pop(name).result(LAST_SECONDS)
+        scene.end_reading()
+        for name in list(running):
+            running.pop(name).result(LAST_SECONDS)
+    finally:
+        for child in running.values():
+            child.stop()
+    report.wrong += [f"round {report.rounds}: {what}" for what in forks.call(judge, place, folder, cast)]
+    _count(folder, report)
+
+
+def _strike(
+    name: str, starts: dict[str, Callable[[], Child]], running: dict[str, Child], report: Stormed, rng: random.Random
+) -> None:
+    if rng.random() < 0.75:
+        running[name].stop()
+        running[name] = starts[name]()
+        report.kills += 1
+    else:
+        running[name].send(signal.SIGSTOP)
+        time.sleep(rng.uniform(0.1, 1.0))
+        running[name].send(signal.SIGCONT)
+        report.stops += 1
+
+
+def _count(folder: Path, report: Stormed) -> None:
+    for note in (note for file in folder.glob("*.jsonl") for note in parties.read_notes(file)):
+        report.transactions += "version" in note
+        report.again += "again" in note
+        report.rows += ROWS * ("version" in note) + ("sent" in note)
+        report.micro_batches += "batch" in note
+        report.looks += "look" in note
+        report.slowest_ms = max(report.slowest_ms, note.get("took_ms", 0))

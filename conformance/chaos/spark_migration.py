@@ -1,0 +1,138 @@
+"""A real Spark job writes to a persistent topic and a real Spark query reads it while `txnsegment topics migrate` runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from conformance.chaos.carried import place as place_in_topic
+from conformance.chaos.contention import follow
+from conformance.chaos.driver import Place, make, planned
+from conformance.chaos.files import add_batches
+from conformance.chaos.forks import Forks
+from conformance.chaos.history import ROWS
+from conformance.chaos.reading import position_of
+from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
+from conformance.processes import Session
+from txnsegment.cli.app import build
+
+BATCHES, MORE = 40, 10
+"""Of the job that runs while the topic migrates, and of the next one on its checkpoint."""
+START_SECONDS, RUN_SECONDS = 180.0, 600.0
+LOOK_SECONDS = 0.05
+
+
+@dataclass
+class Report:
+    """What came of it. `after`: batches of the first job that went into the topic that goes on."""
+
+    batches: int = 0
+    micro_batches: int = 0
+    after: int = 0
+    took_ms: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.batches} batches, {self.after} of {BATCHES} of the running job after the migration ({self.took_ms} ms), "
+            f"read in {self.micro_batches} micro-batches"
+        )
+
+
+def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
+    """Run it. `place.topic` is persistent://; it goes on under the same name as a topic://."""
+    report, stop = Report(), folder / "stop"
+    forks.call(make, place)
+    forks.call(planned, place)
+    add_batches(folder / "input", 0, BATCHES)
+    reading = follow(place, folder, stop)
+    jobs: list[Session] = []
+    try:
+        jobs.append(_job(place, folder))
+        _wait_for_rows(folder, jobs[0])
+        to = place.topic.replace("persistent://", "topic://")
+        began = time.monotonic()
+        code, said = forks.start(
+            command, ["--service-url", place.url, "topics", "migrate", place.topic, "--to", to, "--wait", "120"]
+        ).result(RUN_SECONDS)
+        report.took_ms = round(1000 * (time.monotonic() - began))
+        if code != 0:
+            report.wrong.append(f"topics migrate ended with {code}: {said}")
+        _end(jobs[0], report)
+        add_batches(folder / "input", BATCHES, MORE)
+        jobs.append(_job(place, folder))
+        _end(jobs[1], report)
+        stop.touch()
+        code = reading.wait(RUN_SECONDS)
+        if code != 0:
+            report.wrong.append(f"the reading query ended with {code}: {reading.tail()}")
+    finally:
+        for session in (*jobs, reading):
+            session.kill()
+    _judge(folder, report)
+    return report
+
+
+def command(words: Sequence[str]) -> tuple[int, str]:
+    """`txnsegment WORDS`, without the seconds that a new Python takes to import it: exit code and output."""
+    done = CliRunner().invoke(build(), list(words))
+    return done.exit_code, done.output
+
+
+def _job(place: Place, folder: Path) -> Session:
+    marks = folder / "marks"
+    marks.mkdir(exist_ok=True)
+    given = {"url": place.url, "topic": place.topic, "input": folder / "input", "checkpoint": folder / "checkpoint", "marks": marks}
+    words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    output = folder / f"job-{len(list(folder.glob('job-*')))}.log"
+    return launched("conformance.chaos.job", words, output, SPARK_ENVIRONMENT)
+
+
+def _wait_for_rows(folder: Path, job: Session) -> None:
+    """Until the reader has a micro-batch of the job's, or the job has ended."""
+    seen = folder / "spark" / "seen"
+    until = time.monotonic() + START_SECONDS
+    while not any(_noted(seen)) and time.monotonic() < until and job.wait(LOOK_SECONDS) is None:
+        pass
+
+
+def _noted(seen: Path) -> list[list[list[object]]]:
+    """The rows of each micro-batch that is noted whole."""
+    return [json.loads(text)["rows"] for text in seen.read_text().split("\n")[:-1]]
+
+
+def _end(job: Session, report: Report) -> None:
+    code = job.wait(RUN_SECONDS)
+    job.kill()
+    if code != 0:
+        report.wrong.append(f"a job ended with {code}: {job.tail()}")
+
+
+def _judge(folder: Path, report: Report) -> None:
+    """Every row once, those of a key in order; the job was under way when the topic migrated."""
+    last: dict[object, int] = {}
+    there: set[int] = set()
+    found = _noted(folder / "spark" / "seen")
+    for rows in found:
+        ordered = sorted(rows, key=lambda row: place_in_topic([row[4], *position_of(str(row[5]))]))
+        for key, seq, *_ in ordered:
+            assert isinstance(seq, int)
+            if seq in there:
+                report.wrong.append(f"row {seq} was read twice")
+            if seq < last.get(key, -1):
+                report.wrong.append(f"row {seq} of {key} was read after {last[key]}")
+            there.add(seq)
+            last[key] = seq
+    lost = sorted(set(range((BATCHES + MORE) * ROWS)) - there)
+    report.wrong += [f"{len(lost)} rows were never read, {lost[:5]}"] if lost else []
+    report.batches, report.micro_batches = BATCHES + MORE, len(found)
+    onward = {row[2] for rows in found for row in rows if str(row[4]).startswith("segment://")}
+    before = {row[2] for rows in found for row in rows} - onward
+    report.after = len(onward & set(range(BATCHES)))
+    if not before or not report.after:
+        report.wrong.append(f"the topic did not migrate while the job ran: {len(before)} batches before, {report.after} after")

@@ -1,0 +1,192 @@
+"""A persistent topic that went on as topic://: what was recorded of it, in the words of the common log.
+
+There it is the first segment of the new topic. Its ledger `n` stands at `n + shift`, its own SEAL just below the seal that ends the
+segment. So whoever reads the new topic is judged by what was committed in the old one, and a stream that began with the old name
+is one stream, up to its end: nothing between the last row of the one and the first row of the other is lost or doubled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from conformance.history.findings import Findings
+from conformance.history.format import (
+    Abort,
+    Ack,
+    Application,
+    Commit,
+    Event,
+    Header,
+    Horizon,
+    Layout,
+    Place,
+    Plan,
+    Poll,
+    Position,
+    Read,
+    Row,
+    Seal,
+    Time,
+    Trim,
+    Written,
+)
+from conformance.history.in_stream import InStream
+from conformance.history.truth import Registered, Truth
+
+PERSISTENT = "persistent://"
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """`old` went on as `new`. `segment`: its name in the common log. `seal`: its own last word; `sealed_at`: the common seal."""
+
+    old: str
+    new: str
+    segment: str
+    seal: int
+    sealed_at: int
+    at: Time
+    apart: float
+
+    @property
+    def shift(self) -> int:
+        """What is added to a ledger id. Several ledgers may stand at one number, of two migrated topics or of one and the common
+        log's own; here each has a place of its own (`apart`) that is still above whatever lies below that number, and not above it.
+        """
+        return cast(int, self.sealed_at - 1 - self.seal - self.apart)
+
+    def number(self, number: int) -> int:
+        """The place of a ledger in the common log. Between the two seals there is nothing: who is at the one is at the other."""
+        return self.sealed_at if number >= self.seal else number + round(self.shift + self.apart) if number else 0
+
+    def row(self, row: Row) -> Row:
+        ledger, entry, index = row.position
+        return row._replace(segment=self.segment, position=(ledger + self.shift, entry, index))
+
+    def place(self, place: Place) -> Place:
+        ledger, *rest = place
+        return (ledger + self.shift, *rest)  # type: ignore[return-value]
+
+
+class Migrations:
+    """Those of one history, whose logs `in_stream` has followed."""
+
+    def __init__(self, history: Iterable[Event], in_stream: InStream, found: Findings) -> None:
+        self._in_stream, self._found = in_stream, found
+        self._by_old: dict[str, Migration] = {}
+        for event in history:
+            if isinstance(event, Layout):
+                self._shown(event)
+            elif isinstance(event, Seal):
+                for old in event.segments:
+                    if old.startswith(PERSISTENT) and old not in self._by_old:
+                        self._sealed(event, old)
+        self._by_new = {one.new: one for one in self._by_old.values()}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_old)
+
+    def _shown(self, event: Layout) -> None:
+        for segment in event.segments:
+            if segment.name.startswith(PERSISTENT) and self._end_of(segment.name, event.at) is None:
+                text = f"{event.topic} went on from {segment.name}, which was not sealed for it"
+                self._found.note("layout does not tile", text, event, invariant=12)
+
+    def _end_of(self, old: str, at: Time) -> int | None:
+        log = self._in_stream.topics.get(old)
+        if log is None or log.sealed_at is None or log.sealed_when > at:
+            return None
+        return log.sealed_at
+
+    def _sealed(self, event: Seal, old: str) -> None:
+        seal = self._end_of(old, event.at)
+        if seal is not None:
+            segment = f"{event.topic.replace('topic://', 'segment://')}/0000-ffff-0"
+            apart = (1 + len(self._by_old)) / 16
+            self._by_old[old] = Migration(old, event.topic, segment, seal, event.number, event.at, apart)
+
+    # --- the events of the common log -----------------------------------------------------------------------------------
+
+    def common(self, history: Iterable[Event]) -> Iterator[Event]:
+        """All events, those of migrated topics in the words of the common log (what is of their own logs alone stays besides)."""
+        return (self._onward(event) for event in history) if self else iter(history)
+
+    def _onward(self, event: Event) -> Event:
+        match event:
+            case Layout():
+                segments = tuple(
+                    s._replace(name=self._name(s.name), parents=tuple(map(self._name, s.parents))) for s in event.segments
+                )
+                return event._replace(segments=segments)
+            case Seal():
+                return event._replace(segments=tuple(map(self._name, event.segments)))
+            case Commit():
+                return event._replace(topic=self._topic(event.topic), rows=tuple(map(self._written, event.rows)))
+            case Header() | Abort() | Application():
+                return event._replace(topic=self._topic(event.topic)) if event.topic else event
+            case Ack() | Trim() if event.segment in self._by_old:
+                one = self._by_old[event.segment]
+                if isinstance(event, Trim):
+                    return event._replace(segment=one.segment, through=event.through + one.shift)
+                ranges = tuple((one.place(first), one.place(last)) for first, last in event.ranges)
+                return event._replace(segment=one.segment, ranges=ranges)
+            case Read() | Plan() | Poll() | Horizon():
+                return self._seen(event)
+        return event
+
+    def _seen(self, event: Read | Plan | Poll | Horizon) -> Event:
+        one = self._by_old.get(event.log)
+        if one is not None:
+            if not isinstance(event, Poll) or event.subscription is not None or event.start is None or event.end is None:
+                return event
+            rows = tuple(map(one.row, event.rows))
+            start, end = one.number(event.start), one.number(event.end)
+            return event._replace(log="", topics=(one.new,), rows=rows, start=start, end=end, cut=None)
+        if event.log or self._by_new.keys().isdisjoint(event.topics):
+            return event
+        if isinstance(event, Horizon):
+            return event._replace(positions=tuple(self._position(*found) for found in event.positions))
+        if isinstance(event, Plan):
+            return event
+        rows = tuple(self._by_old[row.segment].row(row) if row.segment in self._by_old else row for row in event.rows)
+        known = None if event.segments is None else tuple(map(self._name, event.segments))
+        return event._replace(rows=rows, segments=known)
+
+    def _position(self, segment: str, position: Position) -> tuple[str, Position]:
+        one = self._by_old.get(segment)
+        return (segment, position) if one is None else (one.segment, (position[0] + one.shift, position[1]))
+
+    def _name(self, segment: str) -> str:
+        one = self._by_old.get(segment)
+        return segment if one is None else one.segment
+
+    def _topic(self, topic: str) -> str:
+        one = self._by_old.get(topic)
+        return topic if one is None else one.new
+
+    def _written(self, row: Written) -> Written:
+        return row._replace(segment=self._name(row.segment)) if row.segment is not None else row
+
+    # --- what was committed ---------------------------------------------------------------------------------------------
+
+    def into(self, truth: Truth) -> None:
+        """What the old logs committed is committed in the common one, each ledger at its place, and in nobody else's."""
+        for one in self._by_old.values():
+            own = self._in_stream.topics[one.old].truth
+            for number, registered in own.registered.items():
+                if number > one.seal:
+                    continue
+                at = number + one.shift
+                rows = self._rows(registered.first.rows, one)
+                first = registered.first._replace(at=one.at, number=at, rows=rows)
+                truth.registered[at] = Registered(first, topics=frozenset({one.new}))
+                if (batch := own.committed.get(number)) is not None:
+                    truth.committed[at] = type(batch)(
+                        batch.label, rows, at, batch.txn, batch.version, batch.committed_at, topic=one.new
+                    )
+
+    @staticmethod
+    def _rows(rows: Sequence[Written], one: Migration) -> tuple[Written, ...]:
+        return tuple(row._replace(segment=one.segment) for row in rows)

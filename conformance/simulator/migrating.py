@@ -1,0 +1,344 @@
+"""Schedules in which a persistent topic is migrated while it is written, read, acknowledged and swept, and goes on as topic://,
+which is split then (docs/in_stream.md, Migration). What came of it is judged from outside, by the logs of both models.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+
+from conformance.history.format import Event, Layout
+from conformance.simulator.casts import Cast, may_nap
+from conformance.simulator.in_stream import start_keeper, start_trimmer
+from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
+from conformance.simulator.in_stream_consumers import SUBSCRIPTION
+from conformance.simulator.in_stream_readers import GONE, read_all, start_in_stream_reader, start_in_stream_stream
+from conformance.simulator.onward_consumers import drain, start_onward_consumer
+from conformance.simulator.onward_readers import Query, Streaming, micro_batch, read_onward, start_onward_batch, start_query
+from conformance.simulator.plan import Plan
+from conformance.simulator.readers import Stream, start_batch_reader
+from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
+from conformance.simulator.splitting import Splitter, start_splitter
+from conformance.simulator.stage import P, Q, T, W, Y, Z, staged
+from conformance.simulator.writers import Job, hands_on, start_driver
+from metadata.errors import OptionError, TopicExists, TopicSealed, TxnSegmentError
+from metadata.instream.txn_rules import FINAL
+from metadata.names import persistent_name, topic_name
+from metadata.records import SegmentState
+from metadata.transaction_buffer import Selection
+
+
+@dataclass
+class Move:
+    """What is left of somebody's migration; it goes on, in a new process, when it crashes. `patience`: tries before the calm."""
+
+    name: str
+    old: str
+    to: str
+    segments: int
+    wait_ms: int = 0
+    force: bool = False
+    tries: int = 0
+    patience: int = 4
+    over: str = ""
+    """How it ended: it was done, or was refused for ever."""
+
+
+@dataclass
+class Stage:
+    """Who is there. `writers` go on in the calm until they are done; `further` write to the topic that goes on, under its name."""
+
+    world: World
+    moves: list[Move]
+    writers: list[Job]
+    queries: list[Query]
+    consumed: bool
+    further: list[Job] = field(default_factory=list)
+    shown: set[str] = field(default_factory=set)
+
+    def showing(self, event: Event) -> None:
+        """Once a topic goes on: it is split, and written under its new name, also by those who wrote it under the old one."""
+        assert isinstance(event, Layout)
+        if event.topic in self.shown or len(event.segments) < 2:
+            return
+        self.shown.add(event.topic)
+        rng, world = self.world.rng, self.world
+        if world.calm or event.topic not in (Y, Z):
+            return
+        if rng.random() < 0.6:
+            start_splitter(world, Splitter(f"x{event.topic[-1]}", (event.topic,), rng.choice((1, 2))), within=80)
+        if rng.random() < 0.35:
+            twin = next((job for job in self.writers if job.app_topic == P and job.replays), None)
+            app, by = ("q", "query-q") if twin is not None and event.topic == Y else ("n", "query-n")
+            self.further.append(Job(f"n{event.topic[-1]}", app, event.topic, (event.topic,), (0, 1, 2), replays=True, by=by))
+            start_driver(world, self.further[-1], tries=4, within=60)
+        if rng.random() < 0.3:
+            start_batch_reader(world, f"b{event.topic[-1]}", Selection((event.topic,)), 2, within=80)
+
+
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """One or two topics that migrate, one or two who do it to each; writers, clients, producers, readers, consumers, keepers."""
+    return _cast(rng, trace, long=True)
+
+
+def short(rng: random.Random, trace: bool) -> Cast:
+    """A few of them, once or twice each."""
+    return _cast(rng, trace, long=False)
+
+
+def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
+    mixed, consumed, both = rng.random() < 0.15, rng.random() < 0.4, rng.random() < 0.35
+    world = World(
+        rng,
+        Plan.draw(rng, small=True),
+        SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500))}),
+        state=staged(*([(T, 2)] if mixed else []), persistent=(P, Q), subscription=SUBSCRIPTION if consumed else None),
+        trace=[] if trace else None,
+        files_go=False,
+        rested=True,
+    )
+    within = 120 if long else 60
+    stage = Stage(world, _moves(rng, both=both), _jobs(rng, both=both, long=long), [], consumed)
+    world.history.showing = stage.showing
+    for move in stage.moves:
+        start_migrator(world, move, within=2 * within)
+    for job in stage.writers:
+        start_in_stream_driver(world, job, within=within, whole=True)
+        may_nap(world.actors[-1], 0.3, 16)
+    for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1, 2))):
+        start_client(world, f"c{i}", (P, Q), rng.choice((1, 2)), within=2 * within)
+        may_nap(world.actors[-1], 0.3, 12)
+    if rng.random() < (0.5 if long else 0.25):
+        start_producer(world, "plain", P, rng.choice((1, 3)), within=2 * within)
+        may_nap(world.actors[-1], 0.3, 4)
+    _start_readers(stage, long=long, within=within)
+    _start_keepers(world, long=long, within=within)
+    if consumed:
+        plain = {"u2"}
+        world.history.acking = lambda: world.current is None or world.current.name in plain  # or the end
+        for i in range(3):
+            may_nap(start_onward_consumer(world, f"u{i}", P, rounds=3, plain=i == 2, within=3 * within), 0.4, 12)
+    kept = frozenset({T} if mixed else ())
+    if mixed:
+        start_driver(world, Job("t", "q", T, (T,), (0, 1), replays=True, by="query-t"), tries=4, within=30)
+    cast = Cast(world, [], [], kept, forgets=False, orphans=False, topics=1)
+    cast.settle, cast.finish = partial(_settle, stage), partial(_finish, stage)
+    return cast
+
+
+def _moves(rng: random.Random, *, both: bool) -> list[Move]:
+    def move(name: str, old: str, to: str) -> Move:
+        waits = rng.choice((0, 0, 300, 2_000))
+        return Move(name, old, to, rng.choice((1, 1, 2, 3)), waits, rng.random() < 0.35, patience=rng.choice((1, 2, 4)))
+
+    moves = [move("m0", P, Y)]
+    if rng.random() < 0.4:  # a second one at the same time, perhaps to another name
+        moves.append(move("m1", P, Y if rng.random() < 0.7 else W))
+    if both:
+        moves.append(move("m2", Q, Z))
+    return moves
+
+
+def _jobs(rng: random.Random, *, both: bool, long: bool) -> list[Job]:
+    versions = rng.choice(((0, 1), (0, 1, 2)) if long else ((0, 1), (0, 1), (0, 1, 2)))
+    named = P if rng.random() < 0.7 else ""
+    empty = frozenset(v for v in (0, 1, 2) if named and rng.random() < 0.12)  # else it would have to do with no topic at all
+    topics = (P, Q) if both and rng.random() < 0.3 else (P,)
+    jobs = [Job("q", "q", named, topics, versions, replays=True, by="query-q", empty=empty)]
+    if rng.random() < 0.5:
+        jobs.append(Job("q2", "q", named, topics, versions, replays=True, by="query-q", empty=empty))
+    if rng.random() < 0.15:  # a new checkpoint under the old name
+        jobs.append(Job("o", "q", named, topics, (0,), replays=True, by="query-o"))
+    if rng.random() < 0.4:
+        jobs.append(Job("m", "m", "", (P, Q), (1, 2)[: rng.choice((1, 2))]))
+    if rng.random() < 0.25:
+        jobs.append(Job("r", "r-random", rng.choice((P, "")), (P,), (1,), random=True))
+    return jobs
+
+
+def _start_readers(stage: Stage, *, long: bool, within: int) -> None:
+    world, rng = stage.world, stage.world.rng
+    if rng.random() < 0.3:
+        start_in_stream_reader(world, "b0", (P, Q), rng.choice((2, 4) if long else (1, 2)), within=2 * within)
+    if rng.random() < 0.2:
+        start_in_stream_stream(world, Stream("s9", Selection((P,)), rng.choice((None, 1)), left=4), P, within=2 * within)
+    if rng.random() < 0.5:
+        start_onward_batch(world, "b1", rng.choice((P, P, Y)), rng.choice((1, 2)), within=4 * within)
+    for i in range(rng.choice((1, 2) if long else (0, 1, 1))):
+        topic = rng.choice((P, P, P, Y))
+        stage.queries.append(Query(f"s{i}", topic, rng.choice((None, 1, 2)), left=rng.choice((4, 8))))
+        start_query(world, stage.queries[-1], within=2 * within)
+
+
+def _start_keepers(world: World, *, long: bool, within: int) -> None:
+    rng = world.rng
+    for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1))):
+        start_keeper(world, f"k{i}", rng.choice((1, 3) if long else (1, 2)), within=2 * within)
+    if rng.random() < 0.4:
+        may_nap(_start_sweeper(world, "w0", rng.choice((1, 2)), within=4 * within), 0.25, 40)
+    if rng.random() < 0.1:
+        start_trimmer(world, "r0", P, within=2 * within)
+
+
+def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Actor:
+    """Somebody who sweeps both kinds of topics, as `txnsegment sweep` does."""
+    process = Process(world, name)
+
+    def run() -> None:
+        client = hands_on(world, process, at_once=True)
+        for _ in range(rounds):
+            began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
+            try:
+                client.sweep()
+            except GONE as error:
+                world.history.bad(f"{name}: {error}", 5)
+                return
+            except TxnSegmentError:
+                continue
+            world.history.swept(name, began, min(now_ms, *world.clock.falls[falls:], now_ms))
+
+    return world.spawn(process, name, run, delay=world.rng.randrange(within))
+
+
+# --- who migrates -----------------------------------------------------------------------------------------------------------
+
+
+def start_migrator(world: World, move: Move, *, within: int) -> Actor:
+    """A process that migrates; one that crashes is started again, without end in the calm."""
+    process = Process(world, f"{move.name}.{move.tries}")
+
+    def again() -> None:
+        move.tries += 1
+        if not move.over and (move.tries < move.patience or world.calm):
+            start_migrator(world, move, within=within)
+
+    def run() -> None:
+        migrator = hands_on(world, process, at_once=True).instream.migrator
+        while not move.over and (move.tries < move.patience or world.calm):
+            try:
+                made = migrator.migrate(
+                    persistent_name(move.old),
+                    topic_name(move.to),
+                    segments=move.segments,
+                    wait_ms=move.wait_ms,
+                    force=move.force,
+                )
+            except (TopicSealed, TopicExists, OptionError) as error:
+                move.over = type(error).__name__
+            except TxnSegmentError:
+                move.tries += 1
+                process.cluster.clock.sleep(0.3)  # transactions are in the way, or the store failed
+            else:
+                move.over = "done"
+                _look(world, move, made.active(), made.layout.unsealed_legacy() is not None)
+
+    actor = world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
+    may_nap(actor, 0.25, 40)
+    return actor
+
+
+def _look(world: World, move: Move, active: object, unsealed: bool) -> None:
+    """Who is told that it is done, has a topic that takes writes."""
+    if not active or unsealed:
+        world.history.bad(f"{move.name} was told that {move.old} went on as {move.to}, and nothing is active there", 12)
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------------
+
+
+def _settle(stage: Stage) -> None:
+    """In the calm everybody finishes what he had to write; in some worlds nobody resumes a migration that was sealed: whoever meets
+    the seal does.
+    """
+    world = stage.world
+    resumed = world.rng.random() < 0.7
+    for move in stage.moves:
+        if not move.over and (resumed or not _is_sealed(world, move.old)):
+            start_migrator(world, move, within=20)
+    for job in stage.writers:
+        if not job.done:
+            start_in_stream_driver(world, job, whole=True)
+    for job in stage.further:
+        if not job.done:
+            start_driver(world, job)
+    _start_calm_sweeper(stage)
+    for query in stage.queries:
+        query.left = 3
+        start_query(world, query, within=60)
+
+
+def _start_calm_sweeper(stage: Stage) -> None:
+    """What a writer left open in the old log fences those behind it until somebody ends it past its deadline."""
+    process, jobs = Process(stage.world, "calm"), [*stage.writers, *stage.further]
+
+    def run() -> None:
+        client = hands_on(stage.world, process, at_once=True)
+        while not all(job.done for job in jobs):
+            process.cluster.clock.sleep(1.0)
+            client.sweep()
+
+    stage.world.spawn(process, process.name, run, delay=50)
+
+
+def _is_sealed(world: World, topic: str) -> bool:
+    return Party(world, Process(world, "look")).hands.migrator.onward(persistent_name(topic)) is not None
+
+
+def _finish(stage: Stage) -> None:
+    """Everything is late by now. One sweep of both kinds, then every row that was committed is shown by either name, once."""
+    world, history = stage.world, stage.world.history
+    client = hands_on(world, Process(world, "end"), at_once=True)
+    _ended(stage)
+    for old in dict.fromkeys(move.old for move in stage.moves):
+        client.instream.migrator.finish(persistent_name(old))
+    client.sweep()
+    for move in stage.moves:
+        _went_on(stage, move)
+    if left := [str(txn.least) for txn in client.instream.coordinator.log.live() if txn.state not in FINAL]:
+        history.bad(f"transactions that nobody has ended are left: {', '.join(left)}", 10)
+    for topic in (P, Q):
+        read_all(world, Party(world, Process(world, "end")), "reader at the end", topic, final=True)
+    fresh = hands_on(world, Process(world, "end"), at_once=True)
+    for topic in (P, *sorted({move.to for move in stage.moves if move.over == "done"})):
+        read_onward(world, fresh, "batch at the end", topic, final=True)
+    for query in stage.queries:
+        if query.topic in (P, *stage.shown):
+            _to_its_end(world, query)
+    if stage.consumed:
+        drain(world, fresh, P)
+
+
+def _ended(stage: Stage) -> None:
+    for job in stage.writers:
+        if not job.done:
+            stage.world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
+        elif job.stopped in ("TopicSealed", "TransactionUnfinished", "TopicExists"):
+            stage.world.history.bad(f"the job {job.name} was stopped for good by {job.stopped}", 12)
+    for job in stage.further:
+        if not job.done:
+            stage.world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
+
+
+def _went_on(stage: Stage, move: Move) -> None:
+    """A migration that was begun is complete, under the name that was said first."""
+    world = stage.world
+    client = hands_on(world, Process(world, "end"), at_once=True)
+    to = client.instream.migrator.onward(persistent_name(move.old))
+    if to is None:
+        world.history.bad(f"{move.old} was not migrated: {move}", 12)
+        return
+    if move.over == "done" and str(to) != move.to:
+        world.history.bad(f"{move.name} was told that {move.old} went on as {move.to}; it is {to}", 12)
+    segments = client.topics.get(to).layout.segments.values()
+    if not any(info.state is SegmentState.ACTIVE and info.legacy_topic_name is None for info in segments):
+        world.history.bad(f"{to} has no active segment", 12)
+
+
+def _to_its_end(world: World, query: Query) -> None:
+    """The stream has read all there is, whatever had become of it: each row once, as its history is judged."""
+    reader = Streaming(hands_on(world, Process(world, "end"), at_once=True), query.options())
+    for _ in range(60):
+        if not micro_batch(world, reader, query):
+            return
+    world.history.bad(f"{query.name} does not come to an end: {query.at}", 9)

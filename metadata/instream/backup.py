@@ -1,0 +1,260 @@
+"""Reading what a backup takes of the older model while everybody writes (docs/in_stream.md, Backups).
+
+The order of reading makes it consistent; no log is locked, nothing is written:
+
+1. pending-ack logs: what is acknowledged without a transaction counts as of now. It is read before anything that it may be the
+   consequence of: the log of topic://, the transaction log, the topics' logs;
+2. the transaction log: what has committed by its last entry is in the backup, nothing else ever happened;
+3. the topics' logs, and the pending-ack logs again: data and claims stand there before COMMITTING is logged, so all of it is found.
+   Data of a transaction that had not committed at step 2 is left out, whatever has become of it since.
+
+Everything in it is settled: no marker, no claim and no transaction under way is left. Snapshots of topics and pending-ack logs say
+that all transactions of before have ended, so nothing counts that still comes of one.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from metadata.backup_file import Kept
+from metadata.cluster import Cluster
+from metadata.consistent_cut import Moving
+from metadata.cursors import Where
+from metadata.errors import TopicNotFound
+from metadata.instream import ack_rules, paths, pending_ack, snapshots
+from metadata.instream.ack_records import AckEntry, AckSnapshot, SubscriptionRecord
+from metadata.instream.ack_rules import AckState
+from metadata.instream.backup_rules import Decided, KeptLog, kept_cursor, kept_log
+from metadata.instream.buffer import GROUP, InStreamBuffer
+from metadata.instream.managed_log import ManagedLog
+from metadata.instream.records import EntryKind, LogEntry, LostNumbers, PersistentLayout, SnapshotPointer, SnapshotRest
+from metadata.instream.topics import PersistentTopic, every
+from metadata.instream.transaction_log import FIRST_COORDINATOR, INLINE_BYTES, TransactionLog, log_name
+from metadata.instream.txn_records import TxnLogRecord, TxnLogSnapshot
+from metadata.names import PersistentName
+from metadata.paths import KeyRange, Prefix
+from metadata.records import Cursor
+from metadata.store.contract import View
+
+NAMESPACES = KeyRange("/persistent/namespaces/", "/persistent/namespaces/~", "")
+TRANSACTIONS = log_name(0)
+TRANSACTION_LOG = paths.log(TRANSACTIONS)
+
+
+@dataclass(frozen=True)
+class _Topic:
+    """`found`: of its log; None of one that is deleted."""
+
+    name: PersistentName
+    layout: PersistentLayout
+    found: KeptLog | None
+
+
+@dataclass(frozen=True)
+class _Subscription:
+    """`state` by all of its log, `cursor` as the backup has it; None of one that is deleted."""
+
+    where: Where
+    record: SubscriptionRecord
+    state: AckState | None
+    cursor: Cursor
+
+
+@dataclass(frozen=True)
+class InStreamBackup:
+    """What one reading found of the older model."""
+
+    now_ms: int
+    decided: Decided
+    transactions: TxnLogRecord | None
+    topics: tuple[_Topic, ...]
+    subscriptions: tuple[_Subscription, ...]
+    namespaces: tuple[Kept, ...]
+
+    @property
+    def any(self) -> bool:
+        """Whether there is anything of the older model."""
+        return bool(self.transactions or self.topics or self.subscriptions or self.namespaces)
+
+    @property
+    def shown(self) -> int:
+        """How many topics there are; those that were migrated go by another name."""
+        return sum(topic.found is not None and topic.layout.migrated_to is None for topic in self.topics)
+
+    @property
+    def highest(self) -> int:
+        """No log of the older model has a number above it that anything of the backup knows of."""
+        ends = [max(t.layout.trimmed_log, 0 if t.found is None else t.found.end) for t in self.topics]
+        return max(self.decided.state.at, *ends, *(s.state.at for s in self.subscriptions if s.state is not None), 0)
+
+    def kept(self, following: int) -> Iterator[Kept]:
+        """The records; `following`: where every log goes on when they are restored."""
+        yield from self.namespaces
+        if self.transactions is not None:
+            left = self.transactions.model_copy(update={"txn_log": self.decided.kept(), "txn_log_path": None})
+            yield Kept(paths.topic(TRANSACTIONS), left.to_bytes())
+        for topic in self.topics:
+            yield from self._topic(topic, following)
+        for subscription in self.subscriptions:
+            yield Kept(paths.subscription(*subscription.where), self._subscription(subscription, following).to_bytes())
+
+    def _topic(self, topic: _Topic, following: int) -> Iterator[Kept]:
+        name, layout, found = topic.name, topic.layout, topic.found
+        whole = layout.trimmed_log if found is None else found.whole
+        lost = (*(layout.lost or ()), LostNumbers(after=whole, before=following))
+        layout = layout.model_copy(update={"leaving": (), "snapshot": None, "lost": lost})
+        if found is not None:
+            entries = dict(found.entries)
+            end = max(found.end, layout.trimmed_log)
+            if end > max(*entries, layout.trimmed_log, 0):  # readers were there: the log must reach it all the same
+                entries[end] = LogEntry(kind=EntryKind.ABORT, id="backup", publish_ms=self.now_ms, txn=f"{FIRST_COORDINATOR}_0")
+            for number, entry in entries.items():
+                yield Kept(paths.log(name).key(number), entry.to_bytes())
+            if layout.contains_txn is not False and end > 0:
+                layout = layout.model_copy(update={"snapshot": self._snapshot(name, entries, end, following)})
+        yield Kept(paths.topic(name), layout.to_bytes())
+
+    def _snapshot(self, name: PersistentName, entries: Mapping[int, LogEntry], end: int, following: int) -> SnapshotPointer:
+        """Of the end of the log: all of it counts, and nothing of a transaction of before will."""
+        write = entries[end].write if end in entries else None
+        avro = snapshots.encode(name, (end, 0 if write is None else write.entries - 1), {})
+        sealed_at = next((n for n, entry in entries.items() if entry.kind is EntryKind.SEAL), None)
+        rest = SnapshotRest(low_water=_all_ended(following), sealed_at=sealed_at)
+        encoded = base64.b64encode(avro).decode()
+        return SnapshotPointer(at=end, made_ms=self.now_ms, avro=encoded, crc=zlib.crc32(avro), rest=rest)
+
+    @staticmethod
+    def _subscription(found: _Subscription, following: int) -> SubscriptionRecord:
+        if found.state is None:
+            return found.record
+        low_water, sealed_at = _all_ended(following), found.state.sealed_at
+        snapshot = AckSnapshot(at=found.state.at, cursor=found.cursor, low_water=low_water, sealed_at=sealed_at)
+        return found.record.model_copy(update={"snapshot": snapshot})
+
+
+Begun = Mapping[Where, tuple[SubscriptionRecord, AckState | None]]
+"""Subscriptions as they were before the transaction log was read; no state of those that are deleted."""
+
+
+@dataclass
+class InStreamReader:
+    """Takes what a backup has of the older model. What an earlier reading has learnt serves the next one."""
+
+    cluster: Cluster
+    buffer: InStreamBuffer = field(init=False)
+    log: TransactionLog = field(init=False)
+    _acks: dict[tuple[Where, int], ManagedLog[AckEntry]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.buffer = InStreamBuffer(self.cluster)
+        self.log = TransactionLog(self.cluster)
+
+    def begin(self, view: View) -> Begun:
+        """Step 1. Raises Moving."""
+        found = {where: SubscriptionRecord.of(record) for where, record in pending_ack.records(view)}
+        return {w: (r, None if r.deleted_ms is not None else self._state(view, w, r)) for w, r in found.items()}
+
+    def read(self, view: View, begun: Begun) -> InStreamBackup:
+        """Steps 2 and 3. Raises Moving, and what reading the logs raises."""
+        decided = Decided(self.log.most, self.log.replay.read(view))
+        record = view.get(paths.topic(TRANSACTIONS))
+        transactions = None if record is None else TxnLogRecord.of(record)
+        if transactions is None and decided.state.at:
+            transactions = TxnLogRecord(created_ms=view.now_ms())
+        topics = tuple(self._topic(view, topic, decided) for topic in every(view))
+        subscriptions = tuple(self._subscriptions(view, begun, decided))
+        namespaces = tuple(Kept(r.key, r.value) for r in view.scan(NAMESPACES))
+        return InStreamBackup(view.now_ms(), decided, transactions, topics, subscriptions, namespaces)
+
+    def _topic(self, view: View, topic: PersistentTopic, decided: Decided) -> _Topic:
+        name = topic.name
+        if topic.layout.deleted:
+            return _Topic(name, topic.layout, None)
+        try:
+            opened = self.buffer.open(view, name)
+        except TopicNotFound as error:
+            raise Moving(f"{name} was deleted meanwhile") from error
+        entries: dict[int, LogEntry] = {}
+        for i in range(0, len(opened.numbers), GROUP):
+            entries |= self.buffer.log(name).entries(view, opened.numbers[i : i + GROUP])[0]
+        if len(entries) < len(opened.numbers):
+            raise Moving(f"{name} was trimmed meanwhile")
+        return _Topic(name, opened.topic.layout, kept_log(str(name), entries, opened.state, opened.end, decided))
+
+    # --- subscriptions ------------------------------------------------------------------------------------------------
+
+    def _state(self, view: View, where: Where, seen: SubscriptionRecord) -> AckState:
+        record, entries = self._entries(view, where, seen, 0)
+        state = ack_rules.restored(record.snapshot)
+        for number, entry in entries.items():
+            if number > state.at:
+                ack_rules.fold(state, number, entry, topic=where[0], subscription=where[1])
+        return state
+
+    def _subscriptions(self, view: View, begun: Begun, decided: Decided) -> Iterator[_Subscription]:
+        now = {where: SubscriptionRecord.of(record) for where, record in pending_ack.records(view)}
+        if {w: _stage(r) for w, r in now.items()} != {w: _stage(r) for w, (r, _) in begun.items()}:
+            raise Moving("a subscription was made, deleted or migrated meanwhile")
+        for where, (seen, before) in begun.items():
+            if before is None:
+                yield _Subscription(where, now[where], None, Cursor())
+                continue
+            record, entries = self._entries(view, where, seen, before.at)
+            if record.snapshot.at > before.at:
+                raise Moving(f"the pending-ack log of {where[1]!r} of {where[0]} was compacted meanwhile")
+            yield _Subscription(where, record, *kept_cursor(where, before, entries, decided))
+
+    def _entries(
+        self, view: View, where: Where, seen: SubscriptionRecord, after: int
+    ) -> tuple[SubscriptionRecord, dict[int, AckEntry]]:
+        """The record of a subscription, read after the list of its log, and the entries above `after` that are not in it."""
+        make = partial(ManagedLog, self.cluster.store, paths.ack_log(*where, seen.life), AckEntry)
+        log = self._acks.get((where, seen.life)) or self._acks.setdefault((where, seen.life), make())
+        numbers = log.numbers(view, after)
+        entries, (found,) = log.entries(view, numbers, then=[paths.subscription(*where)])
+        record = None if found is None else SubscriptionRecord.of(found)
+        if record is None or _stage(record) != _stage(seen):
+            raise Moving(f"the subscription {where[1]!r} of {where[0]} was deleted or migrated meanwhile")
+        if any(n > record.snapshot.at and n not in entries for n in numbers):
+            raise Moving(f"the pending-ack log of {where[1]!r} of {where[0]} was compacted meanwhile")
+        return record, entries
+
+
+def _stage(record: SubscriptionRecord) -> tuple[object, ...]:
+    """What must not change between the steps."""
+    return record.life, record.deleted_ms, record.moved
+
+
+def _all_ended(following: int) -> dict[str, int]:
+    """The low-water mark in what is restored: every transaction that the lost cluster can have begun has ended everywhere."""
+    return {str(FIRST_COORDINATOR): following - 1}
+
+
+def logs(kept: Kept) -> Iterator[Prefix]:
+    """The logs that a record of a backup has: they must go on above."""
+    path = kept.key.path
+    if path.startswith(paths.TOPICS.first):
+        yield paths.log(paths.topic_of(path))
+    elif path.startswith(paths.SUBSCRIPTIONS.first):
+        where, life = paths.subscription_of(path), SubscriptionRecord.from_bytes(kept.value).life
+        yield paths.ack_log(*where, life)
+
+
+def in_file(kept: Kept, path: str) -> tuple[Kept, bytes] | None:
+    """The record that names a file at `path` in place of what is too big for it, and the file's content; None: it is small."""
+    if kept.key != paths.topic(TRANSACTIONS) or len(kept.value) <= INLINE_BYTES:
+        return None
+    record = TxnLogRecord.from_bytes(kept.value)
+    assert record.txn_log is not None
+    named = record.model_copy(update={"txn_log": TxnLogSnapshot(at=record.txn_log.at), "txn_log_path": path})
+    return Kept(kept.key, named.to_bytes()), record.txn_log.to_bytes()
+
+
+def is_known(path: str) -> bool:
+    """Whether a backup takes this record of the older model into account."""
+    folder = path.split("/")[2]
+    return folder in ("topics", "logs", "subscriptions", "acks", "namespaces")

@@ -1,0 +1,28 @@
+"""Persistent topics migrate while everybody works on them, and who migrates is killed at its store calls: `make chaos` does it at
+every call, with sleepers, twins and failures, with kills of everybody, and on ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.chaos import migrations
+from conformance.chaos.crashing import Fate
+from conformance.chaos.driver import Place
+from conformance.chaos.forks import Forks
+
+
+@pytest.mark.slow
+def test_whoever_migrates_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
+    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, every=40))
+    assert [(case.what, case.wrong) for case in cases if case.wrong] == []
+    assert len(cases) >= 3
+    assert sum(case.hit for case in cases) >= 2
+
+
+@pytest.mark.slow
+def test_what_is_open_is_named_waited_for_or_aborted(cluster_at: Callable[[str], Place], forks: Forks) -> None:
+    assert forks.call(migrations.refusals, cluster_at("sqlite")) == []

@@ -1,0 +1,136 @@
+"""The history checker and migrations: what a persistent topic held is judged in the topic that goes on from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.history.checker import check
+from conformance.history.format import (
+    Ack,
+    Application,
+    Entry,
+    Event,
+    Header,
+    Layout,
+    Plan,
+    Poll,
+    Read,
+    Registration,
+    Row,
+    Seal,
+    Segment,
+    Written,
+)
+
+OLD, NEW = "persistent://p/d/p", "topic://p/d/y"
+CHILD = "segment://p/d/y/0000-ffff-1"
+COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
+SEALED_AT = 10
+"""The common seal; the SEAL of OLD is its 4th entry, so its ledger 2 stands at 7."""
+
+
+class H:
+    """A history of one migration; each call is one event."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._last: dict[str, int] = {}
+
+    def add(self, kind: Any, *fields: Any, **more: Any) -> H:
+        self.events.append(kind(len(self.events), *fields, **more))
+        return self
+
+    def entry(self, log: str, kind: str, txn: str | None = None, **more: Any) -> H:
+        self._last[log] = self._last.get(log, 0) + 1
+        return self.add(Entry, log, self._last[log], kind, f"e{len(self.events)}", txn, **more)
+
+    def old(self) -> H:
+        """`a` is plain, `b` of version 1 of an application."""
+        self.entry(OLD, "DATA", rows=(Written("a", None, OLD),))
+        self.entry(COORDINATOR, "NEW", "1000000_1", topics=(OLD,), app="app", topic=OLD, version=1)
+        self.entry(OLD, "DATA", "1000000_1", rows=(Written("b", None, OLD),))
+        self.entry(COORDINATOR, "STATUS", "1000000_1", state="COMMITTING").entry(OLD, "COMMIT", "1000000_1")
+        return self.entry(COORDINATOR, "STATUS", "1000000_1", state="COMMITTED")
+
+    def sealed(self) -> H:
+        return self.entry(OLD, "SEAL", why="migrate")
+
+    def shown(self) -> H:
+        """The layout, the common seal, and the layout with the segment that goes on."""
+        self.add(Layout, NEW, 0, (Segment(OLD, 0, 0xFFFF, True),)).add(Seal, SEALED_AT, NEW, (OLD,), "migrate", 0)
+        gone = Segment(OLD, 0, 0xFFFF, False, (), SEALED_AT)
+        return self.add(Layout, NEW, 1, (gone, Segment(CHILD, 0, 0xFFFF, True, (OLD,))))
+
+    def commits(self, number: int, *rows: str, version: int = 2) -> H:
+        txn = f"0_{number}"
+        self.add(Header, txn, "OPEN", "app", NEW, version)
+        self.add(Registration, number, txn, None, tuple(Written(row, None, CHILD) for row in rows))
+        return self.add(Header, txn, "COMMITTED", "app", NEW, version, None, number)
+
+    def reads(self, *rows: Row, cut: int, **more: Any) -> H:
+        return self.add(Read, more.pop("began", len(self.events)), "r", (NEW,), rows, 0, cut, cut, **more)
+
+    def polls(self, batch: int, *rows: Row, start: int | None, end: int, log: str = "") -> H:
+        return self.add(Poll, len(self.events), "s", batch, (log or NEW,), rows, start, end, log=log)
+
+
+A, B = Row("a", OLD, (1, 0, 0)), Row("b", OLD, (2, 0, 0), None, "1000000_1")
+C = Row("c", CHILD, (11, 0, 0), None, "0_11")
+
+
+def migrated() -> H:
+    return H().old().sealed().shown().commits(11, "c")
+
+
+def acknowledged() -> H:
+    return migrated().add(Ack, OLD, "sub", "acked", (((1, 0), (1, 0)),))
+
+
+def delivered(history: H, *rows: Row) -> H:
+    return history.add(Poll, len(history.events), "one life", 0, (NEW,), rows, subscription="sub", ordered=False)
+
+
+GOOD = {
+    "a read of all": migrated().reads(A, B, C, cut=11),
+    "a micro-batch up to a number between": migrated().polls(0, A, start=0, end=6).polls(1, B, start=6, end=7),
+    "a stream that goes on": migrated()
+    .polls(0, A, start=0, end=1, log=OLD)
+    .polls(1, B, start=1, end=4, log=OLD)
+    .polls(2, C, start=None, end=11),
+    "a stream of the new name": migrated().polls(0, A, B, start=0, end=10).polls(1, C, start=10, end=11),
+    "what was acknowledged comes no more": delivered(acknowledged(), B, C),
+    "a higher version": migrated().add(Application, "app", NEW, 2, None),
+}
+BAD = {
+    "internal skip": migrated().reads(A, C, cut=11),
+    "lost write": migrated().reads(A, B, cut=11),
+    "duplicate": migrated().reads(A, B, B, C, cut=11),
+    "outside its range": migrated().polls(0, A, B, start=0, end=6),
+    "poll skip": migrated().polls(0, A, start=0, end=1, log=OLD).polls(1, C, start=10, end=11),
+    "parent with child": migrated().polls(0, A, start=0, end=1, log=OLD).polls(1, B, C, start=None, end=11),
+    "late registration": H().old().sealed().add(Read, 0, "r", (NEW,), (), 0, 9, 9).shown(),
+    "stale read": migrated().reads(A, B, cut=7),
+    "redelivered after ack": delivered(acknowledged(), A, B, C),
+    "version committed twice": H().old().sealed().shown().commits(11, "c", version=1),
+    "layout does not tile": H().old().shown().sealed(),
+    "stands still": migrated().add(Plan, 20, "s", (NEW,), 6, 6, 6),
+}
+
+
+@pytest.mark.parametrize("what", GOOD)
+def test_what_is_right(what: str) -> None:
+    assert check(GOOD[what].events) == []
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_wrong(what: str) -> None:
+    assert what in {finding.anomaly for finding in check(BAD[what].events)}
+
+
+def test_two_topics_may_stand_at_the_same_numbers() -> None:
+    """A ledger of a migrated topic is where it is only for those who read it: the common log's own may be at the same number."""
+    history, other = H().old().sealed(), "segment://p/d/other/0000-ffff-0"
+    history.add(Registration, 7, None, None, (Written("x", None, other),)).shown().commits(11, "c").reads(A, B, C, cut=11)
+    assert check(history.events) == []

@@ -1,0 +1,118 @@
+"""Names of the older model's domain: what a namespace makes topic://, what has no business there, and whose the numbers are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from metadata.errors import OffsetOutOfRange, OptionError
+from metadata.instream.transaction_log import log_name
+from txnsegment import Cluster
+from txnsegment.segments import report
+from txnsegment.topics import PersistentDescription
+
+P = "persistent://public/default/p"
+NEW, STANDS_FOR = "persistent://public/new/a", "topic://public/new/a"
+
+
+def rows(*numbers: int) -> pa.Table:
+    return pa.table({"n": pa.array(numbers, pa.int64())})
+
+
+def write(cluster: Cluster, topic: str, *numbers: int) -> None:
+    cluster.producer(topic).write(rows(*numbers))
+
+
+@pytest.mark.parametrize("name", [str(log_name(0)), "persistent://pulsar/system/mine"])
+def test_nobody_writes_to_a_transaction_log(cluster: Cluster, name: str) -> None:
+    """An entry of a producer in it made every transaction over persistent topics impossible, for ever."""
+    calls: list[Callable[[], object]] = [
+        lambda: cluster.topics.create(name, schema="n bigint"),
+        lambda: cluster.producer(name, plain=True),
+        lambda: cluster.begin().append(name, rows(1)),
+        lambda: cluster.topics.delete(name),
+        lambda: cluster.topics.set_property(name, "a", "b"),
+        lambda: cluster.retention.set(name, keep=timedelta(hours=1)),
+        lambda: cluster.consumer(name, "s", start="earliest"),
+    ]
+    for call in calls:
+        with pytest.raises(OptionError, match="pulsar/system"):
+            call()
+    cluster.topics.create(P, schema="n bigint")
+    write(cluster, P, 1)
+    assert [txn.segments for txn in cluster.transactions.list()] == [(P,)]
+
+
+def test_programs_go_on_naming_what_they_name(cluster: Cluster) -> None:
+    """The namespace makes new persistent topics topic://; everything takes the persistent name, and not only what makes it."""
+    cluster.topics.create(P, schema="n bigint")
+    for namespace in ("namespace://public/new", "namespace://public/default"):
+        cluster.topics.set_model(namespace, "metadata")
+    assert cluster.topics.create(NEW, schema="n bigint", segments=2, key="n").name == STANDS_FOR
+    assert cluster.topics.describe(NEW).name == STANDS_FOR
+    write(cluster, NEW, 1, 2)
+    with cluster.consumer(NEW, "s", start="earliest") as consumer:
+        assert sorted(message.value["n"] for message in consumer.messages(timeout=0)) == [1, 2]
+    assert [found.topic for found in cluster.subscriptions.list(NEW)] == [STANDS_FOR]
+    assert len(cluster.topics.split(NEW, 0).segments) == 4
+    assert cluster.compact(NEW).parts == 0
+    assert cluster.scaling.set(NEW, max_segments=8).max_segments == 8
+    assert cluster.scaling.get(NEW) == cluster.scaling.get(STANDS_FOR)
+    assert cluster.retention.set(NEW, keep=timedelta(hours=1), compact_files=4).compact_files == 4
+    assert cluster.retention.get(STANDS_FOR) == cluster.retention.get(NEW)
+    assert cluster.retention.trim(NEW).rows == 0
+    assert cluster.topics.set_compatibility(NEW, "full") == cluster.topics.compatibility(STANDS_FOR) == "full"
+    assert cluster.topics.schema(NEW) == cluster.topics.schema(STANDS_FOR)
+    with pytest.raises(OptionError, match=r"topic://public/new/a is no persistent:// topic"):
+        cluster.topics.properties(NEW)
+    assert isinstance(cluster.topics.describe(P), PersistentDescription)  # what exists stays as it is
+    cluster.topics.delete(NEW)
+    assert [found.name for found in cluster.topics.list()] == [P]
+
+
+def test_a_migrated_name_stands_for_what_goes_on(cluster: Cluster) -> None:
+    cluster.topics.create(P, schema="n bigint")
+    write(cluster, P, 1)
+    cluster.topics.migrate(P, "y")
+    assert cluster.retention.set(P, keep=timedelta(hours=1)) == cluster.retention.get("y")
+    assert cluster.topics.set_compatibility(P, "full") == cluster.topics.compatibility("y") == "full"
+    described = cluster.topics.describe(P)
+    assert isinstance(described, PersistentDescription)
+    assert described.migrated_to == "topic://public/default/y"
+
+
+def test_what_is_never_compacted_takes_no_policy_for_it(cluster: Cluster) -> None:
+    cluster.topics.create(P, schema="n bigint")
+    with pytest.raises(OptionError, match="It is not compacted"):
+        cluster.retention.set(P, compact_files=4)
+    assert cluster.retention.set("namespace://public/default", compact_files=4).compact_files == 4
+
+
+def test_a_trim_by_command(cluster: Cluster) -> None:
+    cluster.topics.create(P, schema="n bigint")
+    for number in (1, 2):
+        write(cluster, P, number)
+    cluster.retention.set(P, keep_bytes=1)
+    trimmed = cluster.retention.trim(P)
+    assert (trimmed.segments, trimmed.rows) == (1, 2)
+    assert cluster.retention.trim(P).rows == 0
+
+
+def test_whose_number_it_is(cluster: Cluster) -> None:
+    cluster.topics.create(P, schema="n bigint")
+    with pytest.raises(OffsetOutOfRange, match="the log of persistent://public/default/p, which ends at 0"):
+        cluster.subscriptions.create(P, "s", start=5)
+
+
+def test_segments_show_what_is_ongoing(cluster: Cluster) -> None:
+    cluster.topics.create(P, schema="n bigint")
+    write(cluster, P, 1)
+    mine = cluster.client.instream
+    name = mine.topics.list()[0].name
+    txn = mine.coordinator.begin(topics=[name])
+    (ledger,) = mine.buffer.read(name).ledgers()
+    number = mine.coordinator.append(txn, {name: ledger.parts})[P]
+    assert report(cluster.client, P).segments[0].undecided == ((number, txn),)
