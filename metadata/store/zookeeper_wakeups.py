@@ -12,8 +12,8 @@ import threading
 
 
 class WakeUps:
-    """Both ends in one, with the methods that kazoo uses of its sockets. It is readable while there are bytes that were sent and not
-    received; nobody ever waits to send one.
+    """Both ends in one, with the methods that kazoo uses of its sockets. It is readable while there are bytes that were sent and
+    not received; nobody ever waits to send one.
     """
 
     def __init__(self) -> None:
