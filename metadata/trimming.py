@@ -166,8 +166,9 @@ class Trimmer:
             segment = segments.get(info.segment_id)
             if segment is None:
                 continue  # somebody else has taken it out
-            mark, rows = legacy_trimming.mark(segment), sum(weight.rows for weight in segment.weights(0, reading.cut))
-            if retention.is_drained(info, mark, rows, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
+            mark = legacy_trimming.mark(segment)
+            left = int(segment.last(reading.cut) is not None)  # whether any: to count them all would be read
+            if retention.is_drained(info, mark, left, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
                 drained[info.segment_id] = legacy_trimming.guard(segment)
         return drained
 

@@ -21,9 +21,9 @@ class BatchReader(DataSourceReader):
     """One `spark.read.format("txnsegment").load(...)`: all visible rows from the start up to the cut, planned once."""
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
-        parsed = ReadOptions.parse(options, streaming=False)
-        client = shared_client(parsed.service_url.text)
-        self._options = standing(client, parsed)
+        self._options = ReadOptions.parse(options, streaming=False)
+        client = self._client()
+        self._options = standing(client, self._options)
         self._columns = columns_wanted(client, self._options, schema)
 
     def _client(self) -> Client:

@@ -48,9 +48,12 @@ class Following:
         return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
 
     def _watch(self, reading: Reading) -> None:
-        """Be woken by registrations, and by the events of this read's segments, which follow a decision."""
+        """Be woken by registrations, and by the events of this read's segments, which follow a decision. A sealed segment in which
+        nothing is open has none to come.
+        """
         store = self._client.cluster.store
-        wanted = {paths.LOG.path: paths.LOG} | {s.name: paths.segment_events(s.name) for s in reading.segments}
+        deciding = [s.name for s in reading.segments if s.sealed_at is None or reading.undecided]
+        wanted = {paths.LOG.path: paths.LOG} | {name: paths.segment_events(name) for name in deciding}
         for name in wanted.keys() - self._watches.keys():
             self._watches[name] = store.watch(wanted[name], self.wake)
             self.wake()  # what came between the reading and its first watch has woken nobody

@@ -89,9 +89,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         named = {topic_name(to) for one in topics if (to := one.topic.layout.migrated_to) is not None} - {*(self._onward or ())}
         if isinstance(self._selection, Pattern):
             named = {name for name in named if not self._selection.matches(name)}  # the others are covered anyway
-        if not named:
+        further = onward(self._client(), self._selection) if named else self._onward
+        if further == self._onward:
             return False
-        self._onward = onward(self._client(), self._selection)
+        self._onward = further
         if self._following is not None:
             self._following.close()
             self._following = None

@@ -1,4 +1,4 @@
-"""Histories: what an outside observer of a deployment recorded (`format`), and what is wrong with it (`checker`).
+"""Histories: what an outside observer of a deployment recorded (`format`, in `files`), and what is wrong with it (`checker`).
 
 Nothing here knows the code that it judges: it imports no other room.
 """

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from conformance.history.findings import Findings
-from conformance.history.format import Ack, Entry, Event, Header, Read, Time
+from conformance.history.format import Ack, Entry, Event, Header, Read, Time, Trim
 from conformance.history.truth import Batch, Registered, Truth, Txn
 
 ALLOWED = {
@@ -44,6 +44,11 @@ class TopicLog:
     """By transaction its entries that count and are not decided."""
     ended: dict[str, str] = field(default_factory=dict)
     """How the first marker of each ended it."""
+    ended_at: dict[str, int] = field(default_factory=dict)
+    """Where that marker stands."""
+    trimmed: int = 0
+    """Up to here the log is forgotten. Who meets late data of a transaction whose marker was there gives it an ABORT, however it
+    had ended: it counts for nothing."""
     marked: set[str] = field(default_factory=set)
     """Transactions of which it has a marker, void or not."""
     low_water: dict[str, int] = field(default_factory=dict)
@@ -91,6 +96,11 @@ class InStream:
                 yield from self._status(event)
             case _:
                 self._of_topic(event)
+
+    def trim(self, event: Trim) -> None:
+        """Retention has taken what is there of a persistent topic's log."""
+        if (topic := self.topics.get(event.segment)) is not None:
+            topic.trimmed = max(topic.trimmed, event.through)
 
     # --- a coordinator's log ------------------------------------------------------------------------------------------
 
@@ -175,11 +185,12 @@ class InStream:
         txn, known = event.txn or "", self.txns.get(event.txn or "")
         topic.marked.add(txn)
         registered = known is not None and topic.name in known.topics
-        if known is None or (known.state not in ENDED[event.kind] and (registered or event.kind == "COMMIT")):
+        forgotten = event.kind == "ABORT" and topic.ended_at.get(txn, topic.trimmed + 1) <= topic.trimmed
+        if known is None or (not forgotten and (known.state not in ENDED[event.kind] and (registered or event.kind == "COMMIT"))):
             state = "unknown" if known is None else known.state
             self._found.note("marker without a decision", f"{topic.name} got {event.kind} of {txn}, which is {state}", event)
         if not topic.has_ended(txn):
-            topic.ended[txn] = event.kind
+            topic.ended[txn], topic.ended_at[txn] = event.kind, event.number
             self._decided(topic, txn, event.at, committed=event.kind == "COMMIT")
         if event.low_water is not None:
             self._low_water(topic, txn.partition("_")[0], event)

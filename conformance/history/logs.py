@@ -52,6 +52,8 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
         found.append(event)
         if isinstance(event, Entry):
             found += in_stream.entry(event)
+        elif isinstance(event, Trim):
+            in_stream.trim(event)
     return found
 
 

@@ -29,7 +29,7 @@ MUTANTS = (
         "A migrated segment leaves the layout only once nothing of it is left.",
         (
             "metadata.trimming:Trimmer._drained_migrated",
-            "sum(weight.rows for weight in segment.weights(0, reading.cut))",
+            "int(segment.last(reading.cut) is not None)",
             "0",
         ),
         tests=(f"{_KEPT}::test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more",),

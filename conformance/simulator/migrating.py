@@ -64,8 +64,8 @@ class Stage:
             return
         self.shown.add(event.topic)
         rng, world = self.world.rng, self.world
-        if world.calm or event.topic not in (Y, Z):
-            return
+        if world.calm or not world.actors or event.topic not in (Y, Z):
+            return  # (no actors: a request that arrives when all are gone)
         if rng.random() < 0.6:
             start_splitter(world, Splitter(f"x{event.topic[-1]}", (event.topic,), rng.choice((1, 2))), within=80)
         if rng.random() < 0.35:
@@ -142,8 +142,8 @@ def _moves(rng: random.Random, *, both: bool) -> list[Move]:
 
 def _jobs(rng: random.Random, *, both: bool, long: bool) -> list[Job]:
     versions = rng.choice(((0, 1), (0, 1, 2)) if long else ((0, 1), (0, 1), (0, 1, 2)))
-    empty = frozenset(v for v in (0, 1, 2) if rng.random() < 0.12)
     named = P if rng.random() < 0.7 else ""
+    empty = frozenset(v for v in (0, 1, 2) if named and rng.random() < 0.12)  # else it would have to do with no topic at all
     topics = (P, Q) if both and rng.random() < 0.3 else (P,)
     jobs = [Job("q", "q", named, topics, versions, replays=True, by="query-q", empty=empty)]
     if rng.random() < 0.5:
@@ -262,9 +262,23 @@ def _settle(stage: Stage) -> None:
     for job in stage.further:
         if not job.done:
             start_driver(world, job)
+    _start_calm_sweeper(stage)
     for query in stage.queries:
         query.left = 3
         start_query(world, query, within=60)
+
+
+def _start_calm_sweeper(stage: Stage) -> None:
+    """What a writer left open in the old log fences those behind it until somebody ends it past its deadline."""
+    process, jobs = Process(stage.world, "calm"), [*stage.writers, *stage.further]
+
+    def run() -> None:
+        client = hands_on(stage.world, process, at_once=True)
+        while not all(job.done for job in jobs):
+            process.cluster.clock.sleep(1.0)
+            client.sweep()
+
+    stage.world.spawn(process, process.name, run, delay=50)
 
 
 def _is_sealed(world: World, topic: str) -> bool:

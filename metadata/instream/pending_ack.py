@@ -83,7 +83,11 @@ class InStreamAcks:
                 return None
             return True
 
-        until(lambda: decide(self.cluster.store, body))
+        try:
+            until(lambda: decide(self.cluster.store, body))
+        except SubscriptionExists:
+            self._find_migration((topic, subscription))  # whoever made it may have died before
+            raise
         self._find_migration((topic, subscription))
 
     def _find_migration(self, where: Where) -> None:

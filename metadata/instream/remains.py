@@ -51,8 +51,8 @@ class Remains:
         self.trimmer.trim_to(reading, reading.sealed_at - 1)  # as retention does it: who planned a moment ago has the grace period
         layout = self.topics.get(topic.name).layout
         if layout.trimmed_log >= reading.sealed_at - 1 and not layout.leaving:
+            self.topics.change(topic.name, _bare)  # before the log loses what its snapshot may be of
             self._empty(topic.name, reading.sealed_at)
-            self.topics.change(topic.name, _bare)
             self._forget(topic.name)
         return True
 

@@ -17,6 +17,7 @@ from kazoo.protocol.serialization import SASL, Auth
 
 from metadata.errors import ConfigurationError
 from metadata.store.zookeeper_credentials import TLS_CA, TLS_CERT, TLS_KEY
+from metadata.store.zookeeper_wakeups import WakeUps
 
 PROBE_SECONDS: Final = 1.0
 Address = tuple[str, int]
@@ -71,6 +72,11 @@ class Connections(SequentialThreadingHandler):
         assert isinstance(secured, _TlsSocket)
         secured.failed = lambda error: self._refuse(address, server, error)
         return secured
+
+    def create_socket_pair(self) -> tuple[WakeUps, WakeUps]:
+        """What kazoo calls for waking its thread: where it reads, and where those write who wake it."""
+        wake_ups = WakeUps()
+        return wake_ups, wake_ups
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
         """What TLS has read already does not wake a select: replies that came together would wait for the next ping."""

@@ -63,6 +63,14 @@ def committed() -> H:
     return H().whole(1, "a")
 
 
+def forgotten(*, trimmed: bool) -> H:
+    """Late data of a committed transaction whose marker was trimmed is given another one."""
+    history = H().whole(1)
+    if trimmed:
+        history.add(Trim, len(history.events), P, 1)
+    return history.data(P, "late", 1).marks(P, "ABORT", 1).reads(cut=3)
+
+
 CASES: list[tuple[str, int, H, H]] = [
     ("aborted read", 4, H().whole(1, "a", commit=False).reads((1, "a"), cut=2), H().whole(1, "a", commit=False).reads(cut=2)),
     (
@@ -213,3 +221,8 @@ def test_an_entry_is_a_line_like_any_other_event() -> None:
     assert parse(line(entry)) == entry
     read = Read(2.0, 1.0, "r", (P,), (Row("a", P, (1, 0, 0)),), 0, 2, 2, log=P)
     assert parse(line(read)) == read
+
+
+def test_late_data_of_what_is_forgotten_is_aborted() -> None:
+    assert check(forgotten(trimmed=True).events) == []
+    assert [found.anomaly for found in check(forgotten(trimmed=False).events)] == ["marker without a decision"]

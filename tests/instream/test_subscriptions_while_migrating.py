@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from instream_bench import At, Bench, Party, T
-from test_migration import EVERYWHERE, Y, each, migrate
+from test_migration import EVERYWHERE, FATES, Y, each, migrate
 
 from conformance.simulator.faults import Crashed, Fate
 from metadata.acks import Ack, done, up_to
@@ -213,3 +213,22 @@ def test_what_is_refused_says_where_to_go() -> None:
         with suppress(TxnSegmentError):
             acks(party).acknowledge([Ack(str(T), "s", parse_all(["3"]))])
     assert bench.kept("/persistent/acks") == before  # what is void does not pile up
+
+
+@pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
+@pytest.mark.parametrize("what", ["create", "revive", "delete", "seek", "advance"])
+def test_it_fails_while_the_topic_is_migrated_and_is_done_again(what: str, fate: Fate) -> None:
+    deed = DEEDS[what]
+
+    def run(k: int) -> At:
+        bench = prepared()
+        gate = At(k, fate, lambda: migrate(bench.party()), kinds=("write",))
+        with suppress(Crashed, TxnSegmentError):
+            deed.do(bench, bench.party(gate))
+        with suppress(SubscriptionExists, SubscriptionNotFound):  # it was done, though nobody was told
+            deed.do(bench, bench.party())
+        migrate(bench.party())
+        assert found(bench, deed.name) == deed.after, gate.hit
+        return gate
+
+    assert each(run) > 0

@@ -46,3 +46,21 @@ def test_a_commit_between_a_reading_and_its_watches_is_not_slept_through(split: 
         reader.close()
 
     assert len(list(each_step(run, At))) >= 3
+
+
+def test_a_sealed_segment_is_watched_only_while_something_in_it_may_be_open() -> None:
+    """A topic that was split and merged for years has more of those than any other."""
+    bench, wakes = Bench(), at_once()
+    party = bench.party(wakes=wakes)
+    reader = following(party)
+    reader.read()
+    before = len(reader._watches)
+    for _ in range(5):
+        newest = max(party.topics.get(topic_name(T)).active(), key=lambda s: s.segment_id).segment_id
+        party.topics.split(topic_name(T), newest)
+    party.coordinator.commit(bench.work(topics=(T,)))
+    assert reader.wait(0)
+    reading = reader.read()
+    assert len(reading.segments) == before - 1 + 10
+    assert len(reader._watches) == before + 5
+    reader.close()

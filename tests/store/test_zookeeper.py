@@ -323,6 +323,22 @@ class TestWatches:
         for watch in watches:
             watch.close()
 
+    def test_more_watches_than_a_socket_pair_takes_wake_ups(
+        self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore
+    ) -> None:
+        """They are all set again by the thread that would have to read those: a stream over 278 segments hung for ever (13, 51)."""
+        woken = threading.Event()
+        watches = [far.watch(paths.segment_events(f"segment://public/default/t/{i}"), lambda: None) for i in range(400)]
+        watches.append(far.watch(A, woken.set))
+        for _ in range(2):
+            woken.clear()
+            proxy.cut()
+            store.put(A, b"x")
+            assert woken.wait(10)
+            assert far.view().get(A) is not None
+        for watch in watches:
+            watch.close()
+
     def test_eras_are_followed(self, zookeeper: ZooKeeperServer, root: str, store: ZooKeeperStore) -> None:
         woken = threading.Event()
         watch = store.watch(LOG, woken.set)
