@@ -20,12 +20,7 @@ class PlainSend(Transaction):
         """Raises TopicSealed if the topic was migrated: what goes on for it takes rows in transactions alone. Else as
         `Transaction.append`.
         """
-        name = Providers(self._client).resolve(topic)
-        if not isinstance(name, PersistentName):
-            raise TopicSealed(
-                f"The topic {topic} was migrated to {name}, which takes rows in transactions alone.",
-                advice="Make the producer again without plain=True; nothing of this flush was sent.",
-            )
+        _refuse_migrated(self._client, topic)
         super().append(topic, batches)
 
     def commit(self) -> Committed:
@@ -40,3 +35,12 @@ class PlainSend(Transaction):
             number = next(iter(numbers.values()), None)
             self._committed = Committed(None, number, sum(p.rows for p in found), sum(p.bytes for p in found))
         return self._committed
+
+
+def _refuse_migrated(client: Client, topic: str) -> None:
+    name = Providers(client).resolve(topic)
+    if not isinstance(name, PersistentName):
+        raise TopicSealed(
+            f"The topic {topic} was migrated to {name}, which takes rows in transactions alone.",
+            advice="Make the producer again without plain=True; nothing of this flush was sent.",
+        )

@@ -21,6 +21,8 @@ class Layouts:
         before = self._now.get(event.topic)
         self._now[event.topic] = event
         self._tiles(event)
+        for gone in {s.name for s in before.segments} - {s.name for s in event.segments} if before is not None else ():
+            self._truth.left.setdefault(gone, event.at)
         if before is not None:
             if event.epoch < before.epoch:
                 self._bad(f"the epoch of {event.topic} went back from {before.epoch} to {event.epoch}", before, event)

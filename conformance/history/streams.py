@@ -89,6 +89,8 @@ class Streams:
     def _seals(self, event: Poll, start: int, end: int, name: str) -> None:
         for segment, number in self._truth.seals.items():
             topic = topic_of(segment)
+            if self._truth.left.get(segment, event.began) < event.began:
+                continue
             if start < number < end and topic in event.topics and topic not in self._truth.deleted:
                 self._found.note("parent with child", f"{name} reads {start}..{end}, over the seal {number} of {segment}", event)
                 return

@@ -97,6 +97,8 @@ class Truth:
     """Row -> the batch that was to write it."""
     seals: dict[str, int] = field(default_factory=dict)
     """Segment -> number of its seal: of those that were made from one layout, the first."""
+    left: dict[str, Time] = field(default_factory=dict)
+    """Segment -> when it left its layout: nothing of it is there any more, nor its seal for who comes later."""
     deleted: dict[str, Time] = field(default_factory=dict)
     """Topic -> when its deletion began."""
     trims: Trims = field(default_factory=Trims)

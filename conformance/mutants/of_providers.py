@@ -5,6 +5,8 @@ from __future__ import annotations
 from conformance.mutants.planting import mutant
 
 _TESTS = "tests/face/test_persistent.py"
+_NAMES = "tests/face/test_persistent_names.py"
+_DAMAGE = "tests/instream/test_instream_damage.py"
 _CONSUMER = "txnsegment.consumer:Consumer"
 
 MUTANTS = (
@@ -53,5 +55,26 @@ MUTANTS = (
         "A sweep tells the schemas of persistent topics from those of earlier lives of topic://.",
         ("metadata.remains:collect_remains", "if is_persistent(paths.decode(topic)):", "if is_persistent(topic):"),
         tests=(f"{_TESTS}::test_retention_takes_old_rows_but_none_that_a_subscription_needs",),
+    ),
+    mutant(
+        "damaged-snapshots-are-believed",
+        "8.4",
+        "A transaction buffer's snapshot that lies in a file is compared with its checksum: a bit would show aborted rows.",
+        ("metadata.instream.snapshots:_load", "zlib.crc32(part) != crc", "not part"),
+        tests=(f"{_DAMAGE}::test_not_one_bit_of_a_snapshot_goes_unnoticed",),
+    ),
+    mutant(
+        "newer-snapshots-are-believed",
+        "8.4",
+        "A transaction buffer's snapshot that is newer than its log is no snapshot of it.",
+        ("metadata.instream.buffer:InStreamBuffer._kept", "if found.at <= end:", "if True:"),
+        tests=(f"{_DAMAGE}::test_a_damaged_snapshot_is_made_anew_from_the_whole_log",),
+    ),
+    mutant(
+        "transaction-logs-are-topics-of-everybody",
+        "8.1",
+        "Nobody but a coordinator writes to its transaction log.",
+        ("metadata.names:persistent_name", "found.groups()[:2] == SYSTEM", "False"),
+        tests=(f"{_NAMES}::test_nobody_writes_to_a_transaction_log",),
     ),
 )

@@ -64,8 +64,8 @@ class Stage:
             return
         self.shown.add(event.topic)
         rng, world = self.world.rng, self.world
-        if world.calm or event.topic not in (Y, Z):
-            return
+        if world.calm or not world.actors or event.topic not in (Y, Z):
+            return  # (no actors: a request that arrives when all are gone)
         if rng.random() < 0.6:
             start_splitter(world, Splitter(f"x{event.topic[-1]}", (event.topic,), rng.choice((1, 2))), within=80)
         if rng.random() < 0.35:

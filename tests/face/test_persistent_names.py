@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 import pytest
+from prometheus_client import REGISTRY
 
 from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.instream.transaction_log import log_name
@@ -105,6 +106,19 @@ def test_whose_number_it_is(cluster: Cluster) -> None:
     cluster.topics.create(P, schema="n bigint")
     with pytest.raises(OffsetOutOfRange, match="the log of persistent://public/default/p, which ends at 0"):
         cluster.subscriptions.create(P, "s", start=5)
+
+
+def test_topics_that_use_transactions_are_counted_once(cluster: Cluster) -> None:
+    def counted() -> float:
+        return REGISTRY.get_sample_value("pulsar_broker_using_txn_topics_count_total") or 0.0
+
+    cluster.topics.create(P, schema="n bigint")
+    before = counted()
+    cluster.producer(P, plain=True).write(rows(1))
+    assert counted() == before
+    for number in (2, 3):
+        write(cluster, P, number)
+        assert counted() == before + 1
 
 
 def test_segments_show_what_is_ongoing(cluster: Cluster) -> None:

@@ -327,6 +327,8 @@ def test_nothing_that_still_comes_of_a_transaction_of_before_counts_and_no_id_is
     assert int(new.partition("_")[2]) >= ERA
     for old in (open_one, lost):  # a process that goes on with an old id, wherever it has it from
         party.coordinator.append(old, {T: [again.part("zombie")]})
+        reading = again.party().buffer.read(T)
+        assert (reading.ongoing, reading.cut) == ({}, reading.end), "it holds nobody up, not even until the next marker"
     number = party.coordinator.append(new, {T: [again.part("new")]})[str(T)]
     assert number >= ERA
     party.coordinator.end(new, commit=True)
