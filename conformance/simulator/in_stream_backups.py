@@ -117,7 +117,10 @@ class _Judged:
     def _transactions(self) -> Any:
         tenant, namespace, name = SYSTEM.removeprefix("persistent://").split("/")
         record = self.one.state.get(Key(f"/persistent/topics/{tenant}/{namespace}/{name}0", ""))
-        return None if record is None else json.loads(record.value)["txnLog"]
+        if record is None:
+            return None
+        found = json.loads(record.value)
+        return json.loads(self.one.disk.files[found["txnLogPath"]][0]) if "txnLogPath" in found else found["txnLog"]
 
     def _wrong_rows(self, hands: Hands, topic: str, counting: set[str]) -> Iterator[str]:
         reading = hands.buffer.read(persistent_name(topic))

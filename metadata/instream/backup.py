@@ -95,7 +95,8 @@ class InStreamBackup:
         """The records; `following`: where every log goes on when they are restored."""
         yield from self.namespaces
         if self.transactions is not None:
-            left = self.transactions.model_copy(update={"txn_log": self.decided.kept(), "txn_log_path": None})
+            inline = {"txn_log": self.decided.kept(), "txn_log_path": None, "txn_log_crc": None}
+            left = self.transactions.model_copy(update=inline)
             yield Kept(paths.topic(TRANSACTIONS), left.to_bytes())
         for topic in self.topics:
             yield from self._topic(topic, following)
@@ -250,8 +251,9 @@ def in_file(kept: Kept, path: str) -> tuple[Kept, bytes] | None:
         return None
     record = TxnLogRecord.from_bytes(kept.value)
     assert record.txn_log is not None
-    named = record.model_copy(update={"txn_log": TxnLogSnapshot(at=record.txn_log.at), "txn_log_path": path})
-    return Kept(kept.key, named.to_bytes()), record.txn_log.to_bytes()
+    content = record.txn_log.to_bytes()
+    filed = {"txn_log": TxnLogSnapshot(at=record.txn_log.at), "txn_log_path": path, "txn_log_crc": zlib.crc32(content)}
+    return Kept(kept.key, record.model_copy(update=filed).to_bytes()), content
 
 
 def is_known(path: str) -> bool:

@@ -234,6 +234,7 @@ def test_one_transaction_never_spans_both_kinds(topics: Cluster) -> None:
 
     write(topics, P, 0)
     write(topics, T, 0)
+    topics.client.finish()  # what these two left to the background
     before = kept()
     for first, second in ((P, T), (T, P)):
         with topics.begin() as txn:

@@ -503,6 +503,19 @@ def test_a_restore_fails_at_every_step(fate: Fate, monkeypatch: pytest.MonkeyPat
             return
 
 
+def test_a_transaction_log_that_lay_in_a_file_has_another_file_after_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the checksum of that one (simulator, seed 4947)."""
+    monkeypatch.setattr("metadata.instream.backup.INLINE_BYTES", 10)
+    monkeypatch.setattr("metadata.instream.transaction_log.INLINE_BYTES", 10)
+    bench = subscribed()
+    bench.party().coordinator.log.compact()
+    bench.party().coordinator.commit(bench.work(2))
+    again = restored(bench, taken(bench))
+    assert again.party().coordinator.commit(again.work(2)).skipped
+    assert again.party().coordinator.log.compact() is not None
+    assert again.party().coordinator.commit(again.work(2)).skipped
+
+
 def test_a_moment_in_which_a_topic_is_migrated() -> None:
     """Backups at each step of a migration, and migrations at each step of a backup: it is finished, or made, after the restore."""
     for middle in (True, False):
