@@ -68,7 +68,7 @@ lint: venv  ## style, formatting, types and import rules
 
 .PHONY: test
 test: venv lint  ## lint, then all tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: scripts
 scripts: venv  ## rewrite the answers of the golden scripts in tests/scripts; review them with git diff

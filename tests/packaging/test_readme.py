@@ -13,6 +13,8 @@ import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from conformance.servers import ZooKeeperServer, free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +104,7 @@ spark.conf.set("spark.sql.shuffle.partitions", "2")
 """
 
 
+@pytest.mark.slow
 def test_tour(tmp_path: Path) -> None:
     """The programs in their order, in one session; then the commands on the same cluster; then the program without Spark."""
     url = (tmp_path / "cluster").as_uri()
@@ -186,6 +189,7 @@ class Standalone:
             process.wait(timeout=60)
 
 
+@pytest.mark.slow
 def test_cluster(wheel: Path, tmp_path: Path) -> None:
     """The commands as they stand, on a real ZooKeeper and a real standalone cluster; only names of machines and folders differ,
     and the environment gets its dependencies by a path entry instead of a download."""

@@ -63,6 +63,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_spark_finds_the_format(python: Path, tmp_path: Path) -> None:
     """No `register`, no jar, no PYSPARK_PYTHON: an activated environment is enough."""
     job = tmp_path / "job.py"

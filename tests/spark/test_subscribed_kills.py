@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 
 from conformance.chaos.copying import copying
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
@@ -17,6 +18,7 @@ ROWS = 3
 """In a micro-batch."""
 
 
+@pytest.mark.slow
 def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None:
     cluster = here.cluster
     cluster.topics.create("t", schema="id bigint", segments=2)
