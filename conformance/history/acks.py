@@ -163,7 +163,9 @@ class Acks:
         return False
 
     def _redelivered(self, first: Row, last: Row, released: Ack) -> None:
-        """Unless somebody else, who had been given it before, has acknowledged some of it: that `Deliveries` judges row by row."""
+        """Unless somebody else, who had been given it before, has acknowledged some of it: that `Deliveries` judges row by row.
+        What retention has taken in the meantime cannot come again.
+        """
         if self.moved(released.segment, released.subscription, released.at, NEVER):
             return
         later = self._acked.get((released.segment, released.subscription), ())
@@ -176,7 +178,7 @@ class Acks:
             positions = [row.position for row in poll.rows if row.segment == released.segment]
             if any(first <= position <= last for position in positions):
                 return
-            if any(position > last for position in positions):
+            if any(position > last for position in positions) and not self._truth.trims.is_gone(released.segment, last[0], poll.at):
                 passed = poll
         if passed is not None:
             text = f"{released.subscription} was given rows of {released.segment} beyond {_text(first, last)}, and not those again"

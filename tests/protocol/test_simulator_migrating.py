@@ -9,7 +9,8 @@ from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import schedule
 from conformance.simulator.stage import P, Q, W, Y, Z
 
-SEEDS = range(100, 155)
+SEEDS = (*range(100, 155), 50155)
+"""The last: retention takes what a subscription was given and has released before it can be given again."""
 WANTED = (
     *("void seal", "behind the seal", "marker behind the seal", "second common seal", "split", "application carried"),
     *("pending", "acked", "acked afterwards", "delivery before", "delivery afterwards", "committed afterwards"),
