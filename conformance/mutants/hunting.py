@@ -56,7 +56,8 @@ def hunt(
     `limit` schedules of the simulator from `seed` on, and if it sees nothing through the exhaustive search. `beside`: as many
     schedules for those that were caught before, to see whether the simulator (or the search) would have caught them, too.
     `told` hears of each as soon as it is known.
-    Before any is planted: raises StaleMutant if one cannot be, AlreadyBroken if a suite fails without or a test that is named is not there.
+    Before any is planted: raises StaleMutant if one cannot be, AlreadyBroken if a suite fails without
+    or a test that is named is not there.
     """
     for fault in faults:
         check_applies(fault)

@@ -194,7 +194,7 @@ def check_tests(faults: Sequence[Mutant]) -> None:
     if found.returncode or empty:
         raise AlreadyBroken(
             f"Mutants name tests that are not there: {found.stderr.strip() if found.returncode else ', '.join(empty)}.",
-            advice="Name tests by their pytest ids in conformance/mutants/of_*.py. Golden scripts need no name: all of them are run.",
+            advice="Write pytest ids in conformance/mutants/of_*.py. Golden scripts need no name: all of them are run.",
         )
 
 
