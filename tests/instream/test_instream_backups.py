@@ -25,6 +25,7 @@ from metadata.backup import BackupReader
 from metadata.backup_file import ERA, Backup
 from metadata.cluster import MARK
 from metadata.cluster_records import ClusterRecord
+from metadata.cursors import Where
 from metadata.errors import (
     CorruptSnapshot,
     OffsetOutOfRange,
@@ -85,8 +86,8 @@ def know(again: Bench) -> None:
     again.restored = ClusterRecord.of(record).restored or ()
 
 
-def acked(bench: Bench) -> list[str]:
-    cursor = bench.party().coordinator.acks.read([WHERE])[WHERE]
+def acked(bench: Bench, where: Where = WHERE) -> list[str]:
+    cursor = bench.party().coordinator.acks.read([where])[where]
     assert not cursor.claims
     return texts(done(cursor))
 
@@ -244,17 +245,17 @@ def trim(bench: Bench) -> None:
     sweep(bench)
 
 
-def subscribe(bench: Bench) -> None:
+def make_again(bench: Bench) -> None:
     acks = bench.party().coordinator.acks
     acks.delete(*WHERE)
-    acks.create(*WHERE)
-    acks.create(str(U), "other")
+    acks.create(*WHERE, parse_all(["2"]))
 
 
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
     "commit-and-sweep": commit_and_sweep,
     "trim": trim,
-    "subscribe": subscribe,
+    "subscribe": lambda bench: bench.party().coordinator.acks.create(str(U), "other", parse_all(["1"])),
+    "make-again": make_again,
     "delete": lambda bench: bench.party().sealing.delete(U),
     "terminate": lambda bench: bench.party().sealing.terminate(T),
 }
@@ -272,14 +273,17 @@ def of_versions(again: Bench) -> str:
     return " ".join(there)
 
 
-def of_a_subscription(again: Bench) -> str:
-    """The one of before with what it had done, or the one that was made after it and has done nothing, with the other one."""
+def of_a_subscription(again: Bench, where: Where) -> str:
+    """What it has done, or that there is none; and it goes on as any other."""
     check_settled(again)
-    other = again.party().coordinator.acks.list(str(U))
-    assert (acked(again), other) in ((["1"], []), ([], ["other"]))
-    again.party().coordinator.acks.acknowledge([Ack(*WHERE, parse_all(["2"]))])
-    assert acked(again) == (["2"] if other else ["1..2"])
-    return "again" if other else "as before"
+    acks = again.party().coordinator.acks
+    if where[1] not in acks.list(where[0]):
+        acks.create(*where)
+        return "none"
+    found = acked(again, where)
+    acks.acknowledge([Ack(*where, parse_all(["5"]))])
+    assert acked(again, where) == [*found, "5"]
+    return " ".join(found)
 
 
 def of_a_deletion(again: Bench) -> str:
@@ -312,7 +316,8 @@ def of_a_seal(again: Bench) -> str:
 AFTER: dict[str, tuple[Callable[[Bench], str], set[str]]] = {
     "commit-and-sweep": (of_versions, {"app.1 plain", "app.1 plain app.2", "app.1 plain app.2 app.3"}),
     "trim": (of_versions, {"app.1 plain", "plain app.2", "plain"}),
-    "subscribe": (of_a_subscription, {"as before", "again"}),
+    "subscribe": (lambda again: of_a_subscription(again, (str(U), "other")), {"none", "1"}),
+    "make-again": (lambda again: of_a_subscription(again, WHERE), {"1", "2"}),
     "delete": (of_a_deletion, {"there", "gone"}),
     "terminate": (of_a_seal, {"open", "sealed"}),
 }
