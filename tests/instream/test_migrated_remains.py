@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from instream_bench import At, Bench, Party, T, U, label
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata import policies
+from metadata import paths, policies
 from metadata.acks import up_to
 from metadata.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError
 from metadata.instream.migrating import Migrator
@@ -24,7 +25,7 @@ from metadata.trimming import Trimmed, Trimmer
 from metadata.write_set import WriteSet
 from spark_txn_source.plan import check_trims
 
-Y = topic_name("topic://public/default/y")
+Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")
 
 
 def migrate(bench: Bench, name: PersistentName = T, to: TopicName = Y) -> Party:
@@ -271,4 +272,31 @@ def test_who_dies_while_it_goes_leaves_the_rest_to_the_next(end: Callable[[Bench
         if not gate.hit:
             assert k > 10, "there were writes to die at"
             return
+    raise AssertionError("it never ends")
+
+
+def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() -> None:
+    """Somebody else made `y` once the cursors were there: it never was the topic that goes on, so it never lets go of anything."""
+    cursor = paths.cursor(str(T), "s")
+    for k in range(400):
+        bench = Bench()
+        bench.party().coordinator.acks.create(str(T), "s")
+
+        def taken(kind: str, what: str, bench: Bench = bench) -> Fate:
+            if kind == "write" and what.endswith(paths.topic(Y).path):
+                Topics(bench.party().cluster).create(Y)
+            return Fate.GO
+
+        party = bench.party(taken)
+        with pytest.raises(TopicExists):
+            Migrator(party.cluster, party.coordinator).migrate(T, Y)
+        assert cursor in bench.state.records
+        gate = At(k, meanwhile=partial(migrate, bench, to=Z))
+        swept = bench.party(gate).cluster
+        Sweeper(swept, TransactionBuffer(swept)).sweep()
+        if not gate.hit:
+            assert k > 10, "there were steps at which the migration could go on"
+            return
+        assert cursor in bench.state.records, gate.hit
+        bench.party().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])
     raise AssertionError("it never ends")
