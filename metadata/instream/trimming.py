@@ -49,7 +49,9 @@ class InStreamTrimmer:
         """Take everything up to this number away, as far as it is decided and in a snapshot; up to which number rows are gone. A
         seal stays: a topic without it would take writes again.
         """
-        to = min(to, reading.cut if reading.sealed_at is None else reading.sealed_at - 1)
+        to = min(to, reading.cut)
+        if reading.sealed_at is not None:
+            to = min(to, reading.sealed_at - 1)
         if to <= reading.trimmed_to:
             return reading.trimmed_to
         latest = max((ms for _, ms in reading.published(0, to)), default=0)
