@@ -18,6 +18,7 @@ from metadata.instream.migrating import Migrator
 from metadata.names import PersistentName, TopicName, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.row_ranges import before, end_of
+from metadata.store.contract import decide
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
@@ -241,11 +242,14 @@ def test_a_zombie_s_entries_above_the_seal_go_too() -> None:
     keep(bench, retention_ms=1, despite_subscriptions=True)
     zombie = bench.party()
     late = zombie.coordinator._data(T, None, [bench.part("late")], bench.clock.now_ms())
-    zombie.buffer.log(T).append(late)
+    number = zombie.buffer.log(T).append(late)
     bench.party().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+    sweeping = bench.party()
     for _ in range(5):
         later(bench)
-        sweep(bench)
+        sweep(bench, sweeping)
+    kept = sweeping.buffer.log(T)
+    assert decide(sweeping.cluster.store, lambda view: kept.entries(view, [number])[0]) == {}, "nor does who took it remember it"
     check_only_the_name_is_left(bench)
     assert bench.read(T) == bench.read(T, zombie) == rows(bench) == []
 
