@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from metadata.errors import SubscriptionMigrated
 from metadata.instream.migrating import Migrator
+from metadata.instream.migration_rules import to_cluster
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.topics import PersistentTopics
 from metadata.names import PersistentName, TopicName
@@ -36,7 +37,7 @@ class InStreamSubscriptions:
             self.acks.create(str(topic), name, self._behind(_persistent(topic), at))
         except SubscriptionMigrated:
             to = self._onward(topic, name)
-            self.further.create(to.name, name, at=_onward_number(to, topic, at))
+            self.further.create(to.name, name, at=to_cluster(at, legacy_shift(to, str(topic))))
 
     def delete(self, topic: TopicName, name: str) -> None:
         """Raises TopicNotFound, SubscriptionNotFound."""
@@ -55,7 +56,7 @@ class InStreamSubscriptions:
             self.acks.seek({(str(topic), name): self._behind(_persistent(topic), to)})
         except SubscriptionMigrated:
             onward = self._onward(topic, name)
-            self.further.seek(onward.name, name, to=_onward_number(onward, topic, to))
+            self.further.seek(onward.name, name, to=to_cluster(to, legacy_shift(onward, str(topic))))
 
     def list(self, topic: TopicName | None = None) -> Sequence[tuple[TopicName, str]]:
         """Topics and their subscriptions, by name; not those that went on with their topic."""
@@ -73,11 +74,6 @@ class InStreamSubscriptions:
         layout = self.topics.get(topic).layout
         last = max(number, layout.trimmed_log)
         return before(end_of(last)) if last else NONE
-
-
-def _onward_number(to: Topic, topic: TopicName, number: int) -> int:
-    """Where a ledger of a migrated topic stands in the log of what goes on (0: before the first)."""
-    return number and number + legacy_shift(to, str(topic))
 
 
 def _persistent(topic: TopicName) -> PersistentName:
