@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from instream_bench import At, Bench, Party, T, U, label
+from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
 from metadata.acks import Ack, done
@@ -86,13 +86,6 @@ def prepared() -> Bench:
     with pytest.raises(Crashed):
         bench.party(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work(bench, 1, app="dead"))
     return bench
-
-
-def each(run: Callable[[int], At]) -> int:
-    for k in range(2_000):
-        if not run(k).hit:
-            return k
-    raise AssertionError("it never ends")
 
 
 def check_done(bench: Bench, expected: list[str], why: str) -> None:
