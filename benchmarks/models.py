@@ -92,7 +92,6 @@ def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
     made = client(cluster)
     names = [s for t in topics(cluster, "end", participants) for s in made.topics.create(t, segments=1).segments()]
     timed = Timed(cluster, lambda job: None, made.buffer.log)
-    timed.deciding = []
     for version in range(runs + 1):
         timed.commit(write_set(cluster, names, version))
     made.finish()

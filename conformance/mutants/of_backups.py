@@ -131,24 +131,21 @@ MUTANTS = (
         "8.5",
         "What had committed is in a backup, also where its marker was still missing.",
         ("metadata.instream.backup_rules:Decided.ongoing", "Fate.COUNTS if participant in", "Fate.NEVER if participant in"),
-        tests=(
-            "tests/scripts/instream_backup.txt",
-            f"{_IN_STREAM}test_what_is_undecided_is_aborted_and_what_is_decided_is_finished",
-        ),
+        tests=(f"{_IN_STREAM}test_what_is_undecided_is_aborted_and_what_is_decided_is_finished",),
     ),
     mutant(
         "backup-takes-plain-acks-of-persistent-topics-as-they-come",
         "8.11",
         "An acknowledgement without a transaction is in a backup with the work for which it was given, or not at all.",
         ("metadata.instream.backup_rules:kept_cursor", "union(*acked)", "union(acks.done(state.cursor), *acked)"),
-        tests=(f"{_IN_STREAM}test_acknowledgements_of_before_alone_count"),
+        tests=(f"{_IN_STREAM}test_acknowledgements_of_before_alone_count",),
     ),
     mutant(
         "backup-hides-what-readers-have-seen",
         "8.5, A31",
         "A reader that has seen what a restore lost is told so, and does not go on as if nothing were missing.",
         ("metadata.instream.backup_rules:kept_log", "whole = min(whole, number - 1)", "whole = whole"),
-        tests=(f"{_IN_STREAM}test_readers_beyond_the_backup_are_told_and_others_go_on"),
+        tests=(f"{_IN_STREAM}test_readers_beyond_the_backup_are_told_and_others_go_on",),
     ),
     mutant(
         "backup-ends-a-log-with-its-last-data",

@@ -52,7 +52,11 @@ MUTANTS = (
         "limits-split-migrated-transactions",
         "8.9",
         "No limit cuts between two entries that one transaction appended to a migrated topic.",
-        ("metadata.instream.legacy:whole_transactions", "ledger.id if ledger.txn is None else last[ledger.txn]", "ledger.id"),
+        (
+            "metadata.instream.migration_rules:whole_transactions",
+            "ledger.id if ledger.txn is None else last[ledger.txn]",
+            "ledger.id",
+        ),
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
     ),
     scheduled(

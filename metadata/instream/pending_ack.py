@@ -111,7 +111,7 @@ class InStreamAcks:
             try:
                 self.cluster.store.put(paths.subscription(*where), deleted.to_bytes(), expect=record)
             except (BadVersion, UnknownOutcome):
-                return None if self._is_there(where) else True
+                return None if self._is_not_deleted(where) else True
             return True
 
         until(step)
@@ -120,7 +120,7 @@ class InStreamAcks:
         """The subscriptions of a topic, in the order of their names."""
         return decide(self.cluster.store, lambda view: sorted(w[1] for w, r in every(view, topic) if r.is_there))
 
-    def _is_there(self, where: Where) -> bool:
+    def _is_not_deleted(self, where: Where) -> bool:
         record = look(self.cluster.store, paths.subscription(*where))
         return record is not None and SubscriptionRecord.of(record).deleted_ms is None
 
@@ -234,18 +234,18 @@ class InStreamAcks:
         while True:
             with self._lock:
                 known = self._lives.get(where)
-            if known is None and not seals:
-                _present(look(self.cluster.store, paths.subscription(*where)), where)
-                self._find_migration(where)
-            log = self._begin(where) if known is None else known[1]
+            log = self._begin(where, seals=seals) if known is None else known[1]
             try:
                 return body(log)
             except _LifeOver:
                 with self._lock:
                     self._lives.pop(where, None)
 
-    def _begin(self, where: Where) -> AckReplay:
+    def _begin(self, where: Where, *, seals: bool) -> AckReplay:
+        """The log of the life of today. Should that be over before it is read, the record says so, which is read with it."""
         life = _present(look(self.cluster.store, paths.subscription(*where)), where).life
+        if not seals:
+            self._find_migration(where)
         log = self.log(where, life)
         fold = partial(ack_rules.fold, topic=where[0], subscription=where[1])
         replay = Replay(self.cluster.store, log, paths.subscription(*where), AckState(), fold, partial(_restored, life))

@@ -14,7 +14,7 @@ from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay
 from metadata.instream.txn_records import Txn, TxnEntry, TxnLogRecord, TxnLogSnapshot, Written
 from metadata.instream.txn_rules import Effect, TxnLogState, compacted, fold, forget, restored
-from metadata.names import PersistentName
+from metadata.names import SYSTEM, PersistentName
 from metadata.store.contract import Record, View
 
 FIRST_COORDINATOR = 1_000_000
@@ -23,7 +23,7 @@ FIRST_COORDINATOR = 1_000_000
 
 def log_name(coordinator: int) -> PersistentName:
     """The persistent topic that a coordinator's log is."""
-    return PersistentName("pulsar", "system", f"__transaction_log_{coordinator}")
+    return PersistentName(*SYSTEM, f"__transaction_log_{coordinator}")
 
 
 INLINE_BYTES = 256 * 1024

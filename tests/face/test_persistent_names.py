@@ -100,6 +100,7 @@ def test_a_trim_by_command(cluster: Cluster) -> None:
     trimmed = cluster.retention.trim(P)
     assert (trimmed.segments, trimmed.rows) == (1, 2)
     assert cluster.retention.trim(P).rows == 0
+    assert report(cluster.client, P).segments[0].watermark is None, "nothing of a persistent topic is folded"
 
 
 def test_whose_number_it_is(cluster: Cluster) -> None:
