@@ -12,6 +12,7 @@ from ledgers.schema import check_writable
 from metadata.client import Client, shared_client
 from metadata.errors import OptionError, SchemaError
 from metadata.names import PersistentName, TopicName
+from metadata.providers import Providers
 from metadata.routing import Target, check_key, targets
 from metadata.store.contract import time_ms
 from metadata.topics import Topic
@@ -74,12 +75,17 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
 
 
 def where_to(client: Client, options: WriteOptions) -> TopicName:
-    """The topic that the name stands for: a persistent one goes by its topic:// name once it is migrated."""
-    if not isinstance(options.topic, PersistentName):
-        return options.topic
-    from metadata.providers import Providers  # here: most processes never meet one
-
-    return Providers(client).resolve(str(options.topic))
+    """The topic that the name stands for: a persistent one goes by its topic:// name once it is migrated, or if its namespace has
+    new topics made so. Raises OptionError for options that route rows where there is one log.
+    """
+    name = Providers(client).resolve(str(options.topic))
+    if isinstance(name, PersistentName) and options.routing:
+        first = options.routing[0]
+        raise OptionError(
+            f"The option {first} is given, but {name} is a persistent:// topic: all its rows lie in one log, without segments.",
+            advice=f"Leave {first} out, or write to a topic:// topic, whose segments rows are routed to.",
+        )
+    return name
 
 
 def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: StructType) -> Topic:
