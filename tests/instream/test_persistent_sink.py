@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +15,11 @@ from conformance.spark_writes import spark_write
 from metadata.errors import OptionError
 from metadata.names import persistent_name, topic_name
 from metadata.providers import Model, Providers
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import plan_write
+from spark_txn_sink.staging import stage
+from txnsegment import connect
+from txnsegment.schemas import from_arrow
 
 TO = "topic://public/default/went-on"
 NEW, STANDS_FOR = "persistent://public/new/a", "topic://public/new/a"
@@ -40,6 +47,23 @@ def test_a_name_that_stands_for_a_topic_with_segments_has_a_key(bench: SparkBenc
     assert (len(made.active()), made.layout.key) == (4, "n")
     segments = {row["__segment"] for row in bench.batch(name, includeMetadata="true") if row["n"] < 50}
     assert segments == {made.segment(info) for info in made.active()}
+
+
+def test_names_are_those_of_the_cluster(bench: SparkBench) -> None:
+    """The random application of a write comes from it, as all randomness does; those of a task's parts are given to it."""
+    names = map("name-{}".format, count())
+    bench.client.cluster.unique = names.__next__
+    write(bench, "t")
+    with connect(bench.url) as cluster:
+        (shown,) = cluster.transactions.list()
+    assert shown.app is not None
+    assert re.fullmatch("write-name-[0-9]+", shown.app)
+    plan = plan_write(
+        bench.client, WriteOptions.parse({"serviceUrl": bench.url, "path": X}, streaming=True), from_arrow(ROWS.schema)
+    )
+    staged = stage(plan, ROWS.to_batches(), name_source=names.__next__)
+    ((_, part),) = staged.parts
+    assert (staged.staging_id[:5], Path(part.path).name[:5]) == ("name-", "name-")
 
 
 @pytest.mark.parametrize("given", [{"keyColumn": "n"}, {"segments": "1"}])
