@@ -25,7 +25,7 @@ from metadata.names import PersistentName, TopicName, any_topic_name, is_persist
 from metadata.paths import Key
 from metadata.records import Cursor
 from metadata.row_ranges import Rows
-from metadata.store.contract import ABSENT, decide, look, until
+from metadata.store.contract import ABSENT, Record, decide, look, until
 from metadata.topic import Topic
 from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
@@ -137,7 +137,7 @@ class Providers:
                 if self.client.topics.find(topic_name(layout.migrated_to)) is None:
                     self.client.instream.migrator.finish(name)  # nobody has made it yet
                 found[name] = Selected(model=Model.METADATA, name=layout.migrated_to)
-            elif layout is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA:
+            elif _made_as_newer(record, said):
                 found[name] = Selected(model=Model.METADATA, name=str(TopicName(*name)))
             else:
                 found[name] = Selected(model=Model.IN_STREAM, name=str(name))
@@ -171,8 +171,7 @@ class Providers:
             return name
         keys = [paths.topic(name), namespace_key(name.tenant, name.namespace)]
         record, said = decide(self.client.cluster.store, lambda view: view.get_many(keys))
-        newer = record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
-        return TopicName(*name) if newer else name
+        return TopicName(*name) if _made_as_newer(record, said) else name
 
     def of(self, names: Iterable[str | TopicName]) -> Provider:
         """What serves these topics or segments, all of one model. Raises OptionError."""
@@ -273,6 +272,11 @@ class _InStream:
         from metadata.instream.view import as_reading
 
         return as_reading(self.client.instream.buffer.read(persistent_name(name)))
+
+
+def _made_as_newer(record: Record | None, said: Record | None) -> bool:
+    """Whether a persistent name is a topic:// of the same name: the persistent topic has no record, and its namespace says so."""
+    return record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
 
 
 def _spans_both(by_model: Mapping[Model, Sequence[str]]) -> OptionError:

@@ -303,6 +303,13 @@ def _had_more(client: Client, name: PersistentName, after: int) -> bool:
     return decide(client.cluster.store, body)
 
 
+def check_nothing_left(client: Client, shown: Reading, after: int, done: Rows) -> None:
+    """Of a migrated topic that what goes on has let go: raises DataLoss if it had rows after `after` that are not `done`."""
+    (segment,) = shown.segments
+    if next(pending(segment, done, after, shown.cut), None) is not None:
+        raise _deleted(client, segment.name, after)
+
+
 def _deleted(client: Client, name: str, after: int) -> DataLoss:
     record = look(client.cluster.store, paths.topic(persistent_name(name)))
     to = None if record is None else PersistentLayout.of(record).migrated_to

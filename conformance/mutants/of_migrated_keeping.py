@@ -7,20 +7,21 @@ from conformance.mutants.planting import mutant
 _KEPT = "tests/instream/test_migrated_remains.py"
 _STREAMS = "tests/instream/test_migrated_streams.py"
 _TRIM = "metadata.instream.legacy_trimming"
+_RULES = "metadata.instream.migration_rules"
 
 MUTANTS = (
     mutant(
         "migrated-rows-trimmed-past-a-subscription",
         "section 7, trim",
         "Retention takes no row of a migrated topic that a subscription has not acknowledged.",
-        (f"{_TRIM}:trim", "if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):", "if False:"),
+        (f"{_RULES}:going", "if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):", "if False:"),
         tests=(f"{_KEPT}::test_a_subscription_holds_back_what_it_has_not_acknowledged",),
     ),
     mutant(
         "half-of-a-migrated-transaction-trimmed",
         "section 7, trim",
         "A transaction leaves a migrated topic as a whole.",
-        (f"{_TRIM}:trim", "if not all(", "if not any("),
+        (f"{_RULES}:going", "if not all(", "if not any("),
         tests=(f"{_KEPT}::test_no_half_of_a_transaction_is_taken",),
     ),
     mutant(
@@ -29,8 +30,8 @@ MUTANTS = (
         "A migrated segment leaves the layout only once nothing of it is left.",
         (
             "metadata.trimming:Trimmer._drained_migrated",
-            "int(segment.last(reading.cut) is not None)",
-            "0",
+            "segment.last(reading.cut) is None",
+            "True",
         ),
         tests=(f"{_KEPT}::test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more",),
     ),
@@ -65,6 +66,13 @@ MUTANTS = (
         "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
         ("metadata.instream.migration_rules:let_go", "if onward is None or not is_its_own(onward, name):", "if True:"),
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
+    ),
+    mutant(
+        "another-topic-lets-go-of-the-cursors",
+        "8.11",
+        "A topic that somebody else made under the name has no say over the cursors: the migration goes on under another one.",
+        ("metadata.remains:_let_go", "if migration_rules.let_go(name, layout)", "if layout is not None"),
+        tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
     ),
     mutant(
         "subscriptions-of-deleted-persistent-topics-stay-for-ever",

@@ -54,10 +54,10 @@ class Mutant:
 
 
 def mutant(
-    name: str, rules: str, why: str, *edits: tuple[str, str, str], store: str = "", tests: Sequence[str] = (), kind: str = ""
+    name: str, rules: str, why: str, *edits: tuple[str, str, str], store: str = "", tests: tuple[str, ...] = (), kind: str = ""
 ) -> Mutant:
     """`rules` with commas between them; an edit is (where, old, new)."""
-    return Mutant(name, tuple(rules.split(", ")), why, tuple(Edit(*edit) for edit in edits), store, tuple(tests), kind)
+    return Mutant(name, tuple(rules.split(", ")), why, tuple(Edit(*edit) for edit in edits), store, tests, kind)
 
 
 @contextmanager

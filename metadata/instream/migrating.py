@@ -43,7 +43,7 @@ from metadata.instream.rules import txn_id
 from metadata.instream.sealing import Sealing
 from metadata.instream.topics import every
 from metadata.instream.txn_records import Txn, TxnState
-from metadata.names import PersistentName, TopicName, even_ranges, topic_name
+from metadata.names import PersistentName, TopicName, even_ranges, persistent_name, topic_name
 from metadata.records import Application, Cursor, Layout
 from metadata.store.contract import ABSENT, Put, View, decide, in_groups, look, until
 from metadata.topics import Topic, Topics
@@ -97,6 +97,15 @@ class Migrator:
         Raises TopicExists if its name was taken by another topic in the meantime.
         """
         return None if self.onward(name) is None else self._finish(name, None)
+
+    def go_on(self, where: Where) -> Topic:
+        """The topic in which a subscription of a migrated topic goes on: whoever meets its last word may be the first to make the
+        cursor, and the topic. Raises as `finish` does.
+        """
+        self.carry(where)
+        to = self.finish(persistent_name(where[0]))
+        assert to is not None, f"{where[0]} was migrated"
+        return to
 
     def made(self, name: PersistentName) -> TopicName | None:
         """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated. Two round trips, more
@@ -245,9 +254,9 @@ class Migrator:
                 return True
             found = SubscriptionRecord.of(record)
             if found.deleted_ms is not None:
-                return True if found.moved or self.coordinator.acks.close(where, record) else None
+                return True if found.moved or self.coordinator.acks.close(record) else None
             cursor = self._sealed_cursor(where)
-            if cursor is None or not (found.moved or self.coordinator.acks.close(where, record)):
+            if cursor is None or not (found.moved or self.coordinator.acks.close(record)):
                 return None
             make_missing(self.cluster.store, [where], cursor)
             return True

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from instream_bench import At, Bench, Party, T, U, label
+from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
 from metadata.acks import Ack, done
@@ -88,13 +88,6 @@ def prepared() -> Bench:
     return bench
 
 
-def each(run: Callable[[int], At]) -> int:
-    for k in range(2_000):
-        if not run(k).hit:
-            return k
-    raise AssertionError("it never ends")
-
-
 def check_done(bench: Bench, expected: list[str], why: str) -> None:
     """The topic goes on, whole; its writers and subscriptions with it."""
     party = bench.party()
@@ -167,6 +160,22 @@ def test_a_seal_is_never_trimmed(why: str) -> None:
     with pytest.raises(TopicSealed):
         fresh.coordinator.append(None, {T: [bench.part("later")]})
     assert bench.read(T) == []
+
+
+def test_a_trim_goes_as_far_as_all_is_decided_also_below_a_seal() -> None:
+    """What was ongoing when a topic was terminated never ends there."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.commit(work(bench, 1))
+    txn = party.coordinator.begin(topics=[T])
+    party.coordinator.append(txn, {T: [bench.part("stalls")]})
+    party.coordinator.append(None, {T: [bench.part("plain")]})
+    seal = party.sealing.terminate(T)
+    reading = party.buffer.read(T)
+    assert reading.cut == seal - 3
+    assert party.sweeper.trimmer.trim_to(reading, seal) == reading.cut
+    assert bench.read(T) == []
+    assert bench.party().buffer.read(T).ongoing == {txn: seal - 2}
 
 
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
@@ -336,6 +345,24 @@ def test_a_transaction_of_several_entries_is_never_split_by_a_limit() -> None:
     migrate(party)
     reading = read(bench)
     assert rows(bench, 0, limited(reading.weights(0, reading.cut), reading.cut, max_rows=1)) == ["a", "b", "c"]
+
+
+def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
+    bench = Bench()
+    party = bench.party()
+    for number in range(1, 21):
+        party.coordinator.append(None, {T: [bench.part(str(number))]})
+    party.coordinator.commit(bench.work(1, topics=[T]))
+    migrate(party)
+    party.sweeper.sweep()  # takes the snapshot: who opens the topic replays nothing below it
+    buffer = TransactionBuffer(bench.party().cluster)
+    (legacy, *_) = buffer.read(Selection((str(Y),))).segments
+    known = buffer.instream.log(T)._known
+    assert not [number for number in known if number <= 20]
+    assert legacy.newest(legacy.number(3), legacy.number(15)) == legacy.number(15)
+    assert legacy.last(legacy.number(15)) == (15, 0)
+    assert [number for number in known if number <= 20] == [15], "nothing else was read"
+    assert legacy.newest(legacy.number(15), legacy.number(15)) == legacy.number(15)
 
 
 def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:
