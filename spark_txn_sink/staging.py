@@ -38,8 +38,8 @@ class Staged(WriterCommitMessage):
 def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Callable[[], str] = part_name) -> Staged:
     """Write the rows of one task, in order within each segment. Holds at most one entry for each segment in memory.
 
-    `name_source`: gives unique names of letters and digits, to the attempt and to its parts. Raises SchemaError (a batch that is not
-    what the plan says), StorageError.
+    `name_source`: gives unique names of letters and digits, to the attempt and to its parts. Raises SchemaError (a batch that is
+    not what the plan says), StorageError.
     """
     storage = LedgerStorage(plan.storage_uri)
     schema = arrow_schema(plan.types)
