@@ -68,6 +68,13 @@ MUTANTS = (
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
     ),
     mutant(
+        "another-topic-lets-go-of-the-cursors",
+        "8.11",
+        "A topic that somebody else made under the name has no say over the cursors: the migration goes on under another one.",
+        ("metadata.remains:_let_go", "if migration_rules.let_go(name, layout)", "if layout is not None"),
+        tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
+    ),
+    mutant(
         "subscriptions-of-deleted-persistent-topics-stay-for-ever",
         "8.14",
         "What a deleted persistent topic had goes after the grace period: its subscriptions, their logs, its schemas.",

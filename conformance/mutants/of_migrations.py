@@ -153,7 +153,7 @@ MUTANTS = (
         "migration-revives-a-deleted-subscription",
         "8.11",
         "A subscription moves by a CAS of its record: who deletes it or makes it again was faster, and the migration goes by it.",
-        (f"{_MIGRATOR}.carry", "not (found.moved or self.coordinator.acks.close(where, record))", "False"),
+        (f"{_MIGRATOR}.carry", "not (found.moved or self.coordinator.acks.close(record))", "False"),
         tests=(f"{_WHILE}::test_in_the_middle_of_a_migration[delete]",),
     ),
     mutant(

@@ -339,7 +339,7 @@ class InStreamBuffer:
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
         except CorruptSnapshot as error:
-            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has no markers)
+            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has none of the markers that decided)
                 raise
             log.warning("replaying all of %s: %s", topic.name, error.message)
             known.unusable = found

@@ -254,9 +254,9 @@ class Migrator:
                 return True
             found = SubscriptionRecord.of(record)
             if found.deleted_ms is not None:
-                return True if found.moved or self.coordinator.acks.close(where, record) else None
+                return True if found.moved or self.coordinator.acks.close(record) else None
             cursor = self._sealed_cursor(where)
-            if cursor is None or not (found.moved or self.coordinator.acks.close(where, record)):
+            if cursor is None or not (found.moved or self.coordinator.acks.close(record)):
                 return None
             make_missing(self.cluster.store, [where], cursor)
             return True

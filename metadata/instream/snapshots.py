@@ -56,7 +56,7 @@ SCHEMA = {
         },
     ],
 }
-"""The fields of Pulsar's class, in its order (pulsar.md section 8; PR 9490). Its package is spelt so."""
+"""The fields of Pulsar's TransactionBufferSnapshot, in its order (apache/pulsar#9490). Its package is spelt so."""
 
 
 @cache

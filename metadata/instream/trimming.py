@@ -18,7 +18,7 @@ from metadata.instream.topics import PersistentTopic, PersistentTopics, every
 from metadata.names import PersistentName
 from metadata.records import Policies, Position
 from metadata.retention import Kept
-from metadata.store.contract import Delete, decide, in_groups, look, time_ms
+from metadata.store.contract import decide, look, time_ms
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -76,9 +76,7 @@ class InStreamTrimmer:
         numbers = decide(self.cluster.store, partial(entries.numbers, after=0))
         everything = bool(layout.deleted) and (layout.deleted_ms or 0) + grace_ms < now_ms
         going = [n for n in numbers if n <= to or everything]
-        for group in in_groups(going):
-            self.cluster.store.write(*(Delete(entries.prefix.key(n), durable=False) for n in group))
-        entries.forget(max(going, default=0))
+        entries.delete(going)
         if everything and layout.snapshot is not None:  # the tombstone names no file any more
             self.topics.change(name, lambda now: now.model_copy(update={"snapshot": None, "leaving": ()}), deleted=True)
         elif over:  # only now: as long as the record names them, they are deleted again
@@ -98,7 +96,9 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
     """Take everything up to this number away, as far as it is decided and in a snapshot; up to which number rows are gone. A
     seal stays: a topic without it would take writes again.
     """
-    to = min(to, reading.cut if reading.sealed_at is None else reading.sealed_at - 1)
+    to = min(to, reading.cut)
+    if reading.sealed_at is not None:
+        to = min(to, reading.sealed_at - 1)
     if to <= reading.trimmed_to:
         return reading.trimmed_to
     latest = max((ms for _, ms in reading.published(0, to)), default=0)

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from metadata.errors import OffsetOutOfRange, OptionError
-from metadata.instream.transaction_log import log_name
+from metadata.instream.transaction_log import TRANSACTION_LOG
 from txnsegment import Cluster
 from txnsegment.segments import report
 from txnsegment.topics import PersistentDescription
@@ -27,7 +27,7 @@ def write(cluster: Cluster, topic: str, *numbers: int) -> None:
     cluster.producer(topic).write(rows(*numbers))
 
 
-@pytest.mark.parametrize("name", [str(log_name(0)), "persistent://pulsar/system/mine"])
+@pytest.mark.parametrize("name", [str(TRANSACTION_LOG), "persistent://pulsar/system/mine"])
 def test_nobody_writes_to_a_transaction_log(cluster: Cluster, name: str) -> None:
     """An entry of a producer in it made every transaction over persistent topics impossible, for ever."""
     calls: list[Callable[[], object]] = [

@@ -102,7 +102,7 @@ def test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_
 
     def plan() -> WritePlan:
         given = {"serviceUrl": bench.url, "topic": X}
-        return plan_write(WriteOptions.parse(given, streaming=True), from_arrow(rows.schema))[1]
+        return plan_write(bench.client, WriteOptions.parse(given, streaming=True), from_arrow(rows.schema))
 
     older = plan()
     migrate(bench)

@@ -162,6 +162,22 @@ def test_a_seal_is_never_trimmed(why: str) -> None:
     assert bench.read(T) == []
 
 
+def test_a_trim_goes_as_far_as_all_is_decided_also_below_a_seal() -> None:
+    """What was ongoing when a topic was terminated never ends there."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.commit(work(bench, 1))
+    txn = party.coordinator.begin(topics=[T])
+    party.coordinator.append(txn, {T: [bench.part("stalls")]})
+    party.coordinator.append(None, {T: [bench.part("plain")]})
+    seal = party.sealing.terminate(T)
+    reading = party.buffer.read(T)
+    assert reading.cut == seal - 3
+    assert party.sweeper.trimmer.trim_to(reading, seal) == reading.cut
+    assert bench.read(T) == []
+    assert bench.party().buffer.read(T).ongoing == {txn: seal - 2}
+
+
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
     "another-migrates": lambda bench: migrate(bench.party()),
     "somebody-writes": lambda bench: bench.party().coordinator.commit(work(bench, 2)),
