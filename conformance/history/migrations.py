@@ -199,4 +199,4 @@ class Migrations:
 def _between(which: int) -> float:
     """1/2, 1/4, 3/4, 1/8, 3/8, ...: each of them, and the sum of it and a number, is exact, and compared as quickly as a number."""
     bits = (which + 1).bit_length()
-    return (2 * (which + 1) + 1) / 2**bits - 1
+    return (2 * (which + 1) + 1) / (1 << bits) - 1
