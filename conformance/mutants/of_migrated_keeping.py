@@ -57,7 +57,7 @@ MUTANTS = (
         "rows-of-a-deleted-topic-under-its-old-name",
         "8.4",
         "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
-        ("metadata.instream.topics:PersistentTopics.list", "or not Layout.of(record).deleted", "or True"),
+        ("metadata.instream.topics:PersistentTopics.list", "if not migration_rules.went_with(t.name, layouts.get(t.name))", ""),
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
     ),
     mutant(
