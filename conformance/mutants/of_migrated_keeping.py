@@ -75,6 +75,17 @@ MUTANTS = (
         tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
     ),
     mutant(
+        "old-name-stands-for-a-topic-of-somebody-else",
+        "8.4",
+        "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
+        ("metadata.providers:Providers.select", "if to is None or not is_its_own(to.layout, name):", "if to is None:"),
+        ("metadata.instream.migrating:Migrator._further", "and rules.is_its_own(Layout.of(record), name)", ""),
+        tests=(
+            "tests/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+            "tests/instream/test_instream_life.py::test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated",
+        ),
+    ),
+    mutant(
         "subscriptions-of-deleted-persistent-topics-stay-for-ever",
         "8.14",
         "What a deleted persistent topic had goes after the grace period: its subscriptions, their logs, its schemas.",
