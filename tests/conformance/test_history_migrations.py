@@ -24,7 +24,7 @@ from conformance.history.format import (
     Written,
 )
 
-OLD, NEW = "persistent://p/d/p", "topic://p/d/y"
+OLD, OTHER, NEW = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/y"
 CHILD = "segment://p/d/y/0000-ffff-1"
 COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
 SEALED_AT = 10
@@ -133,4 +133,29 @@ def test_two_topics_may_stand_at_the_same_numbers() -> None:
     """A ledger of a migrated topic is where it is only for those who read it: the common log's own may be at the same number."""
     history, other = H().old().sealed(), "segment://p/d/other/0000-ffff-0"
     history.add(Registration, 7, None, None, (Written("x", None, other),)).shown().commits(11, "c").reads(A, B, C, cut=11)
+    assert check(history.events) == []
+
+
+def aborted_late(*, topic: str, app_topic: str, claims: str = OLD, moved: bool = True) -> H:
+    """An attempt's late abort ends a transaction of another one, which writes to `topic` and acknowledges rows of `claims`."""
+    history, txn = H().entry(OLD, "DATA"), "1000000_1"
+    history.entry(COORDINATOR, "NEW", txn, topics=(topic,), app="app", topic=app_topic, version=1, attempt="second")
+    history.add(Ack, claims, "sub", "pending", (((1, 0), (1, 0)),), txn)
+    if moved:
+        history.sealed()
+    return history.entry(COORDINATOR, "STATUS", txn, state="ABORTING", by="first")
+
+
+@pytest.mark.parametrize(
+    "history",
+    [aborted_late(topic=OTHER, app_topic=OTHER, claims=OTHER), aborted_late(topic=OLD, app_topic=OLD, moved=False)],
+    ids=["another topic was migrated", "none was"],
+)
+def test_a_late_abort_ends_no_other_transaction(history: H) -> None:
+    assert [finding.anomaly for finding in check(history.events)] == ["ended another's transaction"]
+
+
+@pytest.mark.parametrize("what", ["topic", "app_topic", "claims"])
+def test_whoever_meets_the_seal_ends_what_is_in_the_way(what: str) -> None:
+    history = aborted_late(**{"topic": OTHER, "app_topic": OTHER, "claims": OTHER, what: OLD})
     assert check(history.events) == []
