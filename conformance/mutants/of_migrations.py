@@ -132,7 +132,7 @@ MUTANTS = (
         "plain-messages-name-what-went-on",
         "8.12",
         "A plain producer is told that its topic was migrated.",
-        ("txnsegment.plain:_refuse_migrated", "not isinstance(name, PersistentName)", "False"),
+        ("txnsegment.plain:PlainSend._check_takes", "not isinstance(name, PersistentName)", "False"),
         tests=(f"{_STREAMS}::test_a_plain_producer_is_told_that_its_topic_was_migrated",),
     ),
     mutant(
