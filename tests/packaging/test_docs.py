@@ -19,6 +19,7 @@ import typer
 import txnsegment
 from conformance.command.suites import SUITES
 from conformance.command.words import UsageError, read
+from conformance.simulator.kinds import KINDS
 from conformance.store.faults import FAULTS
 from conformance.store.suite import CASES
 from txnsegment.cli.app import build
@@ -87,10 +88,10 @@ def unknown(words: list[str]) -> str:
 def not_read(words: list[str]) -> str:
     """Why the suites do not take these words, as they say it; else an empty text."""
     try:
-        read(filled(words), SUITES, "python -m conformance")
+        kind = read(filled(words), SUITES, "python -m conformance").said.get("kind")
     except UsageError as error:
         return str(error)
-    return ""
+    return "" if kind is None or kind in KINDS else f"no kind {kind}"
 
 
 def test_commands_exist_with_their_options() -> None:
@@ -177,15 +178,15 @@ def test_sections_that_the_code_names_exist() -> None:
     protocol = text_of(ROOT / "docs" / "protocol.md")
     bodies = {text.partition(".")[0]: text for text in re.split(r"^## ", protocol, flags=re.MULTILINE)}
     sections = bodies.keys() | {f"8.{number}" for number in re.findall(r"^(\d+)\. ", bodies["8"], re.MULTILINE)}
-    texts = {path.name: text_of(path) for room in (*ROOMS, *OTHERS) for path in sorted((ROOT / room).rglob("*.py"))}
-    texts |= {page.name: text_of(page) for page in PAGES}
+    files = [path for room in (*ROOMS, *OTHERS) for path in sorted((ROOT / room).rglob("*.py"))]
+    texts = {str(path.relative_to(ROOT)): text_of(path) for path in (*files, *PAGES)}
     wrong, seen = [], {"headings": 0, "numbers": 0, "words": 0}
     for name, text in texts.items():
         joined = re.sub(r"\n\s*(?:# )?", " ", text)
         for page, heading in re.findall(r"(?:docs/)?(\w+\.md), ([A-Z][\w -]*?)(?=[).;:,])", joined):
             seen["headings"] += 1
             wrong += [(name, page, heading)] if page in by_page and heading not in by_page[page] else []
-        own = r"|\b" if name == "protocol.md" else ""
+        own = r"|\b" if name == "docs/protocol.md" else ""
         for numbers, word in re.findall(rf"(?:protocol\.md\)?,? {own})sections? ({NUMBERS})(?:, ([A-Z]\w+))?", joined):
             each = re.findall(r"\d+(?:\.\d+)?", numbers)
             seen["numbers"] += len(each)
