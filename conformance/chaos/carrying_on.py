@@ -206,18 +206,15 @@ def move_on(scene: Scene, who: str, source: str, target: str) -> None:
     with connect(scene.url) as cluster:
         while True:
             last = not scene.reading
-            moved = _move(cluster, who, source, target)
-            if moved:
-                notes.add(moved=moved)
-            elif last and cluster.subscriptions.describe(source, who).lag.rows == 0:
+            if not _move(cluster, notes, who, source, target) and last and cluster.subscriptions.describe(source, who).lag.rows == 0:
                 notes.add(left=0)
                 return
             time.sleep(PAUSE_SECONDS)
 
 
-def _move(cluster: Cluster, who: str, source: str, target: str) -> int:
-    """Move what is there; in how many transactions."""
-    moved = 0
+def _move(cluster: Cluster, notes: Notes, who: str, source: str, target: str) -> bool:
+    """Move what is there, each batch in a transaction, and note it; whether anything was."""
+    moved = False
     with cluster.consumer(source, who) as consumer:
         for batch in consumer.batches(timeout=0):
             try:
@@ -229,7 +226,8 @@ def _move(cluster: Cluster, who: str, source: str, target: str) -> int:
                 if not isinstance(error, AckConflict):
                     _expected(error, several=True)
                 return moved
-            moved += 1
+            notes.add(moved=batch.rows.num_rows)
+            moved = True
     return moved
 
 

@@ -50,6 +50,8 @@ def storm(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Rand
     while report.kills < kills:
         _round(forks, place, folder / f"round{report.rounds}", min(KILLS_A_ROUND, kills - report.kills), rng, report)
         report.rounds += 1
+    if kills >= KILLS_A_ROUND and not report.migrators:
+        report.wrong.append("nobody was hit who migrates: topics migrate in less time than there is between two kills")
     return report
 
 
@@ -91,7 +93,8 @@ def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Ran
         running["migrator"] = starts["migrator"]()
         for _ in range(kills):
             time.sleep(rng.uniform(*BETWEEN_SECONDS))
-            name = rng.choice([*running, "migrator", "migrator"])
+            others = [name for name in running if name != "migrator"]
+            name = "migrator" if rng.random() < 0.5 and not running["migrator"].ended(0) else rng.choice(others)
             hit = strike(name, starts, running, rng)
             report.kills += hit is Struck.KILLED
             report.stops += hit is Struck.STOPPED
