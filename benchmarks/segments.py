@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -83,11 +84,12 @@ def history(report: Report, root: Path, large: int, small: int) -> None:
         report.claim(text, found["large"] / found["small"], 1.5, at_least=False, note=f"{found['large']:.1f} ms")
 
 
+@dataclass
 class Timed(Coordinator):
     """`deciding`: seconds that each deciding CAS took. `busy_ms`: other work of the process right before it."""
 
-    deciding: list[float]
-    busy_ms: float
+    deciding: list[float] = field(default_factory=list)
+    busy_ms: float = 0.0
 
     def _decide(self, opened, work, number):  # type: ignore[no-untyped-def]
         until = time.perf_counter() + self.busy_ms / 1000
@@ -107,8 +109,7 @@ def spread(url: str, segments: int, topics: int, runs: int, *, busy_ms: float = 
     made = client(cluster)
     names = [topic_name(f"spread-{cluster.unique()}-{i}") for i in range(topics)]
     found = [s for name in names for s in made.topics.create(name, segments=segments).segments()]
-    timed = Timed(cluster, lambda job: None, made.buffer.log)  # what a commit does not wait for is another's work
-    timed.deciding, timed.busy_ms = [], busy_ms
+    timed = Timed(cluster, lambda job: None, made.buffer.log, busy_ms=busy_ms)  # what a commit does not wait for is another's work
     taken, trips = [], 0
     for version in range(runs + 3):
         one = write_set("", found, names[0].name, version, cluster.store.view().now_ms())

@@ -58,10 +58,10 @@ def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
     return needed is None or end_of(ledger_id, last_entry) <= needed
 
 
-def is_drained(info: SegmentInfo, mark: Watermark | None, rows: int, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
+def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
     """Whether a segment can leave its layout: sealed longer ago than the grace period (whoever staged rows for it has gone on to
-    its children), folded through its seal, nothing of it is left, and no subscription misses what was taken: its cursor here is how
-    it hears of it.
+    its children), folded through its seal, nothing of it is left (`empty`), and no subscription misses what was taken: its cursor
+    here is how it hears of it.
     """
     return (
         info.state is SegmentState.SEALED
@@ -70,7 +70,7 @@ def is_drained(info: SegmentInfo, mark: Watermark | None, rows: int, needed: Row
         and info.sealed_at_ms + grace_ms < now_ms
         and mark is not None
         and mark.ledger_id >= info.sealed_at_log
-        and rows == 0
+        and empty
         and (mark.trimmed_to is None or is_done(mark.trimmed_to.ledger_id, mark.trimmed_to.entry_id, needed))
     )
 

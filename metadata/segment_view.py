@@ -26,7 +26,8 @@ from metadata.transitions import Weight
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentView(ABC):
-    """One segment at one cut. Ranges are numbers of the log: after < number <= through; all is read as it is needed.
+    """One segment at one cut. Ranges are numbers of the log: after < number <= through; all is read as it is needed, but
+    for whole transactions of a migrated topic (`weights`, `kept`): its range is listed whole.
 
     What the metadata store has of it: `live`, visible registrations above its `watermark`, ascending, and `head`, which lists the
     rest. Of a persistent topic there is nothing of the kind.
@@ -53,7 +54,7 @@ class SegmentView(ABC):
         """Rows and bytes of each transaction, ascending."""
 
     def kept(self, cut: int) -> Iterator[Kept]:
-        """What retention may take, all of one number or nothing, up to the cut, ascending; read as it is needed."""
+        """What retention may take, all of one number or nothing, up to the cut, ascending."""
         return (Kept(found.id, found.publish_ms, found.bytes) for found in self.ledgers(0, cut))
 
     def size(self, cut: int) -> int:

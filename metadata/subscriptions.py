@@ -8,7 +8,7 @@ from metadata import acks, paths
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
 from metadata.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
-from metadata.instream.migration_rules import shift
+from metadata.instream.migration_rules import shift, to_own
 from metadata.instream.records import PersistentLayout
 from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.pending_ack import PendingAcks
@@ -136,7 +136,7 @@ class Subscriptions:
         """What lies behind a cursor at a number of the log; before the first row (0): what retention has taken of its segment."""
         if number:
             shifts = {s: legacy_shift(self._topics.get(topic), s) for s, _ in where if is_persistent(s)}
-            return {w: behind(max(0, number - shifts.get(w[0], 0))) for w in where}
+            return {w: behind(to_own(number, shifts.get(w[0], 0))) for w in where}
         keys = [paths.topic(persistent_name(s)) if is_persistent(s) else paths.watermark(s) for s, _ in where]
         records = decide(self._cluster.store, lambda view: view.get_many(keys))
         return {w: behind(_trimmed(w[0], record)) for w, record in zip(where, records, strict=True)}

@@ -10,6 +10,7 @@ import heapq
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ledgers import snapshot_changes, snapshots
 from ledgers.snapshots import SnapshotHead
@@ -26,6 +27,9 @@ from metadata.segment_view import SegmentView
 from metadata.store.contract import View, decide, look, until
 from metadata.topics import Topics
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
+
+if TYPE_CHECKING:
+    from metadata.instream.legacy import MigratedSegment
 
 log = logging.getLogger("txnsegment.trimming")
 
@@ -67,7 +71,7 @@ class Trimmer:
             for segment in reading.segments if through else ():
                 needed = None if policies.despite_subscriptions else self._needed(segment.name)
                 if segment.info.legacy_topic_name is not None:
-                    self._trim_migrated(segment, through, needed, done)
+                    self._trim_migrated(_migrated(segment), through, needed, done)
                 else:
                     self._trim_segment(segment.name, min(through, segment.folded_to), needed, done)
         self._leave(name, done)
@@ -106,10 +110,10 @@ class Trimmer:
             done.bytes += size
             log.info("trimmed %s up to %s: %s rows", segment, last, rows)
 
-    def _trim_migrated(self, segment: SegmentView, through: int, needed: Row | None, done: Trimmed) -> None:
-        from metadata.instream import legacy_trimming  # here: few topics were migrated
+    def _trim_migrated(self, segment: MigratedSegment, through: int, needed: Row | None, done: Trimmed) -> None:
+        from metadata.instream import legacy_trimming  # here: as `_migrated`
 
-        taken = legacy_trimming.trim(self.cluster, self.buffer.instream, segment, through, needed)
+        taken = legacy_trimming.trim(self.buffer.instream, segment, through, needed)
         if taken is not None:
             done.segments += 1
             done.rows += taken.rows
@@ -132,9 +136,9 @@ class Trimmer:
             drained = {}
             for info, found in zip(sealed, marks, strict=True):
                 mark = None if found is None else Watermark.of(found)
-                rows = 0 if mark is None or mark.snapshot is None else self.buffer.head(mark.snapshot).rows
+                empty = mark is None or mark.snapshot is None or self.buffer.head(mark.snapshot).rows == 0
                 if mark is not None and retention.is_drained(
-                    info, mark, rows, self._needed(topic.segment(info)), now_ms=view.now_ms(), grace_ms=settings.grace_period_ms
+                    info, mark, empty, self._needed(topic.segment(info)), now_ms=view.now_ms(), grace_ms=settings.grace_period_ms
                 ):
                     drained[info.segment_id] = mark
             drained |= self._drained_migrated(layout, name, view.now_ms())
@@ -160,15 +164,16 @@ class Trimmer:
 
         grace_ms = self.cluster.settings.grace_period_ms
         reading = self.buffer.read(Selection((str(name),)))
-        segments = {segment.info.segment_id: segment for segment in reading.segments}
+        legacy = [segment for segment in reading.segments if segment.info.legacy_topic_name is not None]
+        segments = {segment.info.segment_id: _migrated(segment) for segment in legacy}
         drained = {}
         for info in infos:
             segment = segments.get(info.segment_id)
             if segment is None:
                 continue  # somebody else has taken it out
             mark = legacy_trimming.mark(segment)
-            left = int(segment.last(reading.cut) is not None)  # whether any: to count them all would be read
-            if retention.is_drained(info, mark, left, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
+            empty = segment.last(reading.cut) is None
+            if retention.is_drained(info, mark, empty, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
                 drained[info.segment_id] = legacy_trimming.guard(segment)
         return drained
 
@@ -184,6 +189,14 @@ def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict
             log.error("trimming %s failed: %s", topic.name, error)
             failed[str(topic.name)] = error
     return failed
+
+
+def _migrated(segment: SegmentView) -> MigratedSegment:
+    """A segment whose layout says that it was a persistent topic."""
+    from metadata.instream.legacy import MigratedSegment  # here: few topics were migrated
+
+    assert isinstance(segment, MigratedSegment)
+    return segment
 
 
 def _kept(reading: Reading) -> Iterator[Kept]:

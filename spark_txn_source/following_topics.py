@@ -42,11 +42,17 @@ class FollowingTopics:
         return self._readings
 
     def _are_newest(self, view: View) -> bool:
-        """Whether nothing was appended since (a marker would be, too), and no topic of a pattern was made."""
+        """Whether nothing was appended since (a marker would be, too), and no topic of a pattern was made.
+
+        A sealed topic's log has had its last word: what becomes of the topic then, its record says alone.
+        """
         readings = self._readings or ()
-        if any(reading.sealed_at is not None and reading.topic.layout.migrated_to is None for reading in readings):
-            return False  # its record may say by now what goes on from it
-        if any(view.keys(paths.log(reading.topic.name).range(reading.end + 1)) for reading in readings):
+        sealed = [reading.topic for reading in readings if reading.sealed_at is not None]
+        ended = [topic for topic in sealed if topic.layout.migrated_to is None]
+        if ended and view.get_many([topic.record.key for topic in ended]) != [topic.record for topic in ended]:
+            return False
+        live = [reading for reading in readings if reading.sealed_at is None]
+        if any(view.keys(paths.log(reading.topic.name).range(reading.end + 1)) for reading in live):
             return False
         if not isinstance(self._selection, Pattern):
             return True

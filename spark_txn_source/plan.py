@@ -32,11 +32,11 @@ NOTHING: Mapping[str, Rows] = MappingProxyType({})
 def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int, Mapping[str, Rows]]:
     """The reading of a batch with its range, rows of ledgers with start < number <= end, and what its subscription has done there.
 
-    Raises OffsetOutOfRange, SubscriptionNotFound.
+    Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
     """
     if options.isolation_level == "read_uncommitted":
         reading = of_log(client, options.selection, partial(client.buffer.read, uncommitted=True))
-        if isinstance(options.end, AtLog):
+        if isinstance(options.end, AtLog) and reads_log(reading):
             within_log(options.end.log, reading)
     elif isinstance(options.end, AtLog):
         reading = reading_to(client, options.selection, options.end.log)

@@ -7,20 +7,21 @@ from conformance.mutants.planting import mutant
 _KEPT = "tests/instream/test_migrated_remains.py"
 _STREAMS = "tests/instream/test_migrated_streams.py"
 _TRIM = "metadata.instream.legacy_trimming"
+_RULES = "metadata.instream.migration_rules"
 
 MUTANTS = (
     mutant(
         "migrated-rows-trimmed-past-a-subscription",
         "section 7, trim",
         "Retention takes no row of a migrated topic that a subscription has not acknowledged.",
-        (f"{_TRIM}:trim", "if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):", "if False:"),
+        (f"{_RULES}:going", "if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):", "if False:"),
         tests=(f"{_KEPT}::test_a_subscription_holds_back_what_it_has_not_acknowledged",),
     ),
     mutant(
         "half-of-a-migrated-transaction-trimmed",
         "section 7, trim",
         "A transaction leaves a migrated topic as a whole.",
-        (f"{_TRIM}:trim", "if not all(", "if not any("),
+        (f"{_RULES}:going", "if not all(", "if not any("),
         tests=(f"{_KEPT}::test_no_half_of_a_transaction_is_taken",),
     ),
     mutant(
@@ -29,8 +30,8 @@ MUTANTS = (
         "A migrated segment leaves the layout only once nothing of it is left.",
         (
             "metadata.trimming:Trimmer._drained_migrated",
-            "int(segment.last(reading.cut) is not None)",
-            "0",
+            "segment.last(reading.cut) is None",
+            "True",
         ),
         tests=(f"{_KEPT}::test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more",),
     ),
@@ -56,7 +57,7 @@ MUTANTS = (
         "rows-of-a-deleted-topic-under-its-old-name",
         "8.4",
         "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
-        ("metadata.instream.topics:PersistentTopics.list", "or not Layout.of(record).deleted", "or True"),
+        ("metadata.instream.topics:PersistentTopics.list", "if not migration_rules.went_with(t.name, layouts.get(t.name))", ""),
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
     ),
     mutant(
@@ -65,6 +66,24 @@ MUTANTS = (
         "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
         ("metadata.instream.migration_rules:let_go", "if onward is None or not is_its_own(onward, name):", "if True:"),
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
+    ),
+    mutant(
+        "another-topic-lets-go-of-the-cursors",
+        "8.11",
+        "A topic that somebody else made under the name has no say over the cursors: the migration goes on under another one.",
+        ("metadata.remains:_let_go", "if migration_rules.let_go(name, layout)", "if layout is not None"),
+        tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
+    ),
+    mutant(
+        "old-name-stands-for-a-topic-of-somebody-else",
+        "8.4",
+        "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
+        ("metadata.providers:Providers.select", "if to is None or not is_its_own(to.layout, name):", "if to is None:"),
+        ("metadata.instream.migrating:Migrator._further", "and rules.is_its_own(Layout.of(record), name)", ""),
+        tests=(
+            "tests/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+            "tests/instream/test_instream_life.py::test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated",
+        ),
     ),
     mutant(
         "subscriptions-of-deleted-persistent-topics-stay-for-ever",
@@ -88,7 +107,7 @@ MUTANTS = (
         "deleted-rows-read-under-the-old-name",
         "8.4",
         "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
-        ("spark_txn_source.persistent:let_go", "and not rules.holds(layout, name)", "and False"),
+        ("spark_txn_source.persistent:holding", "and not rules.holds(layout, name)", "and False"),
         tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
     ),
     mutant(

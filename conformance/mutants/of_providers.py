@@ -46,7 +46,7 @@ MUTANTS = (
         "trimmed-rows-unheard",
         "A19",
         "A subscription whose rows retention has taken from a persistent topic is told so.",
-        ("metadata.instream.view:as_reading", "None if last is None else", "None and"),
+        ("metadata.instream.view:PersistentSegment.last_trimmed", "self.reading.topic.layout.trimmed_to", "None"),
         tests=(f"{_TESTS}::test_retention_takes_old_rows_but_none_that_a_subscription_needs",),
     ),
     mutant(

@@ -128,12 +128,16 @@ class TopicReading:
     def last_change(self, start: int) -> int:
         """The highest number in (start, cut] with a visible row, the seal, or the last of what was trimmed, else `start`."""
         found = [start, self.trimmed_to, *(n for n in (self.sealed_at,) if n is not None)]
-        last = next((n for n, _ in self._entries(start, None, newest=True)), start)
-        return max(n for n in (*found, last) if n <= max(start, self.cut))
+        last = self.newest(start)
+        return max(n for n in (*found, start if last is None else last[0]) if n <= max(start, self.cut))
 
     def max_read_position(self) -> tuple[int, int] | None:
         """The position of the last entry with rows that a reader may see; None while there is none."""
-        for number, entry in self._entries(0, None, newest=True):
+        return self.newest(0)
+
+    def newest(self, after: int, through: int | None = None) -> tuple[int, int] | None:
+        """The position of the last visible entry with rows of a range; None: it has none. Looked for from the end of the range."""
+        for number, entry in self._entries(after, through, newest=True):
             assert entry.write is not None
             return number, entry.write.entries - 1
         return None
@@ -335,7 +339,7 @@ class InStreamBuffer:
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
         except CorruptSnapshot as error:
-            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has no markers)
+            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has none of the markers that decided)
                 raise
             log.warning("replaying all of %s: %s", topic.name, error.message)
             known.unusable = found

@@ -7,12 +7,12 @@ that was in the log before the layout named it, so that no reader has passed it 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
 from metadata.instream.buffer import TopicReading
+from metadata.instream.migration_rules import to_cluster, to_own, whole_transactions
 from metadata.records import Position
 from metadata.retention import Kept
 from metadata.segment_view import SegmentView
@@ -31,13 +31,11 @@ class MigratedSegment(SegmentView):
 
     def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
         """The visible ledgers, ascending, under their own ids."""
-        if self._end(through) > 0:
-            yield from self.reading.ledgers(self.ledger_id(after), self._end(through))
+        yield from self.reading.ledgers(self.ledger_id(after), self._end(through))
 
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
-        if self._end(through) > 0:
-            for n, publish_ms in self.reading.published(self.ledger_id(after), self._end(through)):
-                yield self.number(n), publish_ms
+        for n, publish_ms in self.reading.published(self.ledger_id(after), self._end(through)):
+            yield self.number(n), publish_ms
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
         """What one transaction appended to the topic is one, at the last number of it, together with what lies between, so that no
@@ -52,39 +50,21 @@ class MigratedSegment(SegmentView):
             yield Kept(self.number(one[-1].id), max(found.publish_ms for found in one), sum(found.bytes for found in one))
 
     def newest(self, start: int, cut: int) -> int:
-        if self.sealed_at is not None and start >= self.sealed_at:
-            return start  # all of it lies behind
-        last = self.last(cut)
+        last = self.reading.newest(self.ledger_id(start), self._end(cut))
         return start if last is None else self.number(last[0])
 
     def last(self, cut: int) -> tuple[int, int] | None:
-        if self._end(cut) == self.seal:
-            return self.reading.max_read_position()
-        newest = deque(self.ledgers(0, cut), maxlen=1)
-        return (newest[0].id, newest[0].last_entry) if newest else None
+        return self.reading.newest(0, self._end(cut))
 
     def number(self, ledger_id: int) -> int:
-        return ledger_id and ledger_id + self.shift
+        return to_cluster(ledger_id, self.shift)
 
     def ledger_id(self, number: int) -> int:
-        return max(0, number - self.shift)
+        return to_own(number, self.shift)
 
     @property
     def last_trimmed(self) -> Position | None:
         return self.reading.topic.layout.trimmed_to
 
     def _end(self, through: int) -> int:
-        return min(through - self.shift, self.seal)
-
-
-def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
-    """What one transaction appended is one, together with what lies between, in the order of the log."""
-    found = list(ledgers)
-    last = {ledger.txn: ledger.id for ledger in found if ledger.txn is not None}
-    until, group = 0, list[Ledger]()
-    for ledger in found:
-        until = max(until, ledger.id if ledger.txn is None else last[ledger.txn])
-        group.append(ledger)
-        if ledger.id == until:
-            yield group
-            group = []
+        return min(self.ledger_id(through), self.seal)

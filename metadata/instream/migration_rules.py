@@ -5,14 +5,17 @@ Its SEAL is its last word and names the topic:// that goes on; the layout record
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
-from metadata import paths
+from ledgers.model import Ledger
+from metadata import paths, retention
 from metadata.instream.records import CONTAINS_TXN, LogEntry, PersistentLayout
 from metadata.instream.txn_records import Txn, Written
 from metadata.instream.txn_rules import FINAL
 from metadata.names import RING, PersistentName, TopicName
 from metadata.records import Application, Layout, Migration, Range, SegmentInfo, SegmentState
+from metadata.row_ranges import Row
 
 
 def goes_on(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
@@ -27,6 +30,11 @@ def goes_on(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
 def is_its_own(layout: Layout, name: PersistentName) -> bool:
     """Whether this is the topic that the persistent one became. (Who made it for another purpose has made it for ever.)"""
     return layout.migration is not None and layout.migration.topic == str(name)
+
+
+def went_with(name: PersistentName, onward: Layout | None) -> bool:
+    """Whether all that the persistent topic had went with the topic that it became, which was deleted and not made again."""
+    return onward is not None and bool(onward.deleted) and is_its_own(onward, name)
 
 
 def holds(layout: Layout, name: PersistentName) -> bool:
@@ -72,6 +80,58 @@ def shift(sealed_at_log: int, seal: int) -> int:
     stands just before the seal of the segment.
     """
     return sealed_at_log - 1 - seal
+
+
+def to_cluster(number: int, shift: int) -> int:
+    """Where a ledger of a migrated topic stands in the cluster's log (0: before the first)."""
+    return number and number + shift
+
+
+def to_own(number: int, shift: int) -> int:
+    """The id of the last ledger of a migrated topic that can stand at or below a number of the cluster's log (0: none)."""
+    return max(0, number - shift)
+
+
+def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
+    """What one transaction appended is one, together with what lies between, in the order of the log: no limit of a micro-batch and
+    no trim splits it (8.9). All of the ledgers are listed first: the last one may be of the transaction of the first.
+    """
+    found = list(ledgers)
+    last = {ledger.txn: ledger.id for ledger in found if ledger.txn is not None}
+    until, group = 0, list[Ledger]()
+    for ledger in found:
+        until = max(until, ledger.id if ledger.txn is None else last[ledger.txn])
+        group.append(ledger)
+        if ledger.id == until:
+            yield group
+            group = []
+
+
+class Going(NamedTuple):
+    """What retention takes of a migrated topic: rows, bytes as they were written, and the first ledger that stays of those that it
+    was asked about (None: they all go).
+    """
+
+    rows: int
+    bytes: int
+    stays: int | None
+
+
+def going(ledgers: Iterable[Ledger], needed: Row | None) -> Going:
+    """Whole transactions from the head of these ledgers, as far as nobody needs a row of them (None: nobody does)."""
+    rows = size = 0
+    for one in whole_transactions(ledgers):
+        if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):
+            return Going(rows, size, one[0].id)
+        rows, size = rows + sum(found.rows for found in one), size + sum(found.bytes for found in one)
+    return Going(rows, size, None)
+
+
+def gone_to(stays: int | None, seal: int) -> int:
+    """Up to which number of its own log a trim takes a migrated topic away: to before the first ledger that stays. With the last of
+    them (None: none stays) goes all else below the SEAL: markers, and what was aborted.
+    """
+    return (seal if stays is None else stays) - 1
 
 
 def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName) -> list[Txn]:

@@ -13,7 +13,6 @@ from functools import partial
 
 from metadata import paths as shared
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, UnknownOutcome
 from metadata.instream import migration_rules, paths, pending_ack
 from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
@@ -24,7 +23,7 @@ from metadata.instream.trimming import InStreamTrimmer
 from metadata.names import PersistentName, topic_name
 from metadata.paths import Key
 from metadata.records import Layout
-from metadata.store.contract import Delete, decide, in_groups, look, time_ms
+from metadata.store.contract import Delete, decide, in_groups, look, time_ms, written
 
 
 @dataclass(frozen=True)
@@ -68,22 +67,15 @@ class Remains:
         found, _ = decide(self.cluster.store, lambda view: log.entries(view, numbers)) if numbers else ({}, [])
         before = time_ms(self.cluster.store) - self.cluster.settings.grace_period_ms
         old = [number for number, entry in found.items() if entry.publish_ms < before]
-        for group in in_groups(old):
-            self.cluster.store.write(*(Delete(log.prefix.key(n), durable=False) for n in group))
+        log.delete(old)
 
     def _forget(self, name: PersistentName) -> None:
         """Its subscriptions with their logs, and its schemas: the logs first, since the record says where they are."""
         store = self.cluster.store
         for where, record in decide(store, lambda view: pending_ack.records(view, str(name))):
             found = SubscriptionRecord.of(record)
-            for life in range(found.cleared + 1, found.life + 1):
-                log = self.acks.log(where, life)
-                for group in in_groups(decide(store, log.numbers)):
-                    store.write(*(Delete(log.prefix.key(n), durable=False) for n in group))
-            try:
-                store.delete(record.key, expect=record)
-            except (BadVersion, UnknownOutcome):
-                continue  # a compaction has written it just now: the next sweep looks again
+            self.acks.empty(where, range(found.cleared + 1, found.life + 1))
+            written(store, Delete(record.key, expect=record))  # unless a compaction has written it just now: the next sweep looks
         schemas = decide(store, lambda view: view.keys(shared.schemas(str(name))))
         for some in in_groups([Key(path, path.split("/")[2]) for path in schemas]):
             store.write(*(Delete(key) for key in some))

@@ -14,7 +14,7 @@ from ledgers.schema import check_writable, nullable
 from metadata import metrics
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, NotAllowed, OffsetOutOfRange, TopicExists, TopicNotFound, UnknownOutcome
-from metadata.instream import paths
+from metadata.instream import migration_rules, paths
 from metadata.instream.records import CONTAINS_TXN, LostNumbers, PersistentLayout
 from metadata.names import SYSTEM, PersistentName, topic_name
 from metadata.records import Layout, TopicSchema
@@ -79,7 +79,8 @@ class PersistentTopics:
             found = [t for t in every(view, pattern) if not t.layout.deleted]
             onward = {t.name: paths.topic(topic_name(t.layout.migrated_to)) for t in found if t.layout.migrated_to is not None}
             records = dict(zip(onward, view.get_many(list(onward.values())), strict=True)) if onward else {}
-            return [t for t in found if (record := records.get(t.name)) is None or not Layout.of(record).deleted]
+            layouts = {name: Layout.of(record) for name, record in records.items() if record is not None}
+            return [t for t in found if not migration_rules.went_with(t.name, layouts.get(t.name))]
 
         return decide(self._cluster.store, body)
 

@@ -18,7 +18,7 @@ from metadata.instream.topics import PersistentTopic, PersistentTopics, every
 from metadata.names import PersistentName
 from metadata.records import Policies, Position
 from metadata.retention import Kept
-from metadata.store.contract import Delete, decide, in_groups, look, time_ms
+from metadata.store.contract import decide, look, time_ms
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -46,33 +46,8 @@ class InStreamTrimmer:
         return self.trim_to(reading, through if policies.despite_subscriptions else self._needed(reading, through))
 
     def trim_to(self, reading: TopicReading, to: int) -> int:
-        """Take everything up to this number away, as far as it is decided and in a snapshot; up to which number rows are gone. A
-        seal stays: a topic without it would take writes again.
-        """
-        to = min(to, reading.cut if reading.sealed_at is None else reading.sealed_at - 1)
-        if to <= reading.trimmed_to:
-            return reading.trimmed_to
-        latest = max((ms for _, ms in reading.published(0, to)), default=0)
-        gone = Trimmed(to=to, at_ms=reading.now_ms)
-        last = max(((found.id, found.last_entry) for found in reading.ledgers(0, to)), default=None)
-
-        def trimmed(layout: PersistentLayout) -> PersistentLayout:
-            if layout.trimmed_log >= to or not _replayable(layout, to):
-                return layout
-            update = {
-                "trimmed_log": to,
-                "trimmed_to": layout.trimmed_to if last is None else Position(ledger_id=last[0], entry_id=last[1]),
-                "trimmed_ms": max(latest, layout.trimmed_ms or 0),
-                "leaving": (*layout.leaving, gone),
-            }
-            return layout.model_copy(update=update)
-
-        if not _replayable(reading.topic.layout, to):
-            self.buffer.snapshot(reading.topic.name)
-        after = self.topics.change(reading.topic.name, trimmed).layout.trimmed_log
-        if after >= to:
-            log.info("trimmed %s up to %s", reading.topic.name, after)
-        return after
+        """See `trim_log`."""
+        return trim_log(self.buffer, self.topics, reading, to)
 
     def _policies(self, topic: PersistentTopic) -> Policies:
         record = look(self.cluster.store, paths.namespace(topic.name.tenant, topic.name.namespace))
@@ -101,9 +76,7 @@ class InStreamTrimmer:
         numbers = decide(self.cluster.store, partial(entries.numbers, after=0))
         everything = bool(layout.deleted) and (layout.deleted_ms or 0) + grace_ms < now_ms
         going = [n for n in numbers if n <= to or everything]
-        for group in in_groups(going):
-            self.cluster.store.write(*(Delete(entries.prefix.key(n), durable=False) for n in group))
-        entries.forget(max(going, default=0))
+        entries.delete(going)
         if everything and layout.snapshot is not None:  # the tombstone names no file any more
             self.topics.change(name, lambda now: now.model_copy(update={"snapshot": None, "leaving": ()}), deleted=True)
         elif over:  # only now: as long as the record names them, they are deleted again
@@ -117,6 +90,38 @@ class InStreamTrimmer:
     def every(self) -> list[PersistentTopic]:
         """All persistent topics, deleted ones too."""
         return decide(self.cluster.store, every)
+
+
+def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> int:
+    """Take everything up to this number away, as far as it is decided and in a snapshot; up to which number rows are gone. A
+    seal stays: a topic without it would take writes again.
+    """
+    to = min(to, reading.cut)
+    if reading.sealed_at is not None:
+        to = min(to, reading.sealed_at - 1)
+    if to <= reading.trimmed_to:
+        return reading.trimmed_to
+    latest = max((ms for _, ms in reading.published(0, to)), default=0)
+    gone = Trimmed(to=to, at_ms=reading.now_ms)
+    last = max(((found.id, found.last_entry) for found in reading.ledgers(0, to)), default=None)
+
+    def trimmed(layout: PersistentLayout) -> PersistentLayout:
+        if layout.trimmed_log >= to or not _replayable(layout, to):
+            return layout
+        update = {
+            "trimmed_log": to,
+            "trimmed_to": layout.trimmed_to if last is None else Position(ledger_id=last[0], entry_id=last[1]),
+            "trimmed_ms": max(latest, layout.trimmed_ms or 0),
+            "leaving": (*layout.leaving, gone),
+        }
+        return layout.model_copy(update=update)
+
+    if not _replayable(reading.topic.layout, to):
+        buffer.snapshot(reading.topic.name)
+    after = topics.change(reading.topic.name, trimmed).layout.trimmed_log
+    if after >= to:
+        log.info("trimmed %s up to %s", reading.topic.name, after)
+    return after
 
 
 def _replayable(layout: PersistentLayout, to: int) -> bool:

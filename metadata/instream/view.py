@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ledgers.model import Ledger
 from metadata.instream.buffer import TopicReading
 from metadata.names import RING
-from metadata.records import Range, SegmentInfo, SegmentState, Watermark
+from metadata.records import Position, Range, SegmentInfo, SegmentState
 from metadata.segment_view import SegmentView
 from metadata.topic import Topic
 from metadata.transaction_buffer import Reading, Selection
@@ -38,15 +38,17 @@ class PersistentSegment(SegmentView):
     def last(self, cut: int) -> tuple[int, int] | None:
         return self.reading.max_read_position()
 
+    @property
+    def last_trimmed(self) -> Position | None:
+        return self.reading.topic.layout.trimmed_to  # of rows; `trimmed_log` may be a marker behind them
+
 
 def as_reading(found: TopicReading) -> Reading:
     """One segment of the whole ring that is named as the topic is; what is ongoing there is what is undecided.
 
-    It is selected as a segment: a topic that is read whole may have lost segments, this one cannot.
+    Its selection is empty, so the reading has no guard of segments that left their layout: this topic cannot lose its only one.
     """
     topic = Topic(found.topic.name, found.topic.layout, found.topic.record)
-    last = topic.layout.trimmed_to  # the last rows that retention took; trimmed_log may be a marker behind them
-    gone = None if last is None else Watermark(**dict(last), trimmed_to=last, trimmed_ms=topic.layout.trimmed_ms)
     sealed = found.sealed_at
     info = SegmentInfo(
         segment_id=0,
@@ -56,7 +58,7 @@ def as_reading(found: TopicReading) -> Reading:
         created_at_ms=found.topic.layout.created_ms,
         sealed_at_log=sealed,
     )
-    segment = PersistentSegment(name=found.name, topic=topic, info=info, sealed_at=sealed, watermark=gone, reading=found)
+    segment = PersistentSegment(name=found.name, topic=topic, info=info, sealed_at=sealed, reading=found)
     return Reading(
         cluster=found.cluster,
         cut=found.cut,

@@ -136,3 +136,11 @@ class At:
         if callable(self.meanwhile):
             self.meanwhile()
         return self.fate
+
+
+def each(run: Callable[[int], At]) -> int:
+    """Run for k = 0, 1, 2, .. until the gate is never reached; how many steps there are."""
+    for k in range(2_000):
+        if not run(k).hit:
+            return k
+    raise AssertionError("it never ends")

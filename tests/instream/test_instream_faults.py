@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from instream_bench import At, Bench, T, U
+from instream_bench import At, Bench, T, U, each
 
 from conformance.simulator.faults import Crashed, Fate
 from metadata.acks import Ack
@@ -25,14 +25,6 @@ from metadata.errors import (
 from metadata.row_ranges import parse_all, texts
 
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
-
-
-def each(run: Callable[[int], At]) -> int:
-    """Run for k = 0, 1, 2, .. until the gate is never reached; how many steps there are."""
-    for k in range(2_000):
-        if not run(k).hit:
-            return k
-    raise AssertionError("it never ends")
 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)

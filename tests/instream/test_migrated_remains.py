@@ -7,16 +7,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from instream_bench import At, Bench, Party, T, U, label
+from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata import policies
+from ledgers.model import Part
+from metadata import paths, policies
 from metadata.acks import up_to
 from metadata.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError
 from metadata.instream.migrating import Migrator
 from metadata.names import PersistentName, TopicName, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.row_ranges import before, end_of
+from metadata.store.contract import decide
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
@@ -24,7 +26,7 @@ from metadata.trimming import Trimmed, Trimmer
 from metadata.write_set import WriteSet
 from spark_txn_source.plan import check_trims
 
-Y = topic_name("topic://public/default/y")
+Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")
 
 
 def migrate(bench: Bench, name: PersistentName = T, to: TopicName = Y) -> Party:
@@ -192,6 +194,21 @@ def check_only_the_name_is_left(bench: Bench) -> None:
     assert not [path for path in bench.disk.files if "/x/persistent/" in path or "/t/persistent/" in path]
 
 
+def parts(bench: Bench) -> dict[int, Part]:
+    """Those of the persistent topic by their numbers."""
+    return {found.id: part for found in bench.party().buffer.read(T).ledgers() for part in found.parts}
+
+
+def check_no_row_is_gone(bench: Bench, before: dict[int, Part], why: str) -> None:
+    """But those of which the record says so; each that is given lies on the disk."""
+    trimmed = bench.party().topics.get(T).layout.trimmed_log
+    left = {number: part for number, part in before.items() if number > trimmed}
+    assert parts(bench) == left, why
+    assert all(part.path in bench.disk.files for part in left.values()), why
+    with suppress(TopicNotFound):  # it was deleted
+        assert rows(bench) == [label(part) for part in left.values()], why
+
+
 def deleted(bench: Bench) -> Bench:
     Topics(bench.party().cluster).delete(Y)
     return bench
@@ -240,11 +257,14 @@ def test_a_zombie_s_entries_above_the_seal_go_too() -> None:
     keep(bench, retention_ms=1, despite_subscriptions=True)
     zombie = bench.party()
     late = zombie.coordinator._data(T, None, [bench.part("late")], bench.clock.now_ms())
-    zombie.buffer.log(T).append(late)
+    number = zombie.buffer.log(T).append(late)
     bench.party().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+    sweeping = bench.party()
     for _ in range(5):
         later(bench)
-        sweep(bench)
+        sweep(bench, sweeping)
+    kept = sweeping.buffer.log(T)
+    assert decide(sweeping.cluster.store, lambda view: kept.entries(view, [number])[0]) == {}, "nor does who took it remember it"
     check_only_the_name_is_left(bench)
     assert bench.read(T) == bench.read(T, zombie) == rows(bench) == []
 
@@ -253,9 +273,11 @@ def test_a_zombie_s_entries_above_the_seal_go_too() -> None:
 @pytest.mark.parametrize("end", [lambda bench: keep(bench, retention_ms=1, despite_subscriptions=True), deleted])
 def test_who_dies_while_it_goes_leaves_the_rest_to_the_next(end: Callable[[Bench], object], fate: Fate) -> None:
     """At every write of every sweep: until the record says so no row is gone, and in the end all is."""
-    for k in range(400):
+
+    def run(k: int) -> At:
         bench = prepared()
         bench.party().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+        whole = parts(bench)
         end(bench)
         gate = At(k, fate, kinds=("write",))
         died = False
@@ -263,12 +285,40 @@ def test_who_dies_while_it_goes_leaves_the_rest_to_the_next(end: Callable[[Bench
             later(bench)
             with suppress(Crashed, TxnSegmentError):
                 sweep(bench, bench.party() if died else bench.party(gate))
+            check_no_row_is_gone(bench, whole, gate.hit)
             died = died or bool(gate.hit)
         for _ in range(2):
             later(bench)
             sweep(bench)
         check_only_the_name_is_left(bench)
-        if not gate.hit:
-            assert k > 10, "there were writes to die at"
-            return
-    raise AssertionError("it never ends")
+        return gate
+
+    assert each(run) > 10, "there were writes to die at"
+
+
+def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() -> None:
+    """Somebody else made `y` once the cursors were there: it never was the topic that goes on, so it never lets go of anything."""
+    cursor = paths.cursor(str(T), "s")
+
+    def run(k: int) -> At:
+        bench = Bench()
+        bench.party().coordinator.acks.create(str(T), "s")
+
+        def taken(kind: str, what: str) -> Fate:
+            if kind == "write" and what.endswith(paths.topic(Y).path):
+                Topics(bench.party().cluster).create(Y)
+            return Fate.GO
+
+        party = bench.party(taken)
+        with pytest.raises(TopicExists):
+            Migrator(party.cluster, party.coordinator).migrate(T, Y)
+        assert cursor in bench.state.records
+        gate = At(k, meanwhile=lambda: migrate(bench, to=Z))
+        swept = bench.party(gate).cluster
+        Sweeper(swept, TransactionBuffer(swept)).sweep()
+        if gate.hit:
+            assert cursor in bench.state.records, gate.hit
+            bench.party().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])
+        return gate
+
+    assert each(run) > 10, "there were steps at which the migration could go on"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from instream_bench import At, Bench, Party, T, U, label
+from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata import paths
 from metadata.acks import Ack, done
 from metadata.errors import (
     NotAllowed,
@@ -21,6 +23,7 @@ from metadata.errors import (
     TxnSegmentError,
     VersionConflict,
 )
+from metadata.instream import paths as instream_paths
 from metadata.instream.migrating import Migrator
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.names import topic_name
@@ -86,13 +89,6 @@ def prepared() -> Bench:
     with pytest.raises(Crashed):
         bench.party(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work(bench, 1, app="dead"))
     return bench
-
-
-def each(run: Callable[[int], At]) -> int:
-    for k in range(2_000):
-        if not run(k).hit:
-            return k
-    raise AssertionError("it never ends")
 
 
 def check_done(bench: Bench, expected: list[str], why: str) -> None:
@@ -167,6 +163,22 @@ def test_a_seal_is_never_trimmed(why: str) -> None:
     with pytest.raises(TopicSealed):
         fresh.coordinator.append(None, {T: [bench.part("later")]})
     assert bench.read(T) == []
+
+
+def test_a_trim_goes_as_far_as_all_is_decided_also_below_a_seal() -> None:
+    """What was ongoing when a topic was terminated never ends there."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.commit(work(bench, 1))
+    txn = party.coordinator.begin(topics=[T])
+    party.coordinator.append(txn, {T: [bench.part("stalls")]})
+    party.coordinator.append(None, {T: [bench.part("plain")]})
+    seal = party.sealing.terminate(T)
+    reading = party.buffer.read(T)
+    assert reading.cut == seal - 3
+    assert party.sweeper.trimmer.trim_to(reading, seal) == reading.cut
+    assert bench.read(T) == []
+    assert bench.party().buffer.read(T).ongoing == {txn: seal - 2}
 
 
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
@@ -250,6 +262,52 @@ def test_a_topic_that_is_made_meanwhile_is_never_taken_and_another_name_can_be_g
         return gate
 
     assert each(run) > 10
+
+
+def foreign() -> Bench:
+    """`y`, to which the topic was to be migrated, was made by somebody else when its record said so."""
+    bench = prepared()
+
+    def taken(kind: str, what: str) -> Fate:
+        if kind == "write" and what.endswith(paths.topic(Y).path):
+            Topics(bench.party().cluster).create(Y)
+        return Fate.GO
+
+    with pytest.raises(TopicExists, match="made by somebody else"):
+        migrate(bench.party(taken))
+    return bench
+
+
+def test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile() -> None:
+    bench = foreign()
+    party = bench.party()
+    migrator = Migrator(party.cluster, party.coordinator)
+    for look in (migrator.made, migrator.named, lambda _: migrator.matching(re.compile(re.escape(str(T))))):
+        with pytest.raises(TopicExists, match="made by somebody else"):
+            look(T)
+    assert bench.read(T) == ["app.1", "plain"]
+    Topics(party.cluster).delete(Y)
+    assert [topic.name for topic in party.topics.list()] == [T, U], "its rows did not go with that one"
+    assert migrator.migrate(T, Z, force=True).name == migrator.made(T) == Z
+
+
+def test_where_a_topic_goes_on_is_asked_for_once() -> None:
+    """By every planning of every query of it."""
+    bench = prepared()
+    counted: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        counted.append(f"{kind} {what}")
+        return Fate.GO
+
+    party = bench.party(gate)
+    migrator = Migrator(party.cluster, party.coordinator)
+    assert migrator.made(T) is None
+    assert counted == [f"get {instream_paths.topic(T).path}"]
+    migrate(bench.party())
+    counted.clear()
+    assert migrator.made(T) == Y
+    assert counted == [f"get {instream_paths.topic(T).path}", f"get {paths.topic(Y).path}"]
 
 
 def test_open_transactions_are_named_waited_for_or_aborted() -> None:
@@ -336,6 +394,24 @@ def test_a_transaction_of_several_entries_is_never_split_by_a_limit() -> None:
     migrate(party)
     reading = read(bench)
     assert rows(bench, 0, limited(reading.weights(0, reading.cut), reading.cut, max_rows=1)) == ["a", "b", "c"]
+
+
+def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
+    bench = Bench()
+    party = bench.party()
+    for number in range(1, 21):
+        party.coordinator.append(None, {T: [bench.part(str(number))]})
+    party.coordinator.commit(bench.work(1, topics=[T]))
+    migrate(party)
+    party.sweeper.sweep()  # takes the snapshot: who opens the topic replays nothing below it
+    buffer = TransactionBuffer(bench.party().cluster)
+    (legacy, *_) = buffer.read(Selection((str(Y),))).segments
+    known = buffer.instream.log(T)._known
+    assert not [number for number in known if number <= 20]
+    assert legacy.newest(legacy.number(3), legacy.number(15)) == legacy.number(15)
+    assert legacy.last(legacy.number(15)) == (15, 0)
+    assert [number for number in known if number <= 20] == [15], "nothing else was read"
+    assert legacy.newest(legacy.number(15), legacy.number(15)) == legacy.number(15)
 
 
 def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:

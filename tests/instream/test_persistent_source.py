@@ -106,6 +106,18 @@ def test_starts_and_ends_of_a_batch(bench: SparkBench) -> None:
             bench.batch(["t", X] if "log" in wrong else X, endingOffsets=json.dumps(wrong))
 
 
+@pytest.mark.parametrize("level", ["read_committed", "read_uncommitted"])
+def test_a_number_of_the_log_is_not_looked_at_where_no_topic_of_it_is_read(bench: SparkBench, level: str) -> None:
+    """A stream's offset always has one, and is taken as it is for what a batch reads."""
+    number, last = scalable(bench, 0), bench.plain(X, [1, 2])
+    at = {X: f"{last}:0"}
+    for log in (number, number + 1000):
+        given = json.dumps({"log": log, **at})
+        assert bench.numbers(X, endingOffsets=given, isolationLevel=level) == [1, 2]
+    with pytest.raises(OffsetOutOfRange, match="beyond"):
+        bench.numbers(["t", X], endingOffsets=json.dumps({"log": number + 1000, **at}), isolationLevel=level)
+
+
 def test_timestamps(bench: SparkBench) -> None:
     for n in range(3):
         bench.plain(X, [n])

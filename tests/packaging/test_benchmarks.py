@@ -1,0 +1,30 @@
+"""What `make bench` calls, at its smallest and on SQLite: a benchmark that takes an hour must not crash in its last minute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks import models, segments
+from metadata.cluster import open_cluster
+
+
+def test_the_two_models(tmp_path: Path) -> None:
+    cluster, fresh, older, newer = (open_cluster(f"file://{tmp_path}/{name}") for name in ("all", "fresh", "older", "newer"))
+    assert models.end_in_stream(cluster, 2, 1) > 0
+    assert models.end_in_store(cluster, 2, 1) > 0
+    assert all(ms > 0 for ms in models.open_in_stream(cluster, 2, 1).values())
+    assert "its rows never seen" in models.sealed_in_stream(cluster, sweeps=1)
+    assert models.sealed_in_store(cluster).startswith("committed")
+    cluster.close()
+    assert models.open_in_store(fresh, 2, 1) > 0  # this one and those below close theirs
+    assert models.written_in_stream(older, 2).entries == 2, "the message and its marker"
+    assert models.written_in_store(newer, 2).entries == 1
+
+
+def test_the_spread_of_commits(tmp_path: Path) -> None:
+    for count, kinds in enumerate(((1, 2), (2, 1))):
+        trips, median, deciding = segments.spread(f"file://{tmp_path}/{count}", *kinds, runs=1)
+        assert 0 < trips <= 7
+        assert 0 < deciding < median
+    _, median, _ = segments.spread(f"file://{tmp_path}/busy", 1, 1, runs=1, busy_ms=5)
+    assert median > 5
