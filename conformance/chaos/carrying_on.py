@@ -206,7 +206,8 @@ def move_on(scene: Scene, who: str, source: str, target: str) -> None:
     with connect(scene.url) as cluster:
         while True:
             last = not scene.reading
-            if not _move(cluster, notes, who, source, target) and last and cluster.subscriptions.describe(source, who).lag.rows == 0:
+            moved = _move(cluster, notes, who, source, target)
+            if not moved and last and cluster.subscriptions.describe(source, who).lag.rows == 0:
                 notes.add(left=0)
                 return
             time.sleep(PAUSE_SECONDS)
