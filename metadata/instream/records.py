@@ -121,7 +121,8 @@ class PersistentLayout(Layout):
 
     `sealing`: a SEAL may be in the log; whoever appends one sets this first. `snapshot`: of the transaction buffer. `trimmed_log`:
     all entries up to this number are trimmed, `trimmed_ms` the latest publish time among them; `leaving`: those still in the log.
-    `migrated_to`: the topic:// that goes on. `lost`: by restores from backups, ascending.
+    `migrated_to`: the topic:// that goes on. `bare`: nothing was left of it but this record and its SEAL (`remains`).
+    `lost`: by restores from backups, ascending.
     """
 
     epoch: int = 0
@@ -134,6 +135,7 @@ class PersistentLayout(Layout):
     trimmed_log: int = 0
     leaving: tuple[Trimmed, ...] = ()
     migrated_to: str | None = None
+    bare: bool | None = None
     lost: tuple[LostNumbers, ...] | None = None
 
     @property

@@ -191,7 +191,7 @@ class PersistentTopics:
         """
 
         def step() -> PersistentTopic | None:
-            topic = self._seen(name) if deleted else self.get(name)
+            topic = self.seen(name) if deleted else self.get(name)
             after = how(topic.layout)
             if after is topic.layout or after == topic.layout:
                 return topic
@@ -203,7 +203,8 @@ class PersistentTopics:
 
         return until(step)
 
-    def _seen(self, name: PersistentName) -> PersistentTopic:
+    def seen(self, name: PersistentName) -> PersistentTopic:
+        """The topic or its tombstone. Raises TopicNotFound."""
         record = look(self._cluster.store, paths.topic(name))
         if record is None:
             raise not_found(name)
