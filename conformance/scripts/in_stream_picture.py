@@ -44,7 +44,7 @@ def entry(body: Any, ledger: int, topic: str) -> str:
 
 
 def topic(body: Any) -> str:
-    """The topic's record: the system property, the snapshot with its aborted list, what is trimmed, whether anything else is left."""
+    """The topic's record: the system property, the snapshot with aborted ones, what is trimmed, whether it is all that is left."""
     if body.get("deleted"):
         return "a tombstone" + ("; nothing else is left" if body.get("bare") else "")
     told = body.get("properties", {})
