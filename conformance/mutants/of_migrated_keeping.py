@@ -107,7 +107,7 @@ MUTANTS = (
         "deleted-rows-read-under-the-old-name",
         "8.4",
         "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
-        ("spark_txn_source.persistent:let_go", "and not rules.holds(layout, name)", "and False"),
+        ("spark_txn_source.persistent:holding", "and not rules.holds(layout, name)", "and False"),
         tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
     ),
     mutant(

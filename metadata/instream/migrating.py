@@ -120,6 +120,10 @@ class Migrator:
             raise gone(name, to)
         return to
 
+    def check_there(self, name: PersistentName) -> None:
+        """Raises TopicNotFound if there is no such topic, or if it is gone with the topic that it was migrated to."""
+        self.made(name)
+
     def named(self, name: PersistentName) -> TopicName | None:
         """The same, whether what goes on was deleted since or not. Raises TopicNotFound, TopicExists."""
         return self._further(name)[0]
