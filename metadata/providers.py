@@ -19,6 +19,7 @@ from metadata.acks import Ack
 from metadata.client import Client
 from metadata.cursors import Where
 from metadata.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
+from metadata.instream.migration_rules import is_its_own
 from metadata.instream.records import PersistentLayout
 from metadata.json_records import JsonRecord
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
@@ -125,7 +126,10 @@ class Providers:
     client: Client
 
     def select(self, names: Sequence[TopicName]) -> dict[TopicName, Selected]:
-        """The model of each topic, whether it exists or not. A migrated one goes by its topic:// name. One round trip."""
+        """The model of each topic, whether it exists or not. A migrated one goes by its topic:// name. One round trip,
+        and one for each migrated topic. Raises TopicExists if what it was to become was made by somebody else, TopicNotFound if it
+        was deleted.
+        """
         mine = sorted({name for name in names if isinstance(name, PersistentName)})
         keys = [paths.topic(name) for name in mine] + [namespace_key(name.tenant, name.namespace) for name in mine]
         records = decide(self.client.cluster.store, lambda view: view.get_many(keys)) if keys else []
@@ -134,8 +138,9 @@ class Providers:
             record, said = records[i], records[len(mine) + i]
             layout = None if record is None else PersistentLayout.of(record)
             if layout is not None and layout.migrated_to is not None:
-                if self.client.topics.find(topic_name(layout.migrated_to)) is None:
-                    self.client.instream.migrator.finish(name)  # nobody has made it yet
+                to = self.client.topics.find(topic_name(layout.migrated_to))
+                if to is None or not is_its_own(to.layout, name):
+                    self.client.instream.migrator.finish(name)  # nobody has made it yet, or somebody else has
                 found[name] = Selected(model=Model.METADATA, name=layout.migrated_to)
             elif _made_as_newer(record, said):
                 found[name] = Selected(model=Model.METADATA, name=str(TopicName(*name)))

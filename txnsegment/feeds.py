@@ -10,10 +10,10 @@ from typing import Protocol
 
 from metadata import backlog
 from metadata.client import Client
+from metadata.errors import TopicExists
 from metadata.instream import paths
-from metadata.instream.migration_rules import is_its_own
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, is_persistent, persistent_name, topic_name
+from metadata.names import PersistentName, is_persistent, persistent_name
 from metadata.providers import Model, Providers, one_model
 from metadata.row_ranges import NONE, Rows
 from metadata.transaction_buffer import Reading, Selection
@@ -81,10 +81,11 @@ class Feed:
         if not isinstance(topic.layout, PersistentLayout) or topic.layout.migrated_to is None:
             return None
         name = persistent_name(str(topic.name))
-        to = str(Providers(self._client).resolve(str(name)))
-        if is_persistent(to) or not is_its_own(self._client.topics.get(topic_name(to)).layout, name):
+        try:
+            to = Providers(self._client).resolve(str(name))
+        except TopicExists:
             return None  # another topic has taken the name: who migrates it gives it another one
-        return to
+        return None if isinstance(to, PersistentName) else str(to)
 
     def covers(self, segment: str) -> bool:
         """Whether the segment's rows come in the order of this log."""

@@ -58,7 +58,7 @@ MUTANTS = (
         "rows-of-a-deleted-topic-under-its-old-name",
         "8.4",
         "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
-        ("metadata.instream.topics:PersistentTopics.list", "or not Layout.of(record).deleted", "or True"),
+        ("metadata.instream.topics:PersistentTopics.list", "if not migration_rules.went_with(t.name, layouts.get(t.name))", ""),
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
     ),
     mutant(
@@ -74,6 +74,17 @@ MUTANTS = (
         "A topic that somebody else made under the name has no say over the cursors: the migration goes on under another one.",
         ("metadata.remains:_let_go", "if migration_rules.let_go(name, layout)", "if layout is not None"),
         tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
+    ),
+    mutant(
+        "old-name-stands-for-a-topic-of-somebody-else",
+        "8.4",
+        "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
+        ("metadata.providers:Providers.select", "if to is None or not is_its_own(to.layout, name):", "if to is None:"),
+        ("metadata.instream.migrating:Migrator._further", "and rules.is_its_own(Layout.of(record), name)", ""),
+        tests=(
+            "tests/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+            "tests/instream/test_instream_life.py::test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated",
+        ),
     ),
     mutant(
         "subscriptions-of-deleted-persistent-topics-stay-for-ever",
@@ -139,7 +150,7 @@ MUTANTS = (
         "deleted-rows-read-under-the-old-name",
         "8.4",
         "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
-        ("spark_txn_source.persistent:let_go", "and not rules.holds(layout, name)", "and False"),
+        ("spark_txn_source.persistent:holding", "and not rules.holds(layout, name)", "and False"),
         tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
     ),
     mutant(

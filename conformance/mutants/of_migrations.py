@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     mutant(
         "migration-cuts-through-a-transaction",
-        "8.5",
+        "in-stream seals, 8.5, 8.9",
         "A seal of a migration does not count while a transaction is ongoing there.",
         ("metadata.instream.rules:fold", 'entry.why != "migrate" or not state.ongoing', "True"),
         tests=(f"{_TESTS}::test_a_seal_does_not_count_while_a_transaction_is_ongoing",),
@@ -132,7 +132,7 @@ MUTANTS = (
         "plain-messages-name-what-went-on",
         "8.12",
         "A plain producer is told that its topic was migrated.",
-        ("txnsegment.plain:_refuse_migrated", "not isinstance(name, PersistentName)", "False"),
+        ("txnsegment.plain:PlainSend._check_takes", "not isinstance(name, PersistentName)", "False"),
         tests=(f"{_STREAMS}::test_a_plain_producer_is_told_that_its_topic_was_migrated",),
     ),
     mutant(

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from metadata.cluster_records import LostNumbers
 from metadata.json_records import JsonRecord
 from metadata.names import PersistentName
 from metadata.records import Layout, Registration, SegmentInfo, SegmentWrite
@@ -107,13 +108,6 @@ class Trimmed(JsonRecord):
 
     to: int
     at_ms: int
-
-
-class LostNumbers(JsonRecord):
-    """What a restore lost of a topic's log: the numbers with after < number < before. Some were given out and are never again."""
-
-    after: int
-    before: int
 
 
 class PersistentLayout(Layout):

@@ -11,9 +11,13 @@ from prometheus_client import REGISTRY
 
 from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.instream.transaction_log import TRANSACTION_LOG
+from metadata.names import persistent_name
+from metadata.providers import Providers
 from txnsegment import Cluster
+from txnsegment.rows import committed_rows
 from txnsegment.segments import report
 from txnsegment.topics import PersistentDescription
+from txnsegment.verify import verify
 
 P = "persistent://public/default/p"
 NEW, STANDS_FOR = "persistent://public/new/a", "topic://public/new/a"
@@ -90,6 +94,40 @@ def test_what_is_never_compacted_takes_no_policy_for_it(cluster: Cluster) -> Non
     with pytest.raises(OptionError, match="It is not compacted"):
         cluster.retention.set(P, compact_files=4)
     assert cluster.retention.set("namespace://public/default", compact_files=4).compact_files == 4
+
+
+def test_what_a_namespace_says_is_shown(cluster: Cluster) -> None:
+    said = cluster.retention.set("namespace://public/default", keep=timedelta(hours=1), keep_bytes=-1)
+    assert said.retention_bytes == -1
+    shown = cluster.retention.get("namespace://public/default")
+    assert (shown.retention_ms, shown.retention_bytes) == (3_600_000, None)
+    cluster.topics.create(P)
+    assert cluster.retention.get(P) == shown
+    with pytest.raises(OptionError, match="namespace://public"):
+        cluster.retention.get("namespace://public")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda cluster: report(cluster.client, P),
+        lambda cluster: verify(cluster.client, P),
+        lambda cluster: list(committed_rows(cluster.client, P, 10).rows),
+        lambda cluster: cluster.subscriptions.describe(P, "s"),
+    ],
+)
+def test_a_name_is_asked_once_what_it_stands_for(
+    cluster: Cluster, call: Callable[[Cluster], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration between two answers would leave a reading of the one model in the hands of the other."""
+    cluster.topics.create(P, schema="n bigint")
+    cluster.subscriptions.create(P, "s")
+    write(cluster, P, 1)
+    asked = []
+    select = Providers.select
+    monkeypatch.setattr(Providers, "select", lambda self, names: asked.append(names) or select(self, names))
+    call(cluster)
+    assert asked == [[persistent_name(P)]]
 
 
 def test_a_trim_by_command(cluster: Cluster) -> None:
