@@ -33,8 +33,8 @@ from metadata.instream.end import Ending
 from metadata.instream.records import CONTAINS_TXN, EntryKind, LogEntry
 from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
-from metadata.instream.transaction_log import FIRST_COORDINATOR
 from metadata.instream.txn_records import Txn
+from metadata.instream.txn_rules import COORDINATOR
 from metadata.names import PersistentName, TopicName, topic_name
 from metadata.store.contract import Append, time_ms
 from metadata.transaction_buffer import TransactionBuffer
@@ -113,7 +113,7 @@ def past(cluster: Cluster, name: PersistentName, transactions: int, *, transacti
     for first in range(0, transactions, GROUP):
         entries = []
         for n in range(first, min(first + GROUP, transactions)):
-            txn = f"{FIRST_COORDINATOR}_{n}" if transactional else None
+            txn = f"{COORDINATOR}_{n}" if transactional else None
             entries.append(LogEntry(kind=EntryKind.DATA, id=f"d{n}", publish_ms=now, txn=txn, write=write))
             if transactional:
                 entries.append(LogEntry(kind=EntryKind.COMMIT, id=f"m{n}", publish_ms=now, txn=txn, low_water=n - 1))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from metadata import paths
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, UnknownOutcome
-from metadata.names import TopicName, any_topic_name, topic_name
+from metadata.errors import BadVersion, OptionError, UnknownOutcome
+from metadata.names import TopicName, any_topic_name
 from metadata.records import Layout, Policies
 from metadata.retention import effective
 from metadata.store.contract import ABSENT, View, decide, look, until
 from metadata.topics import Topic, Topics, not_found
 
 NAMESPACE = "namespace://"
+_WHOLE = re.compile(NAMESPACE + r"([^/\s]+)/([^/\s]+)")
 Change = Mapping[str, int | bool | None]
 """Fields of Policies with their new values; None: not said here any more."""
 
@@ -33,8 +35,7 @@ def get(cluster: Cluster, topics: Topics, name: str) -> Policies:
     if not name.startswith(NAMESPACE):
         ((_, found),) = holding(cluster, [topics.get(any_topic_name(name))])
         return found
-    checked = _namespace(name)
-    record = look(cluster.store, paths.namespace(checked.tenant, checked.namespace))
+    record = look(cluster.store, paths.namespace(*namespace_of(name)))
     return effective(None, None if record is None else Policies.of(record))
 
 
@@ -42,14 +43,15 @@ def put(cluster: Cluster, name: str, change: Change) -> Policies:
     """`set_for_topic`, or `set_for_namespace` for a `namespace://tenant/namespace`. Raises TopicNotFound, OptionError."""
     if not name.startswith(NAMESPACE):
         return set_for_topic(cluster, any_topic_name(name), change)
-    checked = _namespace(name)
-    return set_for_namespace(cluster, checked.tenant, checked.namespace, change)
+    return set_for_namespace(cluster, *namespace_of(name), change)
 
 
-def _namespace(name: str) -> TopicName:
-    """One of its topics. Raises OptionError."""
-    tenant, _, namespace = name.removeprefix(NAMESPACE).partition("/")
-    return topic_name(f"topic://{tenant}/{namespace}/any")
+def namespace_of(text: str) -> tuple[str, str]:
+    """Tenant and namespace of `namespace://tenant/namespace`. Raises OptionError."""
+    found = _WHOLE.fullmatch(text)
+    if found is None:
+        raise OptionError(f"{text!r} is not a namespace.", advice="Write namespace://tenant/namespace.")
+    return found[1], found[2]
 
 
 def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies:

@@ -19,13 +19,14 @@ from metadata.acks import Ack
 from metadata.client import Client
 from metadata.cursors import Where
 from metadata.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
+from metadata.instream.migration_rules import is_its_own
 from metadata.instream.records import PersistentLayout
 from metadata.json_records import JsonRecord
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
 from metadata.paths import Key
 from metadata.records import Cursor
 from metadata.row_ranges import Rows
-from metadata.store.contract import ABSENT, decide, look, until
+from metadata.store.contract import ABSENT, Record, decide, look, until
 from metadata.topic import Topic
 from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
@@ -125,7 +126,10 @@ class Providers:
     client: Client
 
     def select(self, names: Sequence[TopicName]) -> dict[TopicName, Selected]:
-        """The model of each topic, whether it exists or not. A migrated one goes by its topic:// name. One round trip."""
+        """The model of each topic, whether it exists or not. A migrated one goes by its topic:// name. One round trip,
+        and one for each migrated topic. Raises TopicExists if what it was to become was made by somebody else, TopicNotFound if it
+        was deleted.
+        """
         mine = sorted({name for name in names if isinstance(name, PersistentName)})
         keys = [paths.topic(name) for name in mine] + [namespace_key(name.tenant, name.namespace) for name in mine]
         records = decide(self.client.cluster.store, lambda view: view.get_many(keys)) if keys else []
@@ -134,10 +138,11 @@ class Providers:
             record, said = records[i], records[len(mine) + i]
             layout = None if record is None else PersistentLayout.of(record)
             if layout is not None and layout.migrated_to is not None:
-                if self.client.topics.find(topic_name(layout.migrated_to)) is None:
-                    self.client.instream.migrator.finish(name)  # nobody has made it yet
+                to = self.client.topics.find(topic_name(layout.migrated_to))
+                if to is None or not is_its_own(to.layout, name):
+                    self.client.instream.migrator.finish(name)  # nobody has made it yet, or somebody else has
                 found[name] = Selected(model=Model.METADATA, name=layout.migrated_to)
-            elif layout is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA:
+            elif _made_as_newer(record, said):
                 found[name] = Selected(model=Model.METADATA, name=str(TopicName(*name)))
             else:
                 found[name] = Selected(model=Model.IN_STREAM, name=str(name))
@@ -171,8 +176,7 @@ class Providers:
             return name
         keys = [paths.topic(name), namespace_key(name.tenant, name.namespace)]
         record, said = decide(self.client.cluster.store, lambda view: view.get_many(keys))
-        newer = record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
-        return TopicName(*name) if newer else name
+        return TopicName(*name) if _made_as_newer(record, said) else name
 
     def of(self, names: Iterable[str | TopicName]) -> Provider:
         """What serves these topics or segments, all of one model. Raises OptionError."""
@@ -273,6 +277,11 @@ class _InStream:
         from metadata.instream.view import as_reading
 
         return as_reading(self.client.instream.buffer.read(persistent_name(name)))
+
+
+def _made_as_newer(record: Record | None, said: Record | None) -> bool:
+    """Whether a persistent name is a topic:// of the same name: the persistent topic has no record, and its namespace says so."""
+    return record is None and said is not None and NamespaceModel.of(said).new_persistent is Model.METADATA
 
 
 def _spans_both(by_model: Mapping[Model, Sequence[str]]) -> OptionError:

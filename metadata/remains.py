@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from metadata import paths
 from metadata.errors import BadVersion, UnknownOutcome
+from metadata.instream import migration_rules
 from metadata.instream.records import PersistentLayout
-from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
+from metadata.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import Cursor, Layout, TopicSchema
 from metadata.store.contract import Delete, MetadataStore, View, decide, in_groups
@@ -39,13 +40,15 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
         layouts = {n: Layout.of(r) for n, r in zip(names, records, strict=True) if r is not None}
         doomed = [paths.watermark(s) for s in watermarks if _left(layouts, s)]
         doomed += [Key(path, path.removeprefix("/cursors/")) for path, segment in cursors.items() if _left(layouts, segment)]
-        doomed += [Key(path, path.removeprefix("/cursors/")) for path, name in migrated.items() if _left_behind(view, name)]
+        let_go = _let_go(view, {persistent_name(name) for name in migrated.values()})
+        doomed += [Key(path, path.removeprefix("/cursors/")) for path, name in migrated.items() if persistent_name(name) in let_go]
         for name, keys in several.items():
             if name in layouts:
                 doomed += _earlier(view, layouts[name], keys, grace_period_ms)
         _delete_tombstones(store, view, tombstones, grace_period_ms)
         for some in in_groups(doomed):
-            store.write(*(Delete(key) for key in some))  # ids of segments and schemas are never used again
+            # Ids of segments and schemas are never used again, and a topic that has let go of a migrated one has for ever.
+            store.write(*(Delete(key) for key in some))
         return len(doomed)
 
     return decide(store, body)
@@ -71,13 +74,17 @@ def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
     return layout is not None and name.segment_id < layout.next_segment_id and str(name.segment_id) not in layout.segments
 
 
-def _left_behind(view: View, persistent: str) -> bool:
-    """The same of a persistent topic that was migrated: its record says to which topic. (Cursors are there before the layout.)"""
-    record = view.get(paths.topic(persistent_name(persistent)))
-    to = None if record is None else PersistentLayout.of(record).migrated_to
-    found = None if to is None else view.get(paths.topic(topic_name(to)))
-    infos = [] if found is None else list(Layout.of(found).segments.values())
-    return found is not None and all(info.legacy_topic_name != persistent for info in infos)
+def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
+    """The same of persistent topics: those that the topic:// that goes on has let go of. (Cursors are there before its layout is;
+    and if somebody else made that one, the topic may yet go on under another name, with these cursors.)
+    """
+    names = sorted(migrated)
+    records = view.get_many([paths.topic(name) for name in names]) if names else []
+    said = {n: None if r is None else PersistentLayout.of(r).migrated_to for n, r in zip(names, records, strict=True)}
+    onward = {name: topic_name(to) for name, to in said.items() if to is not None}
+    found = view.get_many([paths.topic(to) for to in onward.values()]) if onward else []
+    layouts = {name: None if record is None else Layout.of(record) for name, record in zip(onward, found, strict=True)}
+    return {name for name, layout in layouts.items() if migration_rules.let_go(name, layout)}
 
 
 def _earlier(view: View, layout: Layout, keys: list[Key], grace_period_ms: int) -> Iterator[Key]:

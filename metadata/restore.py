@@ -114,7 +114,7 @@ class Restoration:
 
     def _logs(self) -> list[Prefix]:
         """What must go on above. The older model's transaction log also if the backup has none: ids may be lost."""
-        return [paths.LOG, in_stream.TRANSACTION_LOG, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
+        return [paths.LOG, in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
 
     def _cluster_record(self, claim: Record, following: int) -> Kept:
         heading, restoring = self.backup.heading, Restoring.of(claim)

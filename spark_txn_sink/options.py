@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from ledgers import parts
 from metadata.errors import OptionError
-from metadata.names import MAX_SEGMENTS, PersistentName, TopicName, persistent_name, topic_name
+from metadata.names import MAX_SEGMENTS, TopicName, persistent_name, topic_name
 from metadata.options import Given, Option, OptionTable, bad, boolean, byte_size, integer, milliseconds, one_of, words
 from metadata.service import SERVICE_URL, ServiceUrl, service_url
 
@@ -197,7 +197,8 @@ class TaskOptions:
 @dataclass(frozen=True)
 class WriteOptions:
     """The options of one write. `key_column` None: the topic's, if it has one. `txn_app_id` None: the query's id, or random.
-    `txn_version` None: the batch id, or 1. `txn_staging` None: the write is a transaction of its own.
+    `txn_version` None: the batch id, or 1. `txn_staging` None: the write is a transaction of its own. `routing`: which options were
+    given that only a topic with segments has a use for; a persistent name may stand for one, which only the cluster knows.
     """
 
     service_url: ServiceUrl
@@ -216,6 +217,7 @@ class WriteOptions:
     entry_rows: int
     value_format: ValueFormat = "columns"
     schema_version: int | None = None
+    routing: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, options: Mapping[str, object], *, streaming: bool) -> WriteOptions:
@@ -240,12 +242,9 @@ class WriteOptions:
                 advice="Give both (the version must rise), or neither.",
             )
         _check_schema_options(given)
-        topic = _where(given)
-        if isinstance(topic, PersistentName):
-            _refuse_routing(given, topic)
         return cls(
             service_url=service_url(given.get(SERVICE_URL)),
-            topic=topic,
+            topic=_where(given),
             streaming=streaming,
             key_column=given.get(KEY_COLUMN),
             segments=given.value(SEGMENTS),
@@ -260,6 +259,7 @@ class WriteOptions:
             entry_rows=given.value(ENTRY_ROWS),
             value_format=given.value(VALUE_FORMAT),
             schema_version=given.get(SCHEMA_VERSION),
+            routing=tuple(name for name in (KEY_COLUMN.name, SEGMENTS.name) if given.has(name)),
         )
 
     def for_tasks(self) -> TaskOptions:
@@ -281,16 +281,6 @@ def _check_schema_options(given: Given) -> None:
             f"The options valueFormat=avro and {needless} are both given, but such a write makes no topic: a topic has the schema.",
             advice=f"Leave {needless} out, and make the topic before (txnsegment topics create, topics schema TOPIC --set FILE).",
         )
-
-
-def _refuse_routing(given: Given, topic: PersistentName) -> None:
-    """A persistent topic is one log: there is nothing to route between. Raises OptionError."""
-    for name in (KEY_COLUMN.name, SEGMENTS.name):
-        if given.has(name):
-            raise OptionError(
-                f"The option {name} is given, but {topic} is a persistent:// topic: all its rows lie in one log, without segments.",
-                advice=f"Leave {name} out, or write to a topic:// topic, whose segments rows are routed to.",
-            )
 
 
 def _where(given: Given) -> TopicName:

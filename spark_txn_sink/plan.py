@@ -9,9 +9,10 @@ from pyspark.sql.types import BinaryType, StructType
 from ledgers.arrow import arrow_schema
 from ledgers.avro.columns import columns_of
 from ledgers.schema import check_writable
-from metadata.client import Client, shared_client
+from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
 from metadata.names import PersistentName, TopicName
+from metadata.providers import Providers
 from metadata.routing import Target, check_key, targets
 from metadata.store.contract import time_ms
 from metadata.topics import Topic
@@ -45,22 +46,21 @@ class WritePlan:
     values: bool = False
 
 
-def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, WritePlan]:
+def plan_write(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
     """Look at the topic (make it if that is allowed) and refuse what cannot be written. Idempotent.
 
     Raises SchemaError, OptionError, TopicNotFound.
     """
     if options.value_format == "avro":
-        return _plan_values(options, schema)
+        return _plan_values(client, options, schema)
     check_writable(schema)
-    client = shared_client(options.service_url.text)
     topic = _ensure(client, options, where_to(client, options), schema)
     key = _key(topic, options, schema)
     latest = client.topics.schemas.latest(topic)
     grown = client.topics.schemas.grown(topic, schema)
     same = latest is not None and grown is latest.columns
     types = StructType([grown[field.name] for field in schema])
-    return client, WritePlan(
+    return WritePlan(
         topic=topic.name,
         to=targets(topic),
         key=key,
@@ -74,12 +74,17 @@ def plan_write(options: WriteOptions, schema: StructType) -> tuple[Client, Write
 
 
 def where_to(client: Client, options: WriteOptions) -> TopicName:
-    """The topic that the name stands for: a persistent one goes by its topic:// name once it is migrated."""
-    if not isinstance(options.topic, PersistentName):
-        return options.topic
-    from metadata.providers import Providers  # here: most processes never meet one
-
-    return Providers(client).resolve(str(options.topic))
+    """The topic that the name stands for: a persistent one goes by its topic:// name once it is migrated, or if its namespace has
+    new topics made so. Raises OptionError for options that route rows where there is one log.
+    """
+    name = Providers(client).resolve(str(options.topic))
+    if isinstance(name, PersistentName) and options.routing:
+        first = options.routing[0]
+        raise OptionError(
+            f"The option {first} is given, but {name} is a persistent:// topic: all its rows lie in one log, without segments.",
+            advice=f"Leave {first} out, or write to a topic:// topic, whose segments rows are routed to.",
+        )
+    return name
 
 
 def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: StructType) -> Topic:
@@ -98,14 +103,13 @@ def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: Stru
     )
 
 
-def _plan_values(options: WriteOptions, schema: StructType) -> tuple[Client, WritePlan]:
+def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
     """Of a write whose rows are Avro binary, by a schema of the topic."""
     if [(f.name, f.dataType) for f in schema] != [("value", BinaryType())]:
         raise SchemaError(
             f"With valueFormat=avro a write has one column, value (binary), and not {schema.simpleString()}.",
             advice='Write df.select("value"). What the rows are routed by is a field of the record (keyColumn).',
         )
-    client = shared_client(options.service_url.text)
     topic, schemas = client.topics.get(where_to(client, options)), client.topics.schemas
     found = schemas.latest(topic) if options.schema_version is None else schemas.version(topic, options.schema_version)
     if found is None:
@@ -117,7 +121,7 @@ def _plan_values(options: WriteOptions, schema: StructType) -> tuple[Client, Wri
     key = _key(topic, options, types)
     if key is not None:
         check_key(key, arrow_schema(types))
-    return client, WritePlan(
+    return WritePlan(
         topic=topic.name,
         to=targets(topic),
         key=key,

@@ -12,10 +12,11 @@ from ledgers.arrow import arrow_schema
 from ledgers.schema import quoted
 from metadata.client import shared_client
 from metadata.errors import OptionError, TopicNotFound
-from metadata.names import PersistentName, even_ranges
+from metadata.names import PersistentName, TopicName, even_ranges
 from metadata.options import option_text
 from metadata.routing import Target, check_key, places, targets
 from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import where_to
 
 
 def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> DataFrame:
@@ -27,30 +28,32 @@ def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> Data
     """
     given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
     parsed = WriteOptions.parse(given | {"path": topic}, streaming=False)
-    found = shared_client(parsed.service_url.text).topics.find(parsed.topic)
+    client = shared_client(parsed.service_url.text)
+    name = where_to(client, parsed)
+    found = client.topics.find(name)
     if found is None and not parsed.auto_create:
-        raise TopicNotFound(f"There is no topic {parsed.topic}.", advice="Create it, or leave autoCreate on.")
+        raise TopicNotFound(f"There is no topic {name}.", advice="Create it, or leave autoCreate on.")
     if found is None:
-        to, key = _to_be_made(parsed), parsed.key_column
+        to, key = _to_be_made(name, parsed.segments), parsed.key_column
     else:
         to, key = targets(found), found.layout.key or parsed.key_column
     if key is None:  # a persistent topic, too: one log, one part
         return df.repartition(len(to))
     if parsed.value_format == "avro":
         raise OptionError(
-            f"The rows are values, and {key!r}, by which {parsed.topic} routes them, is inside.",
+            f"The rows are values, and {key!r}, by which {name} routes them, is inside.",
             advice="Repartition before the rows become values, or write them as they are.",
         )
     check_key(key, arrow_schema(df.schema))
     return df.repartitionById(len(to), _segment_of(to)(F.col(quoted(key))))
 
 
-def _to_be_made(options: WriteOptions) -> Sequence[Target]:
+def _to_be_made(name: TopicName, segments: int) -> Sequence[Target]:
     """The targets of a topic that the write will make."""
-    ranges = even_ranges(options.segments)
-    if isinstance(options.topic, PersistentName):
-        return [Target(str(options.topic), r) for r in ranges]
-    return [Target(options.topic.segment(r, i), r) for i, r in enumerate(ranges)]
+    ranges = even_ranges(segments)
+    if isinstance(name, PersistentName):
+        return [Target(str(name), r) for r in ranges]
+    return [Target(name.segment(r, i), r) for i, r in enumerate(ranges)]
 
 
 def _segment_of(to: Sequence[Target]) -> Callable[[Column], Column]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -12,7 +11,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from ledgers.arrow import arrow_schema, conform
 from ledgers.model import Part
-from ledgers.parts import PartWriter
+from ledgers.parts import PartWriter, part_name
 from ledgers.storage import LedgerStorage, segment_folder
 from metadata.instream.records import folder_of
 from metadata.names import PersistentName, topic_of
@@ -36,14 +35,15 @@ class Staged(WriterCommitMessage):
     key: str | None
 
 
-def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
+def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Callable[[], str] = part_name) -> Staged:
     """Write the rows of one task, in order within each segment. Holds at most one entry for each segment in memory.
 
-    Raises SchemaError (a batch that is not what the plan says), StorageError.
+    `name_source`: gives unique names of letters and digits, to the attempt and to its parts. Raises SchemaError (a batch that is
+    not what the plan says), StorageError.
     """
     storage = LedgerStorage(plan.storage_uri)
     schema = arrow_schema(plan.types)
-    staging_id = uuid4().hex
+    staging_id = name_source()
     task = _Task.now()
     router = Router(
         plan.to,
@@ -58,7 +58,7 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> Staged:
         for batch in _rows(plan, batches, schema, task):
             for segment, rows in router.route(batch):
                 if segment not in writers:
-                    writers[segment] = _writer(plan, storage, segment, schema, staging_id)
+                    writers[segment] = _writer(plan, storage, segment, schema, staging_id, name_source)
                 writers[segment].write(rows)
         parts = [(segment, writer.close()) for segment, writer in writers.items()]
     except BaseException:
@@ -93,7 +93,14 @@ def _rows(plan: WritePlan, batches: Iterable[pa.RecordBatch], schema: pa.Schema,
         yield rows
 
 
-def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Schema, staging_id: str) -> PartWriter:
+def _writer(
+    plan: WritePlan,
+    storage: LedgerStorage,
+    segment: str,
+    schema: pa.Schema,
+    staging_id: str,
+    name_source: Callable[[], str],
+) -> PartWriter:
     return PartWriter(
         storage,
         _folder(segment),
@@ -103,6 +110,7 @@ def _writer(plan: WritePlan, storage: LedgerStorage, segment: str, schema: pa.Sc
         compression=plan.options.compression,
         entry_bytes=plan.options.entry_bytes,
         entry_rows=plan.options.entry_rows,
+        name_source=name_source,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import cast
-from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -30,13 +29,14 @@ class BatchWriter(DataSourceArrowWriter):
         if overwrite:
             raise OVERWRITE
         parsed = WriteOptions.parse(options, streaming=False)
-        _, self._plan = plan_write(parsed, schema)
         self._url, self._timeout_ms = parsed.service_url.text, parsed.txn_timeout_ms
-        token = parsed.txn_staging
-        self._part_of = None if token is None else StagedWrite.begin(self._plan, token, uuid4().hex)
+        client = shared_client(self._url)
+        self._plan = plan_write(client, parsed, schema)
+        token, unique = parsed.txn_staging, client.cluster.unique
+        self._part_of = None if token is None else StagedWrite.begin(self._plan, token, unique())
         random = parsed.txn_app_id is None
         version = 1 if parsed.txn_version is None else parsed.txn_version
-        self._identity = Identity(parsed.txn_app_id or f"write-{uuid4().hex}", version, random, streaming=False)
+        self._identity = Identity(parsed.txn_app_id or f"write-{unique()}", version, random, streaming=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return stage(self._plan, iterator)
@@ -61,8 +61,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if overwrite:
             raise OVERWRITE
         parsed = WriteOptions.parse(options, streaming=True)
-        _, self._plan = plan_write(parsed, schema)
         self._url, self._timeout_ms, self._app = parsed.service_url.text, parsed.txn_timeout_ms, parsed.txn_app_id
+        self._plan = plan_write(shared_client(self._url), parsed, schema)
         self._accepts_loss = parsed.after_restore == "continue"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:

@@ -95,46 +95,46 @@ def topics(client: Client, selection: Selection, ranges: Sequence[Range]) -> lis
 
 def read(client: Client, selection: Selection) -> tuple[TopicReading, ...]:
     """A decision for each topic that has rows of its own still. Raises TopicNotFound."""
-    found = [client.instream.buffer.read(name) for name in names(client, selection)]
-    gone = let_go(client, {one.topic.name: one.topic.layout for one in found})
-    return tuple(one for one in found if one.topic.name not in gone)
+    return holding(client, [client.instream.buffer.read(name) for name in names(client, selection)])
 
 
-def let_go(client: Client, layouts: Mapping[PersistentName, PersistentLayout]) -> set[PersistentName]:
-    """Of migrated topics those whose rows are gone with the topic that goes on: it was deleted, made again or not, or retention has
-    taken all of them. A round trip if one was migrated.
+def holding(client: Client, found: Sequence[TopicReading]) -> tuple[TopicReading, ...]:
+    """Those that have rows of their own still: of migrated topics not those whose rows are gone with the topic that goes on, which
+    was deleted, made again or not, or of which retention has taken all of them. A round trip if one was migrated.
     """
-    to = {name: topic_name(layout.migrated_to) for name, layout in layouts.items() if layout.migrated_to is not None}
+    to = {one.topic.name: topic_name(to) for one in found if (to := one.topic.layout.migrated_to) is not None}
     if not to:
-        return set()
+        return tuple(found)
     from metadata.instream import migration_rules as rules  # each of Spark's processes that plans a read would import it, too
 
     records = decide(client.cluster.store, lambda view: view.get_many([paths.topic(name) for name in to.values()]))
     onward = {name: Layout.of(r) for name, r in zip(to, records, strict=True) if r is not None}
-    return {name for name, layout in onward.items() if rules.is_its_own(layout, name) and not rules.holds(layout, name)}
+    gone = {name for name, layout in onward.items() if rules.is_its_own(layout, name) and not rules.holds(layout, name)}
+    return tuple(one for one in found if one.topic.name not in gone)
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[Range, ...]:
     """The ranges of a batch. Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss."""
-    there = names(client, options.selection)
-    records = decide(client.cluster.store, lambda view: view.get_many([paths.topic(name) for name in there])) if there else []
-    gone = let_go(client, {name: PersistentLayout.of(r) for name, r in zip(there, records, strict=True) if r is not None})
-    kept = [name for name in there if name not in gone]
+    found = holding(client, [_reading(client, name, options) for name in names(client, options.selection)])
     if isinstance(options.start, AtLog) and options.fail_on_data_loss:
+        there = {one.topic.name for one in found}
         for name, place in options.start.positions:
-            if name not in kept and _had_more(client, name, place.ledger):
+            if name not in there and _had_more(client, name, place.ledger):
                 raise _deleted(client, str(name), place.ledger)
-    return tuple(_range(client, name, options) for name in kept)
+    return tuple(_range(client, one, options) for one in found)
 
 
-def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
+def _reading(client: Client, name: PersistentName, options: ReadOptions) -> TopicReading:
+    """The one decision of a batch about a topic. Raises TopicNotFound, OffsetOutOfRange."""
     buffer = client.instream.buffer
     if options.isolation_level == "read_uncommitted":
-        reading = buffer.read(name, uncommitted=True)
-    elif isinstance(options.end, AtLog):
-        reading = buffer.read_to(name, _given(options.end, name).ledger)
-    else:
-        reading = buffer.read(name)
+        return buffer.read(name, uncommitted=True)
+    if isinstance(options.end, AtLog):
+        return buffer.read_to(name, _given(options.end, name).ledger)
+    return buffer.read(name)
+
+
+def _range(client: Client, reading: TopicReading, options: ReadOptions) -> Range:
     end = end_number(reading, options.end)
     start, done = start_number(reading, options.start), NONE
     if options.subscription is not None:
@@ -143,7 +143,8 @@ def _range(client: Client, name: PersistentName, options: ReadOptions) -> Range:
         done = options.acknowledged.get(reading.name, NONE)
     if start > end and isinstance(options.start, AtLog):
         raise OffsetOutOfRange(
-            f"The start {start} of {name} lies behind the end {end} of this read.", advice="Give a start at or before the end."
+            f"The start {start} of {reading.name} lies behind the end {end} of this read.",
+            advice="Give a start at or before the end.",
         )
     start = min(start, end)
     if options.fail_on_data_loss and options.subscription is None:
@@ -301,6 +302,13 @@ def _had_more(client: Client, name: PersistentName, after: int) -> bool:
         return any(entry.write is not None for number, entry in entries.items() if number > after)
 
     return decide(client.cluster.store, body)
+
+
+def check_nothing_left(client: Client, shown: Reading, after: int, done: Rows) -> None:
+    """Of a migrated topic that what goes on has let go: raises DataLoss if it had rows after `after` that are not `done`."""
+    (segment,) = shown.segments
+    if next(pending(segment, done, after, shown.cut), None) is not None:
+        raise _deleted(client, segment.name, after)
 
 
 def _deleted(client: Client, name: str, after: int) -> DataLoss:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -20,12 +21,13 @@ from metadata.backlog import Lag
 from metadata.client import Client
 from metadata.names import is_persistent, segment_name, topic_of
 from metadata.providers import Providers
-from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, end_of, rows
+from metadata.row_ranges import FIRST, NONE, Row, Span, end_of, rows
 from metadata.subscriptions import checked
+from metadata.transaction_buffer import Reading
 from spark_txn_source.entries import EntryRows, in_order
 from spark_txn_source.plan import check_trims, pieces
 from spark_txn_source.topics import full_schema
-from txnsegment.feeds import Feed, feeds, full_name
+from txnsegment.feeds import Feed, Feeds, full_name
 from txnsegment.transaction import Transaction
 from txnsegment.values import as_values, values_of
 
@@ -85,8 +87,9 @@ class Consumer:
 
     Rows come in the order of their transactions, over all segments and topics, so parents before children, each committed row as
     long as it is not acknowledged. A `persistent://` topic has an order of its own: its rows come in the order of its log, up to
-    its maxReadPosition, and stand in no order to those of other topics. It sleeps until a commit wakes it. Several consumers of one
-    subscription all get everything: who acknowledges a row first wins, the other one's ack is an AckConflict.
+    its maxReadPosition, and stand in no order to those of other topics. Once it is migrated, what is left of it and all that goes
+    on come in the one order with all `topic://` topics. It sleeps until a commit wakes it. Several consumers of one subscription
+    all get everything: who acknowledges a row first wins, the other one's ack is an AckConflict.
     """
 
     def __init__(
@@ -103,10 +106,10 @@ class Consumer:
         names = list(dict.fromkeys(full_name(client, name) for name in topics))
         self._values = values_of(names, columns, value_format, schema_version)
         self._woken = threading.Event()
-        self._feeds = feeds(client, names, self._subscription, self._woken)
-        self._done: dict[str, Rows] = {}
+        self._feeds = Feeds(client, names, self._subscription, self._woken)
         self._floor: dict[str, Row] = {}
         self._seen: dict[str, Row] = {}
+        self._next: deque[tuple[Feed, Reading]] = deque()
         self._current: Iterator[Batch] | None = None
         self._life = 0
         try:
@@ -118,12 +121,12 @@ class Consumer:
     def rewind(self) -> None:
         """Deliver again what is not acknowledged. It happens by itself when a transaction that acknowledges ends without a commit.
 
-        Raises SubscriptionNotFound, DataLoss (retention has taken rows of it).
+        Raises SubscriptionNotFound, TopicNotFound, DataLoss (retention has taken rows of it).
         """
-        self._done = {segment: done for feed in self._feeds for segment, done in feed.begin().items()}
-        self._floor = {s: found[0][1] if found and found[0][0] == FIRST else FIRST for s, found in self._done.items()}
-        self._seen = {}
+        self._next.clear()
         self._current = None
+        self._feeds.begin()
+        self._floor, self._seen = {}, {}
         self._life += 1
 
     # --- delivering -----------------------------------------------------------------------------------------------
@@ -162,31 +165,25 @@ class Consumer:
             self._woken.wait(min(left, UNDECIDED_SECONDS if undecided else IDLE_SECONDS))
 
     def _more(self) -> Iterator[Batch] | None:
-        """What is new in the first feed that has something; it goes to the back of the queue then, so that none waits for ever."""
-        for feed in list(self._feeds):
-            feed.look()
-            further = feed.onward(self._woken)
-            if further is not None:
-                self._feeds[self._feeds.index(feed)] = further
-                feed.close()
-                self._done |= further.done(further.reading)
-                feed = further
-            if feed.reading.cut > feed.after:
-                self._feeds.remove(feed)
-                self._feeds.append(feed)
-                return self._deliver(feed)
-        return None
+        """What is new in the next feed that has something. All were looked at when it was seen, and each has its turn before they
+        are looked at again.
+        """
+        if not self._next:
+            self._feeds.look()
+            self._next.extend((feed, feed.reading) for feed in self._feeds if feed.reading.cut > feed.after)
+        return self._deliver(*self._next.popleft()) if self._next else None
 
-    def _deliver(self, feed: Feed) -> Iterator[Batch]:
-        reading = feed.reading
-        check_trims(reading, feed.after, reading.cut, feed.guards, self._done)
+    def _deliver(self, feed: Feed, reading: Reading) -> Iterator[Batch]:
+        done, known = self._feeds.done, feed.known
+        check_trims(reading, feed.after, reading.cut, known, done)
         codec = None if self._values is None else self._values.codec(self._client, reading)
         wanted = self._wanted() if codec is None else codec.arrow
         order = sorted(reading.segments, key=lambda s: _order(s.name))
         if wanted is not None:
             found = [
-                (segment, pieces(segment, feed.after, reading.cut, marks=True, done=self._done.get(segment.name, NONE)))
+                (segment, pieces(segment, start, reading.cut, marks=True, done=done.get(segment.name, NONE)))
                 for segment in order
+                if (start := max(feed.after, known.get(segment.name, 0))) < reading.cut
             ]
             for rows in in_order(self._client.cluster.storage, found, wanted, None if codec is None else codec.filled):
                 yield self._batch(rows if codec is None else rows._replace(batch=as_values(codec, rows)))
@@ -224,7 +221,7 @@ class Consumer:
         """The end of the last visible row before a ledger's first one: between them nothing is visible, now or ever, and covering
         it lets acks of consecutive rows grow together in the cursor.
         """
-        done = self._done.get(segment, NONE)
+        done = self._feeds.done.get(segment, NONE)
         before = bisect_right(done, (row, row))
         acked = min(done[before - 1][1], row) if before else FIRST
         return max(acked, self._seen.get(segment, FIRST))
@@ -247,22 +244,28 @@ class Consumer:
 
     def ack_cumulative(self, given: Message | Batch, *, txn: Transaction | None = None) -> None:
         """Acknowledge everything that was delivered up to and with it, in all segments that one log orders: of a `persistent://`
-        topic in that topic alone, else in all `topic://` topics. Raises as `ack` does.
+        topic in that topic alone (also if it was migrated since), else in all `topic://` topics. Raises as `ack` does.
         """
         (feed,) = (found for found in self._feeds if found.covers(given.segment))
         views = {view.name: view for view in feed.reading.segments}
         number = views[given.segment].number(given.span[1].ledger_id)
         boundaries = {given.segment: given.span[1]}
-        for segment in (self._seen.keys() & views.keys()) - {given.segment}:
+        by_itself = number <= feed.known.get(given.segment, 0)  # it came before its topic was joined to the others
+        for segment in set() if by_itself else (self._seen.keys() & views.keys()) - {given.segment}:
             last = views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)
             boundaries[segment] = end_of(last) if last else FIRST
-        new = {s: end for s, end in sorted(boundaries.items()) if end > self._floor.get(s, FIRST)}
+        new = {s: end for s, end in sorted(boundaries.items()) if end > max(self._floor.get(s, FIRST), self._behind_cursor(s))}
         acks = [up_to(segment, self._subscription, end) for segment, end in new.items()]
         if txn is not None:
             txn.acknowledge(acks, dropped=self.rewind)
         else:
             Providers(self._client).advance(acks)
         self._floor |= new
+
+    def _behind_cursor(self, segment: str) -> Row:
+        """The boundary up to which all was acknowledged when this began."""
+        done = self._feeds.done.get(segment, NONE)
+        return done[0][1] if done and done[0][0] == FIRST else FIRST
 
     def lag(self) -> Lag:
         """How far the subscription lags behind what is committed."""
@@ -278,8 +281,7 @@ class Consumer:
         return backlog.total(found)
 
     def close(self) -> None:
-        for feed in self._feeds:
-            feed.close()
+        self._feeds.close()
 
     def __enter__(self) -> Self:
         return self

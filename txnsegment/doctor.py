@@ -13,7 +13,9 @@ from importlib.util import find_spec
 from metadata import paths, transitions
 from metadata.cluster import Cluster, open_cluster
 from metadata.errors import ConfigurationError, StorageError, TxnSegmentError
+from metadata.instream import txn_rules
 from metadata.instream.transaction_log import TransactionLog
+from metadata.instream.txn_records import TxnState
 from metadata.records import Header
 from txnsegment.java import find_java
 
@@ -134,8 +136,8 @@ def _transactions(name: str, cluster: Cluster) -> Finding:
     now, allowance = view.now_ms(), cluster.settings.deadline_allowance_ms
     late = [r.key.partition for r in records if transitions.expired(Header.of(r), now, allowance)]
     older = TransactionLog(cluster)
-    live = older.live()
-    late += [f"{older.most}_{t.least}" for t in live if now > t.deadline_ms + allowance]
+    live = [t for t in older.live() if t.state is TxnState.OPEN]  # what is decided and not finished has no deadline
+    late += [f"{older.most}_{t.least}" for t in live if txn_rules.expired(t, now, allowance)]
     if late:
         listed = ", ".join(late[:5]) + (", ..." if len(late) > 5 else "")
         return Finding(

@@ -1,21 +1,25 @@
-"""What a consumer follows: all `topic://` topics together, which one log orders, and each `persistent://` topic by itself."""
+"""What a consumer follows: all `topic://` topics together, which one log orders, and each `persistent://` topic by itself, until it
+is migrated: from then on it is one of those that the one log orders.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from metadata import backlog
 from metadata.client import Client
+from metadata.errors import TopicExists
 from metadata.instream import paths
+from metadata.instream.records import PersistentLayout
 from metadata.names import PersistentName, is_persistent, persistent_name
 from metadata.providers import Model, Providers, one_model
-from metadata.row_ranges import Rows
+from metadata.row_ranges import NONE, Rows
 from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.following import Following
-from spark_txn_source.plan import acknowledged, check_cursors
+from spark_txn_source.persistent import check_nothing_left
+from spark_txn_source.plan import acknowledged, check_cursors, check_trims
 
 
 class _Follows(Protocol):
@@ -39,13 +43,16 @@ class _FollowingOne:
 
 
 class Feed:
-    """One log's part of a consumer. `after`: the number in that log up to which all has been delivered."""
+    """One log's part of a consumer. `after`: the number in that log up to which all has been delivered, or was never wanted.
+
+    `known`: the same of single segments, where it is more; and of topics, what retention had taken when this began: no loss for it.
+    """
 
     def __init__(self, client: Client, names: Sequence[str], follows: _Follows, subscription: str) -> None:
         self._client, self._follows, self._subscription = client, follows, subscription
-        self.model = one_model(names)
+        self.names, self.model = tuple(names), one_model(names)
         self.after = 0
-        self.guards: Mapping[str, int] = {}
+        self.known: Mapping[str, int] = {}
         self.reading = self.look()
 
     def look(self) -> Reading:
@@ -55,34 +62,30 @@ class Feed:
 
     def begin(self) -> dict[str, Rows]:
         """Begin anew where the subscription stands; what it has done of each segment. Raises SubscriptionNotFound, DataLoss."""
-        reading = self.look()
-        done = self.done(reading)
-        check_cursors(reading, done, self._subscription)
-        self.after = backlog.first_pending(reading, done, reading.cut)
-        self.guards = reading.guards()
+        done = self.done(self.reading)
+        check_cursors(self.reading, done, self._subscription)
+        self.after = backlog.first_pending(self.reading, done, self.reading.cut)
+        self.known = self.reading.guards()
         return done
 
     def done(self, reading: Reading) -> dict[str, Rows]:
         return acknowledged(self._client, reading, self._subscription)
 
-    def onward(self, wake: threading.Event) -> Feed | None:
-        """What goes on once a `persistent://` topic was migrated and all of it is delivered; None: it was not, or is not (yet)."""
-        ended = next((s for s in self.reading.segments if is_persistent(s.name) and s.sealed_at is not None), None)
-        if ended is None or self.model is Model.METADATA or self.after < self.reading.cut:
+    def onward(self) -> str | None:
+        """The topic:// that goes on from this persistent topic, as of the last look; None: it is not migrated. Raises TopicNotFound
+        once that was deleted.
+        """
+        if self.model is Model.METADATA:
             return None
-        to = full_name(self._client, ended.name)
-        if is_persistent(to):
-            return None  # terminated
-        found = Feed(self._client, [to], Following(self._client, Selection((to,)), wake.set), self._subscription)
-        found.guards = found.reading.guards()
-        beginning = next((s for s in found.reading.segments if s.name == ended.name), None)
-        if beginning is None:
-            return found  # retention has taken all of it since: what is there stands above it
-        if beginning.sealed_at is None:
-            found.close()
-            return None  # whoever migrates it has the last step before it
-        found.after = beginning.sealed_at
-        return found
+        (topic,) = self.reading.topics
+        if not isinstance(topic.layout, PersistentLayout) or topic.layout.migrated_to is None:
+            return None
+        name = persistent_name(str(topic.name))
+        try:
+            to = Providers(self._client).resolve(str(name))
+        except TopicExists:
+            return None  # another topic has taken the name: who migrates it gives it another one
+        return None if isinstance(to, PersistentName) else str(to)
 
     def covers(self, segment: str) -> bool:
         """Whether the segment's rows come in the order of this log."""
@@ -92,24 +95,91 @@ class Feed:
         self._follows.close()
 
 
-def feeds(client: Client, names: Sequence[str], subscription: str, wake: threading.Event) -> list[Feed]:
-    """Of topics and segments by full name. `wake` is set when something may have come. Raises TopicNotFound."""
-    scalable = [name for name in names if not is_persistent(name)]
-    older = list(dict.fromkeys(persistent_name(name) for name in names if is_persistent(name)))
-    for name in older:
-        client.instream.topics.get(name)  # before anything watches a log
-    with ExitStack() as opened:
-        found: list[Feed] = []
-        if scalable:
-            following = Following(client, Selection(tuple(scalable)), wake.set)
-            opened.callback(following.close)
-            found.append(Feed(client, scalable, following, subscription))
+class Feeds:
+    """All feeds of a consumer, that of `topic://` first. `done`: what the subscription had done of each segment when they began.
+
+    They are looked at in this order, and nothing is delivered before all were. A persistent topic that has not been migrated when
+    it is looked at goes on above the cut of the reading before; so no row of `topic://` is passed that stands above what goes on.
+    """
+
+    def __init__(self, client: Client, names: Sequence[str], subscription: str, wake: threading.Event) -> None:
+        """Of topics and segments by full name. `wake` is set when something may have come. Raises TopicNotFound."""
+        self._client, self._subscription, self._wake = client, subscription, wake
+        self.done: dict[str, Rows] = {}
+        self._feeds: list[Feed] = []
+        scalable = [name for name in names if not is_persistent(name)]
+        older = list(dict.fromkeys(persistent_name(name) for name in names if is_persistent(name)))
         for name in older:
-            one = _FollowingOne(client, name, wake)
-            opened.callback(one.close)
-            found.append(Feed(client, [str(name)], one, subscription))
-        opened.pop_all()  # they are the feeds' now
-    return found
+            client.instream.topics.get(name)  # before anything watches a log
+        try:
+            if scalable:
+                self._feeds.append(self._feed(scalable, Following(client, Selection(tuple(scalable)), wake.set)))
+            for name in older:
+                self._feeds.append(self._feed([str(name)], _FollowingOne(client, name, wake)))
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[Feed]:
+        return iter(self._feeds)
+
+    def begin(self) -> None:
+        """Begin anew where the subscription stands. Raises SubscriptionNotFound, DataLoss, TopicNotFound."""
+        self.look()
+        self.done = {segment: done for feed in self._feeds for segment, done in feed.begin().items()}
+
+    def look(self) -> None:
+        """Look at all of them. What is found to be migrated is joined to `topic://`. Raises TopicNotFound, DataLoss."""
+        while True:
+            for feed in self._feeds:
+                feed.look()
+            onward = next(((feed, to) for feed in self._feeds if (to := feed.onward()) is not None), None)
+            if onward is None:
+                return
+            self._join(*onward)  # whose reading is newer than what the others were looked at for
+
+    def _join(self, ended: Feed, to: str) -> None:
+        """Go on with all topics of `topic://` and the one that a persistent topic became as one feed. What was not delivered of the
+        persistent one stands in the same log, above everything that was delivered of it; what was delivered does not come again.
+        """
+        before = next((feed for feed in self._feeds if feed.model is Model.METADATA), None)
+        names = list(dict.fromkeys([*(() if before is None else before.names), to]))
+        joined = self._feed(names, Following(self._client, Selection(tuple(names)), self._wake.set))
+        try:
+            reading = joined.reading
+            known = {topic: n for topic, n in reading.guards().items() if topic == to}
+            at = [] if before is None else [before.after]
+            (name,) = ended.names
+            segment = next((s for s in reading.segments if s.name == name), None)
+            if segment is None:  # it was let go since: what is there stands above it
+                shown = ended.look()
+                check_trims(shown, ended.after, shown.cut, ended.known, self.done)
+                check_nothing_left(self._client, shown, ended.after, self.done.get(name, NONE))
+            else:
+                assert segment.sealed_at is not None  # a reading completes what was migrated
+                known[name] = min(segment.number(ended.after + 1) - 1, segment.sealed_at)
+                at.append(known[name])
+            joined.after = min(at, default=0)
+            joined.known = known | (dict(before.known) if before is not None else {})
+            self.done = joined.done(reading) | self.done
+        except BaseException:
+            joined.close()
+            raise
+        self._feeds = [joined, *(feed for feed in self._feeds if feed not in (before, ended))]
+        for one in (before, ended):
+            if one is not None:
+                one.close()
+
+    def _feed(self, names: Sequence[str], follows: _Follows) -> Feed:
+        try:
+            return Feed(self._client, names, follows, self._subscription)
+        except BaseException:
+            follows.close()
+            raise
+
+    def close(self) -> None:
+        for feed in self._feeds:
+            feed.close()
 
 
 def full_name(client: Client, text: str) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from metadata.client import Client
 from metadata.errors import TopicSealed
-from metadata.names import PersistentName, persistent_name
-from metadata.providers import Providers
+from metadata.names import PersistentName, TopicName, persistent_name
 from metadata.write_set import Committed
-from txnsegment.transaction import Batches, Transaction
+from txnsegment.transaction import Transaction
 
 
 class PlainSend(Transaction):
@@ -16,12 +15,13 @@ class PlainSend(Transaction):
     def __init__(self, client: Client) -> None:
         super().__init__(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms)
 
-    def append(self, topic: str, batches: Batches) -> None:
-        """Raises TopicSealed if the topic was migrated: what goes on for it takes rows in transactions alone. Else as
-        `Transaction.append`.
-        """
-        _refuse_migrated(self._client, topic)
-        super().append(topic, batches)
+    def _check_takes(self, given: str, name: TopicName) -> None:
+        """Raises TopicSealed if the topic was migrated: what goes on for it takes rows in transactions alone."""
+        if not isinstance(name, PersistentName):
+            raise TopicSealed(
+                f"The topic {given} was migrated to {name}, which takes rows in transactions alone.",
+                advice="Make the producer again without plain=True; nothing of this flush was sent.",
+            )
 
     def commit(self) -> Committed:
         """Raises OutcomeUnknown when a reply was lost and the entry is not there (yet): sent again, it may be there twice. Else as
@@ -35,12 +35,3 @@ class PlainSend(Transaction):
             number = next(iter(numbers.values()), None)
             self._committed = Committed(None, number, sum(p.rows for p in found), sum(p.bytes for p in found))
         return self._committed
-
-
-def _refuse_migrated(client: Client, topic: str) -> None:
-    name = Providers(client).resolve(topic)
-    if not isinstance(name, PersistentName):
-        raise TopicSealed(
-            f"The topic {topic} was migrated to {name}, which takes rows in transactions alone.",
-            advice="Make the producer again without plain=True; nothing of this flush was sent.",
-        )

@@ -87,7 +87,7 @@ def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
     made = []
     for reading in _readings(client, found):
         done = acknowledged(client, reading, name)
-        made += [Ack(view.name, name, closed(reading, view, found[view.name], done[view.name])) for view in reading.segments]
+        made += [Ack(view.name, name, closed(view, found[view.name], done[view.name])) for view in reading.segments]
     return made
 
 
@@ -115,7 +115,7 @@ def _spans(df: DataFrame) -> dict[str, list[Span]]:
     return spans
 
 
-def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> Rows:
+def closed(segment: SegmentView, found: Rows, done: Rows) -> Rows:
     """`found` (rows of this segment) with the gaps around them in which nothing is visible; of what is `done` only `found`."""
     both, first, end = union(found, done), found[0][0], found[-1][1]
     number = segment.number(end.ledger_id)
@@ -125,11 +125,11 @@ def closed(reading: Reading, segment: SegmentView, found: Rows, done: Rows) -> R
             end = Row(end.ledger_id, end.entry_id + 1, 0)
     if next(pending(segment, both, 0, segment.number(first.ledger_id)), None) is None:
         first = FIRST  # nothing before is left
-    left = rows(_left(reading, segment, both, found[0][0].ledger_id - 1, end.ledger_id))
+    left = rows(_left(segment, both, found[0][0].ledger_id - 1, end.ledger_id))
     return union(minus(minus(((first, end),), left), done), found)
 
 
-def _left(reading: Reading, segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
+def _left(segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
     """The visible rows that are not in `done`."""
     for ledger, left in pending(segment, done, segment.number(after), segment.number(through)):
         if left is None:

@@ -12,7 +12,7 @@ from metadata.providers import Providers
 from metadata.records import Policies
 from metadata.retention import NO_LIMIT
 from metadata.trimming import Trimmed, Trimmer
-from txnsegment.topics import scalable
+from txnsegment.topics import no_segments
 
 FIELDS = ("retention_ms", "retention_bytes", "despite_subscriptions", "compact_files")
 
@@ -24,9 +24,11 @@ class ClusterRetention:
         self._client = client
 
     def get(self, name: str) -> Policies:
-        """What holds for a topic: its own policies, else its namespace's; None is no limit. Raises TopicNotFound."""
-        topic = self._client.topics.get(any_topic_name(self._held(name)))
-        return Trimmer(self._client.cluster, self._client.buffer).policies(topic.name, topic.layout)
+        """What holds for a topic: its own policies, else its namespace's; or what a namespace says. None is no limit.
+
+        Raises TopicNotFound, OptionError.
+        """
+        return policies.get(self._client.cluster, self._client.topics, self._held(name))
 
     def set(
         self,
@@ -46,7 +48,7 @@ class ClusterRetention:
         """
         name = self._held(name)
         if compact_files is not None and is_persistent(name):
-            scalable(self._client, name, "It is not compacted")
+            raise no_segments(any_topic_name(name), "It is not compacted")
         change: dict[str, int | bool | None] = {}
         if keep is not None:
             if keep <= timedelta(0):
@@ -66,15 +68,14 @@ class ClusterRetention:
         return policies.put(self._client.cluster, self._held(name), dict.fromkeys(FIELDS))
 
     def trim(self, name: str) -> Trimmed:
-        """Trim a topic now, as sweepers do. Raises TopicNotFound, StorageError, CorruptSnapshot, TxnConflict."""
+        """Trim a topic now, as sweepers do; what this call took away itself. Raises TopicNotFound, StorageError, CorruptSnapshot,
+        TxnConflict.
+        """
         topic = any_topic_name(self._held(name))
         if not isinstance(topic, PersistentName):
             return Trimmer(self._client.cluster, self._client.buffer).trim(topic)
-        mine = self._client.instream
-        before = list(mine.buffer.read(topic).ledgers())
-        to = mine.sweeper.trimmer.trim(topic)
-        gone = [ledger for ledger in before if ledger.id <= to]
-        return Trimmed(int(bool(gone)), sum(ledger.rows for ledger in gone), sum(ledger.bytes for ledger in gone))
+        taken = self._client.instream.sweeper.trimmer.trim(topic)
+        return Trimmed(int(bool(taken.rows)), taken.rows, taken.bytes)
 
     def _held(self, name: str) -> str:
         """The name under which it is said what holds: of a migrated topic that of the topic:// that it became."""

@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from ledgers.arrow import arrow_schema
 from metadata.client import Client
 from metadata.names import segment_name
-from metadata.providers import Providers
+from metadata.providers import Providers, model_of
 from spark_txn_source.entries import in_order
 from spark_txn_source.plan import large_pieces
 
@@ -40,7 +40,7 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
     """
     topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
     full = name if name.startswith("segment:") else str(topic)
-    reading = Providers(client).of([full]).buffer.read(full)
+    reading = Providers(client).by_model(model_of(full)).buffer.read(full)
     schema = client.topics.schema(client.topics.get(topic))  # after the reading: it has every column that its parts have
     if schema is None:
         return Rows([], iter(()))

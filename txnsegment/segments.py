@@ -9,7 +9,7 @@ from typing import TypeAlias
 from metadata import paths
 from metadata.client import Client
 from metadata.names import is_persistent
-from metadata.providers import Providers
+from metadata.providers import Providers, model_of
 from metadata.records import Registration, SegmentState
 from metadata.segment_view import SegmentView
 from metadata.store.contract import decide
@@ -49,7 +49,7 @@ class TopicReport:
 def report(client: Client, topic: str) -> TopicReport:
     """Counts every committed ledger: reads the topic's index snapshots. Raises TopicNotFound."""
     name = str(Providers(client).resolve(topic))
-    reading = Providers(client).of([name]).buffer.read(name)
+    reading = Providers(client).by_model(model_of(name)).buffer.read(name)
     undecided = [(n, txn, {name}) for n, txn in reading.undecided] if is_persistent(name) else _undecided(client, reading)
     return TopicReport(name, reading.cut, reading.end_of_log, tuple(_segment(reading, s, undecided) for s in reading.segments))
 

@@ -119,7 +119,8 @@ class ClusterSubscriptions:
 
     def _described(self, topic: TopicName, name: str) -> SubscriptionDescription:
         reading = self._read(topic)
-        found = Providers(self._client).of([topic]).acks.read((segment.name, name) for segment in reading.segments)
+        acks = Providers(self._client).by_model(model_of(topic)).acks
+        found = acks.read((segment.name, name) for segment in reading.segments)
         lags, described = {}, []
         for segment in reading.segments:
             cursor = found[segment.name, name]

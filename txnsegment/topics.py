@@ -18,7 +18,7 @@ from metadata.errors import OptionError, SchemaError
 from metadata.instream.records import PersistentLayout
 from metadata.names import PersistentName, TopicName, any_topic_name, persistent_name
 from metadata.options import one_of
-from metadata.policies import NAMESPACE
+from metadata.policies import namespace_of
 from metadata.providers import Model, Providers
 from metadata.records import SegmentState
 from metadata.routing import check_key
@@ -106,9 +106,9 @@ class ClusterTopics:
         struct = None if schema is None else _struct(schema)
         if isinstance(parsed, PersistentName):
             if segments != 1:
-                raise _no_segments(parsed, f"It cannot have {segments}")
+                raise no_segments(parsed, f"It cannot have {segments}")
             if key is not None:
-                raise _no_segments(parsed, f"Rows are not routed by a key such as {key!r}")
+                raise no_segments(parsed, f"Rows are not routed by a key such as {key!r}")
             self._client.instream.topics.create(parsed, schema=struct)
             return self.describe(name)
         if key is not None:
@@ -132,18 +132,19 @@ class ClusterTopics:
         """Raises TopicNotFound."""
         parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
-            self._client.instream.migrator.made(parsed)  # or it is gone with what it was migrated to
+            self._client.instream.migrator.check_there(parsed)
         return self._described(self._client.topics.get(parsed))
 
     def delete(self, name: str) -> None:
         """Seal all segments of the topic; its rows are gone for every new read, its files after the grace period. For ever: a topic
         made again under the name has new segments. A read at offsets that need the rows raises DataLoss. A `persistent://` topic is
-        never made again under its name: its log goes on for ever. One that was migrated goes with the topic:// that it became, and
-        is back as its name once that is made again. Raises TopicNotFound, NotAllowed (it was migrated).
+        never made again under its name: its log goes on for ever. One that was migrated is not deleted by itself: it goes with the
+        topic:// that it became; if that is made again, the old name stands for it, without a row of before. Raises TopicNotFound,
+        NotAllowed (it was migrated).
         """
         parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
-            self._client.instream.migrator.made(parsed)  # as above
+            self._client.instream.migrator.check_there(parsed)
             self._client.instream.sealing.delete(parsed)
         else:
             self._client.topics.delete(parsed)
@@ -185,14 +186,14 @@ class ClusterTopics:
         """What serves `persistent://` names that a `namespace://tenant/namespace` does not have yet: `in-stream` (the older model),
         or `metadata`: they become `topic://` of the same name. Raises OptionError.
         """
-        tenant, name = _namespace(namespace)
+        tenant, name = namespace_of(namespace)
         return Providers(self._client).namespace(tenant, name).value
 
     def set_model(self, namespace: str, new_persistent: str) -> str:
         """Say it: for a migration, so that programs which name `persistent://` topics make no more of them. What exists stays as it
         is until it is migrated. Idempotent. Raises OptionError.
         """
-        tenant, name = _namespace(namespace)
+        tenant, name = namespace_of(namespace)
         Providers(self._client).set_namespace(
             tenant, name, Model(one_of(*(m.value for m in Model))("new_persistent", new_persistent))
         )
@@ -316,15 +317,8 @@ def _whole_topic(name: str) -> TopicName:
     return any_topic_name(name)
 
 
-def _namespace(text: str) -> tuple[str, str]:
-    """Of `namespace://tenant/namespace`. Raises OptionError."""
-    tenant, _, name = text.removeprefix(NAMESPACE).partition("/")
-    if not text.startswith(NAMESPACE) or not tenant or not name or "/" in name:
-        raise OptionError(f"{text!r} is not a namespace.", advice="Write namespace://tenant/namespace.")
-    return tenant, name
-
-
-def _no_segments(name: TopicName, what: str) -> OptionError:
+def no_segments(name: TopicName, what: str) -> OptionError:
+    """What is told to whoever asks of a persistent topic what only topic:// has; `what` says what that is."""
     return OptionError(
         f"{name} has no segments, it is one log. {what}.",
         advice=f"Make topic://{name.tenant}/{name.namespace}/{name.name} instead, or migrate this one to it "
@@ -346,7 +340,7 @@ def scalable(client: Client, name: str, why: str) -> TopicName:
     """The topic with segments of this name. Raises OptionError for a persistent topic, migrated or not, and says why."""
     parsed = named(client, name)
     if isinstance(parsed, PersistentName):
-        raise _no_segments(parsed, why)
+        raise no_segments(parsed, why)
     return parsed
 
 

@@ -97,6 +97,7 @@ class Transaction:
         found = batches_of(batches)
         first = next(found, None)
         name = Providers(self._client).resolve(topic)
+        self._check_takes(topic, name)
         self._check_kind([str(name)])
         now = self._client.topics.get(name)
         self._touched[str(name)] = None
@@ -150,6 +151,11 @@ class Transaction:
             if staged.topic == name:
                 known = evolve(known, staged.types)
         return known
+
+    def _check_takes(self, given: str, name: TopicName) -> None:
+        """Of a topic that was just given, and the one that it stands for: raises an error if this takes no rows for it. A
+        transaction takes them for all.
+        """
 
     def _check_kind(self, names: Iterable[str]) -> None:
         """Raises OptionError if they are not of the kind that it has to do with already: one transaction never spans both."""

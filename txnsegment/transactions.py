@@ -9,8 +9,8 @@ from metadata import paths
 from metadata.client import Client
 from metadata.errors import OptionError, TransactionNotFound
 from metadata.instream import rules as txn_rules
-from metadata.instream.transaction_log import FIRST_COORDINATOR
 from metadata.instream.txn_records import Txn, TxnState
+from metadata.instream.txn_rules import COORDINATOR
 from metadata.options import one_of
 from metadata.records import Header, Op, State
 from metadata.store.contract import Record, View, decide
@@ -96,7 +96,7 @@ class ClusterTransactions:
 
 def _is_older(txn_id: str) -> bool:
     """Whether it is the id of a transaction over persistent topics: the high part says it."""
-    return txn_rules.txn_id(txn_id).most >= FIRST_COORDINATOR
+    return txn_rules.txn_id(txn_id).most >= COORDINATOR
 
 
 def _not_found(txn_id: str) -> TransactionNotFound:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ledgers.errors import CorruptPart, CorruptSnapshot
 from ledgers.parts import verify_part
 from metadata.client import Client
-from metadata.providers import Providers
+from metadata.providers import Providers, model_of
 from metadata.segment_view import SegmentView
 from metadata.transaction_buffer import Reading
 from spark_txn_source.plan import large_pieces
@@ -49,7 +49,7 @@ def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lam
     when the storage cannot be reached (which says nothing about the parts).
     """
     name = str(Providers(client).resolve(topic))
-    reading = Providers(client).of([name]).buffer.read(name)
+    reading = Providers(client).by_model(model_of(name)).buffer.read(name)
     found = Verified(name, reading.cut)
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="txnsegment-verify") as threads:
         for segment in reading.segments:

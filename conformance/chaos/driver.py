@@ -19,7 +19,7 @@ from conformance.domains import keyed
 from ledgers.arrow import arrow_schema
 from metadata import paths
 from metadata.aftermath import inline
-from metadata.client import Client
+from metadata.client import Client, shared_client
 from metadata.cluster import open_cluster
 from metadata.cluster_records import Settings
 from metadata.coordinator import Coordinator
@@ -83,7 +83,7 @@ def crashing_client(url: str, crash: Crash | None) -> tuple[Client, CrashingStor
 
 def planned(place: Place) -> WritePlan:
     options = {"path": place.topic, "serviceUrl": place.url, **keyed(place.topic, segments=str(SEGMENTS))}
-    return plan_write(WriteOptions.parse(options, streaming=True), SCHEMA)[1]
+    return plan_write(shared_client(place.url), WriteOptions.parse(options, streaming=True), SCHEMA)
 
 
 def staged(plan: WritePlan, version: int, query: str) -> list[Staged]:

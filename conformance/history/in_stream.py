@@ -32,6 +32,12 @@ class Logged:
     new: Entry
     state: str = "OPEN"
     topics: set[str] = field(default_factory=set)
+    claimed: set[str] = field(default_factory=set)
+    """Topics of which it acknowledges rows."""
+
+    def is_in_the_way_of(self, migrated: set[str]) -> bool:
+        """Whether it writes to one of these topics, commits a version of an application of it, or holds a claim there."""
+        return not migrated.isdisjoint((*self.topics, *self.claimed, self.new.topic))
 
 
 @dataclass(slots=True)
@@ -73,8 +79,8 @@ class InStream:
         self.topics: dict[str, TopicLog] = {}
         self.txns: dict[str, Logged] = {}
         self._seen: dict[str, int] = {}
-        self._migrated = False
-        """Whether a topic was sealed to go on elsewhere: whoever meets the SEAL ends what is in the way."""
+        self._migrated: set[str] = set()
+        """Topics that were sealed to go on elsewhere: whoever meets the SEAL ends what is in the way there."""
         self._versions: dict[tuple[str, str], tuple[int, str]] = {}
         """Application -> the highest version that was committed, and by which transaction."""
 
@@ -102,6 +108,11 @@ class InStream:
         if (topic := self.topics.get(event.segment)) is not None:
             topic.trimmed = max(topic.trimmed, event.through)
 
+    def ack(self, event: Ack) -> None:
+        """Rows of a persistent topic were acknowledged, or claimed by a transaction."""
+        if event.state == "pending" and (known := self.txns.get(event.txn or "")) is not None:
+            known.claimed.add(event.segment)
+
     # --- a coordinator's log ------------------------------------------------------------------------------------------
 
     def _new(self, event: Entry) -> Header:
@@ -122,7 +133,7 @@ class InStream:
                 self._versions[known.new.app, known.new.topic or ""] = known.new.version, event.txn or ""
             yield _header(event, known.new, "COMMITTED")
         elif state == "ABORTING":
-            yield _header(event._replace(by=None) if self._migrated else event, known.new, "ABORTED")
+            yield _header(event._replace(by=None) if known.is_in_the_way_of(self._migrated) else event, known.new, "ABORTED")
         else:
             self._final(event, known)
 
@@ -158,7 +169,8 @@ class InStream:
         if event.kind == "SEAL":
             if event.why != "migrate" or not topic.ongoing:
                 topic.sealed_at, topic.sealed_when = event.number, event.at
-                self._migrated = self._migrated or event.why == "migrate"
+                if event.why == "migrate":
+                    self._migrated.add(topic.name)
             return
         self._marker(topic, event)
 

@@ -54,6 +54,8 @@ def with_headers(history: Iterable[Event], in_stream: InStream) -> list[Event]:
             found += in_stream.entry(event)
         elif isinstance(event, Trim):
             in_stream.trim(event)
+        elif isinstance(event, Ack):
+            in_stream.ack(event)
     return found
 
 

@@ -49,17 +49,21 @@ class Migration:
     sealed_at: int
     at: Time
     apart: float
+    """Strictly between 0 and 1, another one for each migration of a history."""
 
     @property
     def shift(self) -> int:
         """What is added to a ledger id. Several ledgers may stand at one number, of two migrated topics or of one and the common
         log's own; here each has a place of its own (`apart`) that is still above whatever lies below that number, and not above it.
+
+        The words of the format have whole numbers, and so have the rules of the checker; that of a migrated ledger lies between
+        two of them, here and nowhere else: hence the cast.
         """
         return cast(int, self.sealed_at - 1 - self.seal - self.apart)
 
     def number(self, number: int) -> int:
         """The place of a ledger in the common log. Between the two seals there is nothing: who is at the one is at the other."""
-        return self.sealed_at if number >= self.seal else number + round(self.shift + self.apart) if number else 0
+        return self.sealed_at if number >= self.seal else number + self.sealed_at - 1 - self.seal if number else 0
 
     def row(self, row: Row) -> Row:
         ledger, entry, index = row.position
@@ -104,7 +108,7 @@ class Migrations:
         seal = self._end_of(old, event.at)
         if seal is not None:
             segment = f"{event.topic.replace('topic://', 'segment://')}/0000-ffff-0"
-            apart = (1 + len(self._by_old)) / 16
+            apart = _between(len(self._by_old))
             self._by_old[old] = Migration(old, event.topic, segment, seal, event.number, event.at, apart)
 
     # --- the events of the common log -----------------------------------------------------------------------------------
@@ -190,3 +194,9 @@ class Migrations:
     @staticmethod
     def _rows(rows: Sequence[Written], one: Migration) -> tuple[Written, ...]:
         return tuple(row._replace(segment=one.segment) for row in rows)
+
+
+def _between(which: int) -> float:
+    """1/2, 1/4, 3/4, 1/8, 3/8, ...: each of them, and the sum of it and a number, is exact, and compared as quickly as a number."""
+    bits = (which + 1).bit_length()
+    return (2 * (which + 1) + 1) / (1 << bits) - 1

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 
 from conformance.mutants.planting import Mutant, check_applies
-from conformance.mutants.suites import Catch, by_tests, check_sound, scripts_and_store, searched, some_schedules
+from conformance.mutants.suites import Catch, by_tests, check_sound, check_tests, scripts_and_store, searched, some_schedules
 from conformance.results import Outcome, Result
 
 LIMIT = 20_000
@@ -56,10 +56,12 @@ def hunt(
     `limit` schedules of the simulator from `seed` on, and if it sees nothing through the exhaustive search. `beside`: as many
     schedules for those that were caught before, to see whether the simulator (or the search) would have caught them, too.
     `told` hears of each as soon as it is known.
-    Before any is planted: raises StaleMutant if one cannot be, AlreadyBroken if a suite fails without.
+    Before any is planted: raises StaleMutant if one cannot be, AlreadyBroken if a suite fails without
+    or a test that is named is not there.
     """
     for fault in faults:
         check_applies(fault)
+    check_tests(faults)
     found = []
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
         pool.submit(check_sound).result()

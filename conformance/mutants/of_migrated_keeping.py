@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.mutants.planting import mutant
 
 _KEPT = "tests/instream/test_migrated_remains.py"
+_BARE = "tests/instream/test_bare_names.py"
 _STREAMS = "tests/instream/test_migrated_streams.py"
 _TRIM = "metadata.instream.legacy_trimming"
 _RULES = "metadata.instream.migration_rules"
@@ -57,7 +58,7 @@ MUTANTS = (
         "rows-of-a-deleted-topic-under-its-old-name",
         "8.4",
         "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
-        ("metadata.instream.topics:PersistentTopics.list", "or not Layout.of(record).deleted", "or True"),
+        ("metadata.instream.topics:PersistentTopics.list", "if not migration_rules.went_with(t.name, layouts.get(t.name))", ""),
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
     ),
     mutant(
@@ -68,11 +69,71 @@ MUTANTS = (
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
     ),
     mutant(
+        "another-topic-lets-go-of-the-cursors",
+        "8.11",
+        "A topic that somebody else made under the name has no say over the cursors: the migration goes on under another one.",
+        ("metadata.remains:_let_go", "if migration_rules.let_go(name, layout)", "if layout is not None"),
+        tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
+    ),
+    mutant(
+        "old-name-stands-for-a-topic-of-somebody-else",
+        "8.4",
+        "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
+        ("metadata.providers:Providers.select", "if to is None or not is_its_own(to.layout, name):", "if to is None:"),
+        ("metadata.instream.migrating:Migrator._further", "and rules.is_its_own(Layout.of(record), name)", ""),
+        tests=(
+            "tests/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+            "tests/instream/test_instream_life.py::test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated",
+        ),
+    ),
+    mutant(
         "subscriptions-of-deleted-persistent-topics-stay-for-ever",
         "8.14",
         "What a deleted persistent topic had goes after the grace period: its subscriptions, their logs, its schemas.",
         ("metadata.instream.remains:Remains.collect", "if over_ms < time_ms(self.cluster.store):", "if False:"),
         tests=(f"{_KEPT}::test_a_topic_that_was_deleted_leaves_its_tombstone_alone",),
+    ),
+    mutant(
+        "sweeps-look-at-every-name-that-ever-died",
+        "8.14",
+        "A sweep's work does not grow with the names of which nothing is left.",
+        ("metadata.instream.remains:Remains.due", "[:LOOKED_AT]", ""),
+        tests=(f"{_BARE}::test_an_idle_sweep_asks_no_more_after_many_names_have_died",),
+    ),
+    mutant(
+        "orphan-sweeps-look-at-every-name-that-ever-died",
+        "8.14",
+        "Which files are named is not asked of the logs of names of which nothing is left.",
+        ("metadata.instream.buffer:InStreamBuffer.named_files", "if topic.layout.bare:", "if False:"),
+        tests=(f"{_BARE}::test_an_idle_sweep_asks_no_more_after_many_names_have_died",),
+    ),
+    mutant(
+        "what-comes-late-to-a-dead-name-stays",
+        "8.14",
+        "A sweep looks at some of the names of which nothing is left: who slept through the deletion may append there still.",
+        ("metadata.instream.remains:Remains.due", "[*bare[first:], *bare[:first]][:LOOKED_AT]", "[]"),
+        tests=(f"{_BARE}::test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_appended_goes",),
+    ),
+    mutant(
+        "the-same-dead-names-are-looked-at-again",
+        "8.14",
+        "The names of which nothing is left have their turn, from anywhere on.",
+        ("metadata.instream.remains:Remains.due", "zlib.crc32(self.cluster.unique().encode()) % len(bare) if bare else 0", "0"),
+        tests=(f"{_BARE}::test_a_subscription_that_is_made_late_goes_too",),
+    ),
+    mutant(
+        "dead-names-are-taken-for-bare-unseen",
+        "8.14",
+        "A record says that nothing else is left only while that is so.",
+        ("metadata.instream.remains:Remains.is_bare", "return decide(self.cluster.store, body)", "return True"),
+        tests=(f"{_BARE}::test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_appended_goes",),
+    ),
+    mutant(
+        "acks-of-a-deleted-topic-stay",
+        "8.14",
+        "Who acknowledges after sleeping through the deletion of a topic takes its own entry away: no sweep knows of that log.",
+        ("metadata.instream.pending_ack:InStreamAcks._clean_behind", "self.empty(where, [life])", "pass"),
+        tests=(f"{_BARE}::test_who_acknowledges_after_sleeping_through_the_deletion_is_told_and_leaves_nothing",),
     ),
     mutant(
         "patterns-end-at-the-seal",
@@ -89,7 +150,7 @@ MUTANTS = (
         "deleted-rows-read-under-the-old-name",
         "8.4",
         "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
-        ("spark_txn_source.persistent:let_go", "and not rules.holds(layout, name)", "and False"),
+        ("spark_txn_source.persistent:holding", "and not rules.holds(layout, name)", "and False"),
         tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
     ),
     mutant(

@@ -15,6 +15,9 @@ _ACKS = "metadata.instream.pending_ack:InStreamAcks"
 _WHILE = "tests/instream/test_subscriptions_while_migrating.py"
 _AFTER = "tests/instream/test_migrated_subscriptions.py"
 _STREAM = "spark_txn_source.stream:StreamReader"
+_CONSUMERS = "tests/face/test_migrated_consumers.py"
+_CONSUMER = "txnsegment.consumer:Consumer"
+_FEEDS = "txnsegment.feeds:Feeds"
 
 MUTANTS = (
     mutant(
@@ -26,7 +29,7 @@ MUTANTS = (
     ),
     mutant(
         "migration-cuts-through-a-transaction",
-        "8.5",
+        "in-stream seals, 8.5, 8.9",
         "A seal of a migration does not count while a transaction is ongoing there.",
         ("metadata.instream.rules:fold", 'entry.why != "migrate" or not state.ongoing', "True"),
         tests=(f"{_TESTS}::test_a_seal_does_not_count_while_a_transaction_is_ongoing",),
@@ -129,7 +132,7 @@ MUTANTS = (
         "plain-messages-name-what-went-on",
         "8.12",
         "A plain producer is told that its topic was migrated.",
-        ("txnsegment.plain:_refuse_migrated", "not isinstance(name, PersistentName)", "False"),
+        ("txnsegment.plain:PlainSend._check_takes", "not isinstance(name, PersistentName)", "False"),
         tests=(f"{_STREAMS}::test_a_plain_producer_is_told_that_its_topic_was_migrated",),
     ),
     mutant(
@@ -150,7 +153,7 @@ MUTANTS = (
         "migration-revives-a-deleted-subscription",
         "8.11",
         "A subscription moves by a CAS of its record: who deletes it or makes it again was faster, and the migration goes by it.",
-        (f"{_MIGRATOR}.carry", "not (found.moved or self.coordinator.acks.close(where, record))", "False"),
+        (f"{_MIGRATOR}.carry", "not (found.moved or self.coordinator.acks.close(record))", "False"),
         tests=(f"{_WHILE}::test_in_the_middle_of_a_migration[delete]",),
     ),
     mutant(
@@ -204,7 +207,7 @@ MUTANTS = (
         "8.11",
         "A cumulative ack covers of a migrated topic what lies before it in the log, and not ledgers with lower ids.",
         (
-            "txnsegment.consumer:Consumer.ack_cumulative",
+            f"{_CONSUMER}.ack_cumulative",
             "views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)",
             "(number if _order(segment) < _order(given.segment) else number - 1)",
         ),
@@ -216,5 +219,40 @@ MUTANTS = (
         "A consumer gets rows in the order of the log, in which the ledgers of a migrated topic stand at their numbers.",
         ("spark_txn_source.entries:_turns", "segment.number(ledger)", "ledger"),
         tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
+    ),
+    mutant(
+        "delivered-rows-of-migrated-topics-come-again",
+        "8.5",
+        "A consumer that has had rows of a topic does not get them again when that is migrated.",
+        (f"{_FEEDS}._join", "min(segment.number(ended.after + 1) - 1, segment.sealed_at)", "0"),
+        tests=(f"{_CONSUMERS}::test_a_running_consumer_has_the_order_of_the_log_over_what_was_migrated",),
+    ),
+    mutant(
+        "consumers-pass-what-goes-on",
+        "8.13",
+        "A consumer looks at the log before it looks whether its topics were migrated: it passes no row of what goes on.",
+        (f"{_FEEDS}.look", "for feed in self._feeds:", "for feed in reversed(self._feeds):"),
+        tests=(f"{_CONSUMERS}::test_a_migration_between_two_looks[Following]",),
+    ),
+    mutant(
+        "one-migration-at-a-look",
+        "8.13",
+        "A consumer of two topics that were migrated delivers nothing of what goes on from one before the other is joined to it.",
+        (f"{_FEEDS}.look", "self._join(*onward)", "return self._join(*onward)"),
+        tests=(f"{_CONSUMERS}::test_two_topics_that_are_migrated_one_after_the_other",),
+    ),
+    mutant(
+        "cumulative-ack-of-what-came-by-its-own-log",
+        "8.11",
+        "A row that came by its topic's own log stands in no order to what came beside it, also once that is migrated.",
+        (f"{_CONSUMER}.ack_cumulative", "number <= feed.known.get(given.segment, 0)", "False"),
+        tests=(f"{_CONSUMERS}::test_cumulative_acknowledgements_after_a_migration",),
+    ),
+    mutant(
+        "consumers-skip-what-was-deleted-with-the-new-topic",
+        "A19",
+        "A consumer that has not had all of a migrated topic is told so when the topic that goes on was deleted and made again.",
+        (f"{_FEEDS}._join", "check_nothing_left(self._client, shown, ended.after, self.done.get(name, NONE))", "pass"),
+        tests=(f"{_CONSUMERS}::test_what_is_deleted_with_the_topic_that_goes_on",),
     ),
 )

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -20,7 +20,7 @@ from types import FrameType
 from conformance.mutants.catalogue import by_name
 from conformance.mutants.planting import CHOSEN, Mutant, planted
 from conformance.results import Outcome
-from conformance.scripts.running import check, scripts
+from conformance.scripts.running import FOLDER, check, scripts
 from conformance.simulator.exhaustive import Search
 from conformance.simulator.footprints import OutsideFootprint
 from conformance.simulator.quiet import quiet
@@ -154,13 +154,17 @@ def by_tests(fault: Mutant) -> Catch | None:
 def _pytest(test: str, name: str | None = None) -> str | None:
     """How it failed, with a mutant or without; None: it did not. Raises AlreadyBroken for one that cannot be run at all."""
     plugin = [] if name is None else ["-p", "conformance.mutants.plugin"]
-    command = [sys.executable, "-m", "pytest", *plugin, "-q", "-x", "--no-header", test]
     given = os.environ | ({} if name is None else {CHOSEN: name})
-    done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+    done = _run(given, *plugin, "-x", "--no-header", test)
     if done.returncode not in (0, 1):
         raise _broken("test", test, f"{done.stdout[-1000:]}{done.stderr[-1000:]}")
     lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     return None if done.returncode == 0 else lines[0] if lines else done.stdout[-300:]
+
+
+def _run(environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", *arguments]
+    return subprocess.run(command, env=environment, cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
 
 
 # --- without a mutant ---------------------------------------------------------------------------------------------
@@ -177,6 +181,23 @@ def check_sound(schedules: int = 100) -> None:
     for caught in (by_scripts(SOUND), by_store(SOUND), by_simulator(SOUND, schedules)):
         if caught is not None:
             raise _broken(caught.suite, caught.by, caught.said)
+
+
+def check_tests(faults: Sequence[Mutant]) -> None:
+    """Raises AlreadyBroken if one of them names a test that is not there: a hunt would end with it, hours later."""
+    named = sorted({test for fault in faults for test in fault.tests})
+    if not named:
+        return
+    found = _run(os.environ, "--collect-only", *named)
+    there = {line.partition("::")[0] for line in found.stdout.splitlines()}
+    said = ", ".join(test for test in named if test.partition("::")[0] not in there)
+    if found.returncode not in (0, 5):  # 5: none of them is one. A file without any beside others is no error to pytest
+        said = f"{found.stdout[-1000:]}{found.stderr[-1000:]}".strip()
+    if said:
+        raise AlreadyBroken(
+            f"Mutants name what is no test: {said}.",
+            advice="Write pytest ids in conformance/mutants/of_*.py. Golden scripts need no name: all of them are run.",
+        )
 
 
 def _broken(suite: str, by: str, said: str) -> AlreadyBroken:

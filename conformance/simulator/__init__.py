@@ -1,4 +1,4 @@
-"""A deterministic simulator of the REAL protocol code (issue 3): one seed, one schedule, byte for byte.
+"""A deterministic simulator of the REAL protocol code: one seed, one schedule, byte for byte.
 
 faults     a metadata store over the memory store's pure state: each atomic step passes a gate that says what becomes of it
 wakes      watches that wake late, twice or never

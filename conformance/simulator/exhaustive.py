@@ -1,4 +1,4 @@
-"""Every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash: none is left out (issue 3, section 1).
+"""Every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash: none is left out.
 
 A *schedule* says at each point which actor does its next call of the store or the storage. Going on with another actor although
 the last one is not done is a preemption; when it is done, or dead, any may go on. A *crash* ends the actor that is at work before a

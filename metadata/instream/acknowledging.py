@@ -12,7 +12,6 @@ from metadata.cursors import Where
 from metadata.errors import SubscriptionMigrated
 from metadata.instream.onward import Onward
 from metadata.instream.pending_ack import InStreamAcks
-from metadata.names import persistent_name
 from metadata.records import Cursor
 from metadata.row_ranges import Rows
 
@@ -42,7 +41,7 @@ class OnwardAcks:
             try:
                 self.acks.seek({where: rows})
             except SubscriptionMigrated:
-                self._go_on(where)
+                self.onward().migrator.go_on(where)
                 self.onward().coordinator.acks.seek({where: rows})
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
@@ -56,11 +55,6 @@ class OnwardAcks:
             try:
                 call([ack])
             except SubscriptionMigrated:
-                self._go_on((ack.segment, ack.subscription))
+                self.onward().migrator.go_on((ack.segment, ack.subscription))
                 left.append(ack)
         return left
-
-    def _go_on(self, where: Where) -> None:
-        """Whoever meets the last word of a subscription may be the first to make the cursor, and the topic, that go on."""
-        self.onward().migrator.carry(where)
-        self.onward().migrator.finish(persistent_name(where[0]))

@@ -8,8 +8,9 @@ The order of reading makes it consistent; no log is locked, nothing is written:
 3. the topics' logs, and the pending-ack logs again: data and claims stand there before COMMITTING is logged, so all of it is found.
    Data of a transaction that had not committed at step 2 is left out, whatever has become of it since.
 
-Everything in it is settled: no marker, no claim and no transaction under way is left. Snapshots of topics and pending-ack logs say
-that all transactions of before have ended, so nothing counts that still comes of one.
+Everything in it is settled: no claim and no transaction under way is left, and no marker but one at the end of a log, where readers
+were beyond the last data: of a transaction that never was. Snapshots of topics and pending-ack logs say that all transactions of
+before have ended, so nothing counts that still comes of one.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from metadata.errors import TopicNotFound
 from metadata.instream import ack_rules, paths, pending_ack, snapshots
 from metadata.instream.ack_records import AckEntry, AckSnapshot, SubscriptionRecord
 from metadata.instream.ack_rules import AckState
-from metadata.instream.backup_rules import Decided, KeptLog, kept_cursor, kept_log
+from metadata.instream.backup_rules import Decided, KeptLog, all_ended, kept_cursor, kept_layout, kept_log
 from metadata.instream.buffer import GROUP, InStreamBuffer
 from metadata.instream.managed_log import ManagedLog
-from metadata.instream.records import EntryKind, LogEntry, LostNumbers, PersistentLayout, SnapshotPointer, SnapshotRest
+from metadata.instream.records import LogEntry, PersistentLayout, SnapshotPointer, SnapshotRest
 from metadata.instream.topics import PersistentTopic, every
-from metadata.instream.transaction_log import FIRST_COORDINATOR, INLINE_BYTES, TransactionLog, log_name
+from metadata.instream.transaction_log import INLINE_BYTES, TRANSACTION_LOG, TransactionLog
 from metadata.instream.txn_records import TxnLogRecord, TxnLogSnapshot
 from metadata.names import PersistentName
 from metadata.paths import KeyRange, Prefix
@@ -41,8 +42,7 @@ from metadata.records import Cursor
 from metadata.store.contract import View
 
 NAMESPACES = KeyRange("/persistent/namespaces/", "/persistent/namespaces/~", "")
-TRANSACTIONS = log_name(0)
-TRANSACTION_LOG = paths.log(TRANSACTIONS)
+TRANSACTIONS = paths.log(TRANSACTION_LOG)
 
 
 @dataclass(frozen=True)
@@ -97,42 +97,34 @@ class InStreamBackup:
         if self.transactions is not None:
             inline = {"txn_log": self.decided.kept(), "txn_log_path": None, "txn_log_crc": None}
             left = self.transactions.model_copy(update=inline)
-            yield Kept(paths.topic(TRANSACTIONS), left.to_bytes())
+            yield Kept(paths.topic(TRANSACTION_LOG), left.to_bytes())
         for topic in self.topics:
             yield from self._topic(topic, following)
         for subscription in self.subscriptions:
             yield Kept(paths.subscription(*subscription.where), self._subscription(subscription, following).to_bytes())
 
     def _topic(self, topic: _Topic, following: int) -> Iterator[Kept]:
-        name, layout, found = topic.name, topic.layout, topic.found
-        whole = layout.trimmed_log if found is None else found.whole
-        lost = (*(layout.lost or ()), LostNumbers(after=whole, before=following))
-        layout = layout.model_copy(update={"leaving": (), "snapshot": None, "lost": lost})
+        name, found = topic.name, topic.found
+        layout = kept_layout(topic.layout, found, following)
         if found is not None:
-            entries = dict(found.entries)
-            end = max(found.end, layout.trimmed_log)
-            if end > max(*entries, layout.trimmed_log, 0):  # readers were there: the log must reach it all the same
-                entries[end] = LogEntry(kind=EntryKind.ABORT, id="backup", publish_ms=self.now_ms, txn=f"{FIRST_COORDINATOR}_0")
-            for number, entry in entries.items():
+            for number, entry in found.entries.items():
                 yield Kept(paths.log(name).key(number), entry.to_bytes())
-            if layout.contains_txn is not False and end > 0:
-                layout = layout.model_copy(update={"snapshot": self._snapshot(name, entries, end, following)})
+            if layout.contains_txn is not False and found.end > 0:
+                layout = layout.model_copy(update={"snapshot": self._snapshot(name, found, found.rest(following))})
         yield Kept(paths.topic(name), layout.to_bytes())
 
-    def _snapshot(self, name: PersistentName, entries: Mapping[int, LogEntry], end: int, following: int) -> SnapshotPointer:
-        """Of the end of the log: all of it counts, and nothing of a transaction of before will."""
-        write = entries[end].write if end in entries else None
-        avro = snapshots.encode(name, (end, 0 if write is None else write.entries - 1), {})
-        sealed_at = next((n for n, entry in entries.items() if entry.kind is EntryKind.SEAL), None)
-        rest = SnapshotRest(low_water=_all_ended(following), sealed_at=sealed_at)
+    def _snapshot(self, name: PersistentName, found: KeptLog, rest: SnapshotRest) -> SnapshotPointer:
+        """Of the end of the log."""
+        last = found.entries.get(found.end)
+        avro = snapshots.encode(name, (found.end, 0 if last is None or last.write is None else last.write.entries - 1), {})
         encoded = base64.b64encode(avro).decode()
-        return SnapshotPointer(at=end, made_ms=self.now_ms, avro=encoded, crc=zlib.crc32(avro), rest=rest)
+        return SnapshotPointer(at=found.end, made_ms=self.now_ms, avro=encoded, crc=zlib.crc32(avro), rest=rest)
 
     @staticmethod
     def _subscription(found: _Subscription, following: int) -> SubscriptionRecord:
         if found.state is None:
             return found.record
-        low_water, sealed_at = _all_ended(following), found.state.sealed_at
+        low_water, sealed_at = all_ended(following), found.state.sealed_at
         snapshot = AckSnapshot(at=found.state.at, cursor=found.cursor, low_water=low_water, sealed_at=sealed_at)
         return found.record.model_copy(update={"snapshot": snapshot})
 
@@ -161,17 +153,18 @@ class InStreamReader:
 
     def read(self, view: View, begun: Begun) -> InStreamBackup:
         """Steps 2 and 3. Raises Moving, and what reading the logs raises."""
-        decided = Decided(self.log.most, self.log.replay.read(view))
-        record = view.get(paths.topic(TRANSACTIONS))
+        now_ms = view.now_ms()
+        decided = Decided(self.log.replay.read(view))
+        record = view.get(paths.topic(TRANSACTION_LOG))
         transactions = None if record is None else TxnLogRecord.of(record)
         if transactions is None and decided.state.at:
-            transactions = TxnLogRecord(created_ms=view.now_ms())
-        topics = tuple(self._topic(view, topic, decided) for topic in every(view))
+            transactions = TxnLogRecord(created_ms=now_ms)
+        topics = tuple(self._topic(view, topic, decided, now_ms) for topic in every(view))
         subscriptions = tuple(self._subscriptions(view, begun, decided))
         namespaces = tuple(Kept(r.key, r.value) for r in view.scan(NAMESPACES))
-        return InStreamBackup(view.now_ms(), decided, transactions, topics, subscriptions, namespaces)
+        return InStreamBackup(now_ms, decided, transactions, topics, subscriptions, namespaces)
 
-    def _topic(self, view: View, topic: PersistentTopic, decided: Decided) -> _Topic:
+    def _topic(self, view: View, topic: PersistentTopic, decided: Decided, now_ms: int) -> _Topic:
         name = topic.name
         if topic.layout.deleted:
             return _Topic(name, topic.layout, None)
@@ -184,7 +177,9 @@ class InStreamReader:
             entries |= self.buffer.log(name).entries(view, opened.numbers[i : i + GROUP])[0]
         if len(entries) < len(opened.numbers):
             raise Moving(f"{name} was trimmed meanwhile")
-        return _Topic(name, opened.topic.layout, kept_log(str(name), entries, opened.state, opened.end, decided))
+        layout = opened.topic.layout
+        found = kept_log(str(name), entries, opened.state, opened.end, decided, trimmed_log=layout.trimmed_log, now_ms=now_ms)
+        return _Topic(name, layout, found)
 
     # --- subscriptions ------------------------------------------------------------------------------------------------
 
@@ -230,11 +225,6 @@ def _stage(record: SubscriptionRecord) -> tuple[object, ...]:
     return record.life, record.deleted_ms, record.moved
 
 
-def _all_ended(following: int) -> dict[str, int]:
-    """The low-water mark in what is restored: every transaction that the lost cluster can have begun has ended everywhere."""
-    return {str(FIRST_COORDINATOR): following - 1}
-
-
 def logs(kept: Kept) -> Iterator[Prefix]:
     """The logs that a record of a backup has: they must go on above."""
     path = kept.key.path
@@ -247,7 +237,7 @@ def logs(kept: Kept) -> Iterator[Prefix]:
 
 def in_file(kept: Kept, path: str) -> tuple[Kept, bytes] | None:
     """The record that names a file at `path` in place of what is too big for it, and the file's content; None: it is small."""
-    if kept.key != paths.topic(TRANSACTIONS) or len(kept.value) <= INLINE_BYTES:
+    if kept.key != paths.topic(TRANSACTION_LOG) or len(kept.value) <= INLINE_BYTES:
         return None
     record = TxnLogRecord.from_bytes(kept.value)
     assert record.txn_log is not None

@@ -11,14 +11,15 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from metadata import acks
+from metadata.cluster_records import LostNumbers
 from metadata.consistent_cut import Moving
 from metadata.instream import ack_rules
 from metadata.instream.ack_records import AckEntry, AckKind
 from metadata.instream.ack_rules import AckState
-from metadata.instream.records import EntryKind, LogEntry
+from metadata.instream.records import EntryKind, LogEntry, PersistentLayout, SnapshotRest
 from metadata.instream.rules import TopicState, has_ended, txn_id
 from metadata.instream.txn_records import Txn, TxnLogSnapshot, TxnState
-from metadata.instream.txn_rules import COMMITS, TxnLogState
+from metadata.instream.txn_rules import COMMITS, COORDINATOR, TxnLogState
 from metadata.records import Cursor
 from metadata.row_ranges import NONE, Rows, union
 
@@ -35,15 +36,14 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class Decided:
-    """A transaction log up to the entry `state.at`. `most`: the high part of the ids that it gives."""
+    """The transaction log up to the entry `state.at`."""
 
-    most: int
     state: TxnLogState
 
     def ended(self, txn: str) -> Fate:
         """Of a transaction that a COMMIT marker has ended: COMMITTING was logged before, but perhaps above what was read."""
         ident, found = txn_id(txn), self._txn(txn)
-        if ident.most == self.most and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):
+        if ident.most == COORDINATOR and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):
             return Fate.LOST
         return Fate.COUNTS  # also of one that is forgotten: it was final before
 
@@ -53,11 +53,11 @@ class Decided:
         if found is not None and found.state in COMMITS:
             return Fate.COUNTS if participant in (*found.topics, *found.subscriptions) else Fate.NEVER
         may_yet = ident.least > self.state.at or (found is not None and found.state is TxnState.OPEN)
-        return Fate.LOST if ident.most == self.most and may_yet else Fate.NEVER
+        return Fate.LOST if ident.most == COORDINATOR and may_yet else Fate.NEVER
 
     def _txn(self, txn: str) -> Txn | None:
         ident = txn_id(txn)
-        return self.state.txns.get(ident.least) if ident.most == self.most else None
+        return self.state.txns.get(ident.least) if ident.most == COORDINATOR else None
 
     def kept(self) -> TxnLogSnapshot:
         """What is left of the log: nothing is under way, what applications have committed comes from a backup (random ones are
@@ -70,20 +70,36 @@ class Decided:
 
 @dataclass(frozen=True)
 class KeptLog:
-    """Of a topic's log: the `entries` that count, data and the seal alone; up to which number (`whole`) a reader has seen nothing
-    that is not among them.
+    """Of a topic's log: the `entries` that a backup has; up to which number (`whole`) a reader has seen nothing that is not among
+    them; its `end`, which readers may have seen; the seal that counts.
     """
 
     entries: Mapping[int, LogEntry]
     whole: int
+    end: int
+    sealed_at: int | None
 
-    @property
-    def end(self) -> int:
-        return max(self.whole, *self.entries, 0)
+    def rest(self, following: int) -> SnapshotRest:
+        """Of the snapshot of all of it: what is in it counts, and nothing of a transaction of before will."""
+        return SnapshotRest(low_water=all_ended(following), sealed_at=self.sealed_at)
 
 
-def kept_log(topic: str, entries: Mapping[int, LogEntry], state: TopicState, end: int, decided: Decided) -> KeptLog:
-    """`entries`: all above what is trimmed, ascending, read after the transaction log; `state`: by all; `end`: of the log."""
+def kept_log(
+    topic: str,
+    entries: Mapping[int, LogEntry],
+    state: TopicState,
+    end: int,
+    decided: Decided,
+    *,
+    trimmed_log: int,
+    now_ms: int,
+) -> KeptLog:
+    """What counts, data and the seal alone. `entries`: all above what is trimmed, ascending, read after the transaction log;
+    `state`: by all; `end`: of the log.
+
+    Where readers were beyond the last of it, an abort marker of a transaction that never was ends the log there (their ids are
+    numbers of a log, from 1 on): the restored one must reach as far.
+    """
     kept: dict[int, LogEntry] = {}
     whole = end
     for number, entry in entries.items():
@@ -95,7 +111,24 @@ def kept_log(topic: str, entries: Mapping[int, LogEntry], state: TopicState, end
                 whole = min(whole, number - 1)
         elif number == state.sealed_at:
             kept[number] = entry
-    return KeptLog(kept, whole)
+    last = max(*kept, trimmed_log, 0)
+    if whole > last:
+        kept[whole] = LogEntry(kind=EntryKind.ABORT, id="backup", publish_ms=now_ms, txn=f"{COORDINATOR}_0")
+    return KeptLog(kept, whole, max(whole, last), state.sealed_at if state.sealed_at in kept else None)
+
+
+def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int) -> PersistentLayout:
+    """The record of a topic without its snapshot, which is one of `found` alone (None: it is deleted). What a restore loses: all
+    numbers above what is whole, and below the one where every log goes on (`following`).
+    """
+    whole = layout.trimmed_log if found is None else found.whole
+    lost = (*(layout.lost or ()), LostNumbers(after=whole, before=following))
+    return layout.model_copy(update={"leaving": (), "snapshot": None, "lost": lost})
+
+
+def all_ended(following: int) -> dict[str, int]:
+    """The low-water mark in what is restored: every transaction that the lost cluster can have begun has ended everywhere."""
+    return {str(COORDINATOR): following - 1}
 
 
 def _fate(topic: str, txn: str | None, state: TopicState, decided: Decided) -> Fate:

@@ -339,7 +339,7 @@ class InStreamBuffer:
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
         except CorruptSnapshot as error:
-            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has no markers)
+            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has none of the markers that decided)
                 raise
             log.warning("replaying all of %s: %s", topic.name, error.message)
             known.unusable = found
@@ -432,6 +432,8 @@ class InStreamBuffer:
         for topic in every(view):
             if topic.layout.snapshot is not None:
                 yield from topic.layout.snapshot.files()
+            if topic.layout.bare:
+                continue  # what came to its log later counts for nobody
             log = self.log(topic.name)
             numbers = log.numbers(view)
             for i in range(0, len(numbers), GROUP):

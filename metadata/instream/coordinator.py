@@ -52,7 +52,7 @@ class InStreamCommitted(Committed):
 
 @dataclass
 class InStreamCoordinator(TransactionSteps):
-    """One for each process, cluster and coordinator number; safe for several threads.
+    """One for each process and cluster; safe for several threads.
 
     `aftermath` is handed what nobody waits for: the end of transactions that others left behind.
     """

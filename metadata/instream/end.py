@@ -29,7 +29,7 @@ log = logging.getLogger("txnsegment.instream")
 
 @dataclass
 class Ending:
-    """What finishes transactions of one coordinator."""
+    """What finishes the transactions of a cluster."""
 
     cluster: Cluster
     buffer: InStreamBuffer

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from metadata.errors import Unavailable, UnknownOutcome
 from metadata.instream.records import Identified
 from metadata.paths import Key, Prefix, sequence_number
-from metadata.store.contract import Append, MetadataStore, Record, View, decide
+from metadata.store.contract import Append, Delete, MetadataStore, Record, View, decide, in_groups
 
 E = TypeVar("E", bound=Identified)
 GROUP, GROUP_BYTES = 256, 512 * 1024
@@ -92,6 +92,14 @@ class ManagedLog(Generic[E]):
         """The number of the first entry with this id above `after`."""
         entries, _ = self.entries(view, self.numbers(view, after))
         return next((n for n, entry in entries.items() if entry.id == entry_id), None)
+
+    def delete(self, numbers: Sequence[int]) -> None:
+        """Take entries out of the log, and forget all up to the last of them: what goes lies at the head. Raises what the store
+        raises: perhaps some are gone; doing it again is safe.
+        """
+        for some in in_groups(numbers):
+            self._store.write(*(Delete(self.prefix.key(n), durable=False) for n in some))
+        self.forget(max(numbers, default=0))
 
     def forget(self, to: int) -> None:
         """Drop what is kept of entries up to `to`."""

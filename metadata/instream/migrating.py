@@ -43,10 +43,11 @@ from metadata.instream.rules import txn_id
 from metadata.instream.sealing import Sealing
 from metadata.instream.topics import every
 from metadata.instream.txn_records import Txn, TxnState
-from metadata.names import PersistentName, TopicName, even_ranges, topic_name
+from metadata.names import PersistentName, TopicName, even_ranges, persistent_name, topic_name
 from metadata.records import Application, Cursor, Layout
 from metadata.store.contract import ABSENT, Put, View, decide, in_groups, look, until
-from metadata.topics import Topic, Topics
+from metadata.topic import Topic, of_record
+from metadata.topics import Topics
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -85,7 +86,9 @@ class Migrator:
 
     def onward(self, name: PersistentName) -> TopicName | None:
         """The topic that a persistent one goes on in, or will; None: it has not been migrated. Raises TopicNotFound."""
-        layout = self.coordinator.topics.get(name).layout
+        return self._goes_on(name, self.coordinator.topics.get(name).layout)
+
+    def _goes_on(self, name: PersistentName, layout: PersistentLayout) -> TopicName | None:
         if not layout.sealing:
             return None
         found = layout.migrated_to or rules.goes_on(layout, self._seal(name)[1])
@@ -98,31 +101,61 @@ class Migrator:
         """
         return None if self.onward(name) is None else self._finish(name, None)
 
-    def made(self, name: PersistentName) -> TopicName | None:
-        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated. Two round trips, more
-        for one that is sealed and does not say yet where to. Raises TopicNotFound, also if what goes on was deleted.
+    def go_on(self, where: Where) -> Topic:
+        """The topic in which a subscription of a migrated topic goes on: whoever meets its last word may be the first to make the
+        cursor, and the topic. Raises as `finish` does.
         """
-        found = self.named(name)
-        if found is not None and self.topics.find(found) is None:
-            raise gone(name, found)
-        return found
+        self.carry(where)
+        to = self.finish(persistent_name(where[0]))
+        assert to is not None, f"{where[0]} was migrated"
+        return to
+
+    def made(self, name: PersistentName) -> TopicName | None:
+        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated. One round trip, two
+        if it says where, more for one that is sealed and does not say yet. Raises TopicNotFound, also if what goes on was deleted;
+        TopicExists if that is another topic, of somebody who made it in the meantime.
+        """
+        to, topic = self._further(name)
+        if to is not None and topic is None:
+            raise gone(name, to)
+        return to
+
+    def check_there(self, name: PersistentName) -> None:
+        """Raises TopicNotFound if there is no such topic, or if it is gone with the topic that it was migrated to."""
+        self.made(name)
 
     def named(self, name: PersistentName) -> TopicName | None:
         """The same, whether what goes on was deleted since or not. Raises TopicNotFound, TopicExists."""
+        return self._further(name)[0]
+
+    def _further(self, name: PersistentName) -> tuple[TopicName | None, Topic | None]:
+        """What it goes on in, None if it was not migrated; and that topic, None if it was deleted."""
         layout = self.coordinator.topics.get(name).layout
-        to = topic_name(layout.migrated_to) if layout.migrated_to is not None else self.onward(name)
-        if to is not None and (layout.migrated_to is None or look(self.cluster.store, paths.topic(to)) is None):
-            self._finish(name, None)
-            to = self.onward(name)
-        return to
+        to = self._goes_on(name, layout)
+        if to is None:
+            return None, None
+        record = None if layout.migrated_to is None else look(self.cluster.store, paths.topic(to))
+        if record is not None and rules.is_its_own(Layout.of(record), name):
+            topic = of_record(to, record)
+            if topic is None or topic.layout.unsealed_legacy() is None:
+                return to, topic
+        made = self._finish(name, None)
+        return made.name, made
 
     def matching(self, pattern: re.Pattern[str]) -> tuple[TopicName, ...]:
-        """The topics that migrated ones of matching names go on in, whether they were deleted since or not."""
-        found = [
-            t for t in decide(self.cluster.store, lambda view: every(view, pattern)) if t.layout.sealing and not t.layout.deleted
-        ]
-        said = (t.layout.migrated_to or self.named(t.name) for t in found)
-        return tuple(dict.fromkeys(topic_name(str(to)) for to in said if to is not None))
+        """The topics that migrated ones of matching names go on in, whether they were deleted since or not. Raises TopicExists."""
+
+        def body(view: View) -> list[tuple[PersistentName, TopicName | None]]:
+            """Where each goes on; None: it does not say, or it must be looked at closer."""
+            found = [t for t in every(view, pattern) if t.layout.sealing and not t.layout.deleted]
+            said = {t.name: topic_name(t.layout.migrated_to) for t in found if t.layout.migrated_to is not None}
+            records = view.get_many([paths.topic(to) for to in said.values()]) if said else []
+            layouts = {name: Layout.of(r) for name, r in zip(said, records, strict=True) if r is not None}
+            made = {name: said[name] for name, layout in layouts.items() if rules.is_its_own(layout, name)}
+            return [(t.name, made.get(t.name)) for t in found]
+
+        further = (to or self.named(name) for name, to in decide(self.cluster.store, body))
+        return tuple(dict.fromkeys(to for to in further if to is not None))
 
     def _seal(self, name: PersistentName) -> tuple[int, LogEntry | None]:
         found = self.sealing.sealed(name)
@@ -245,9 +278,9 @@ class Migrator:
                 return True
             found = SubscriptionRecord.of(record)
             if found.deleted_ms is not None:
-                return True if found.moved or self.coordinator.acks.close(where, record) else None
+                return True if found.moved or self.coordinator.acks.close(record) else None
             cursor = self._sealed_cursor(where)
-            if cursor is None or not (found.moved or self.coordinator.acks.close(where, record)):
+            if cursor is None or not (found.moved or self.coordinator.acks.close(record)):
                 return None
             make_missing(self.cluster.store, [where], cursor)
             return True

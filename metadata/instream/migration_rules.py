@@ -32,6 +32,11 @@ def is_its_own(layout: Layout, name: PersistentName) -> bool:
     return layout.migration is not None and layout.migration.topic == str(name)
 
 
+def went_with(name: PersistentName, onward: Layout | None) -> bool:
+    """Whether all that the persistent topic had went with the topic that it became, which was deleted and not made again."""
+    return onward is not None and bool(onward.deleted) and is_its_own(onward, name)
+
+
 def holds(layout: Layout, name: PersistentName) -> bool:
     """Whether rows of the persistent topic are rows of the one that goes on: not once that was deleted, made again or not, nor once
     retention has taken all of them.

@@ -27,7 +27,7 @@ from metadata.instream.rules import has_ended
 from metadata.names import persistent_name
 from metadata.records import Cursor
 from metadata.row_ranges import NONE, Rows, minus
-from metadata.store.contract import ABSENT, Delete, Record, View, decide, in_groups, look, time_ms, until
+from metadata.store.contract import ABSENT, Put, Record, View, decide, look, time_ms, until, written
 
 T = TypeVar("T")
 AckReplay = Replay[AckEntry, AckState, "AckConflict | None"]
@@ -111,7 +111,7 @@ class InStreamAcks:
             try:
                 self.cluster.store.put(paths.subscription(*where), deleted.to_bytes(), expect=record)
             except (BadVersion, UnknownOutcome):
-                return None if self._is_there(where) else True
+                return None if self._is_not_deleted(where) else True
             return True
 
         until(step)
@@ -120,7 +120,7 @@ class InStreamAcks:
         """The subscriptions of a topic, in the order of their names."""
         return decide(self.cluster.store, lambda view: sorted(w[1] for w, r in every(view, topic) if r.is_there))
 
-    def _is_there(self, where: Where) -> bool:
+    def _is_not_deleted(self, where: Where) -> bool:
         record = look(self.cluster.store, paths.subscription(*where))
         return record is not None and SubscriptionRecord.of(record).deleted_ms is None
 
@@ -234,36 +234,41 @@ class InStreamAcks:
         while True:
             with self._lock:
                 known = self._lives.get(where)
-            if known is None and not seals:
-                _present(look(self.cluster.store, paths.subscription(*where)), where)
-                self._find_migration(where)
-            log = self._begin(where) if known is None else known[1]
+            life, log = self._begin(where, seals=seals) if known is None else known
             try:
                 return body(log)
             except _LifeOver:
                 with self._lock:
                     self._lives.pop(where, None)
+                self._clean_behind(where, life)
 
-    def _begin(self, where: Where) -> AckReplay:
+    def _clean_behind(self, where: Where, life: int) -> None:
+        """What we have appended to the log of a life that is over goes with the next sweep that comes by; if none will, as that was
+        emptied already, or the whole topic is gone, it goes now.
+        """
+        record = look(self.cluster.store, paths.subscription(*where))
+        if record is None or life <= SubscriptionRecord.of(record).cleared:
+            self.empty(where, [life])
+
+    def _begin(self, where: Where, *, seals: bool) -> tuple[int, AckReplay]:
+        """The log of the life of today. Should that be over before it is read, the record says so, which is read with it."""
         life = _present(look(self.cluster.store, paths.subscription(*where)), where).life
+        if not seals:
+            self._find_migration(where)
         log = self.log(where, life)
         fold = partial(ack_rules.fold, topic=where[0], subscription=where[1])
         replay = Replay(self.cluster.store, log, paths.subscription(*where), AckState(), fold, partial(_restored, life))
         with self._lock:
-            return self._lives.setdefault(where, (life, replay))[1]
+            return self._lives.setdefault(where, (life, replay))
 
     def log(self, where: Where, life: int) -> ManagedLog[AckEntry]:
         """The pending-ack log of one life of a subscription."""
         return ManagedLog(self.cluster.store, paths.ack_log(*where, life), AckEntry)
 
-    def close(self, where: Where, record: Record) -> bool:
+    def close(self, record: Record) -> bool:
         """Say in the record of a subscription that nothing of it changes here any more. False: somebody was faster."""
         moved = SubscriptionRecord.of(record).model_copy(update={"moved": True})
-        try:
-            self.cluster.store.put(record.key, moved.to_bytes(), expect=record)
-        except (BadVersion, UnknownOutcome):
-            return False
-        return True
+        return written(self.cluster.store, Put(record.key, moved.to_bytes(), expect=record))
 
     def compact(self, where: Where) -> int:
         """Keep the state of a subscription in its record and delete what its log says of it; how many entries."""
@@ -278,15 +283,19 @@ class InStreamAcks:
     def clear(self, where: Where, found: SubscriptionRecord, record: Record) -> int:
         """Empty the logs of lives that are over; how many entries went. Idempotent."""
         over = found.life - 1 if found.deleted_ms is None else found.life
-        gone = 0
-        for life in range(found.cleared + 1, over + 1):
-            log = self.log(where, life)
-            numbers = decide(self.cluster.store, log.numbers)
-            for group in in_groups(numbers):
-                self.cluster.store.write(*(Delete(log.prefix.key(n), durable=False) for n in group))
-            gone += len(numbers)
+        gone = self.empty(where, range(found.cleared + 1, over + 1))
         if over > found.cleared and not gone:  # else once more: somebody may be appending still
             self.cluster.store.put(record.key, found.model_copy(update={"cleared": over}).to_bytes(), expect=record)
+        return gone
+
+    def empty(self, where: Where, lives: Iterable[int]) -> int:
+        """Delete all entries of the logs of these lives; how many. Idempotent."""
+        gone = 0
+        for life in lives:
+            log = self.log(where, life)
+            numbers = decide(self.cluster.store, log.numbers)
+            log.delete(numbers)
+            gone += len(numbers)
         return gone
 
     def _now(self) -> int:

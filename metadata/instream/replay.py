@@ -14,7 +14,7 @@ from metadata.errors import BadVersion, UnknownOutcome
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.records import Identified
 from metadata.paths import Key
-from metadata.store.contract import ABSENT, Delete, MetadataStore, Record, View, decide, in_groups
+from metadata.store.contract import ABSENT, MetadataStore, Record, View, decide
 
 
 class At(Protocol):
@@ -144,7 +144,6 @@ class Replay(Generic[E, S, O]):
 
     def _delete(self, view: View, to: int) -> int:
         numbers = [n for n in self.log.numbers(view) if n <= to]
-        for group in in_groups(numbers):
-            self._store.write(*(Delete(self.log.prefix.key(n), durable=False) for n in group))
-        self.log.forget(to)
+        self.log.delete(numbers)
+        self.log.forget(to)  # also what somebody else has deleted
         return len(numbers)

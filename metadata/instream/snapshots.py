@@ -56,7 +56,7 @@ SCHEMA = {
         },
     ],
 }
-"""The fields of Pulsar's class, in its order (pulsar.md section 8; PR 9490). Its package is spelt so."""
+"""The fields of Pulsar's TransactionBufferSnapshot, in its order (apache/pulsar#9490). Its package is spelt so."""
 
 
 @cache
@@ -157,7 +157,8 @@ def _load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) 
     topic, position, aborted = decode(data)
     if topic != str(name) or position[0] != found.at:
         raise ValueError(f"it is one of {topic} at {position[0]}")
-    rest = SnapshotRest.from_bytes(more) if more is not None else found.rest or SnapshotRest()
+    rest = found.rest if more is None else SnapshotRest.from_bytes(more)
+    assert rest is not None
     base = TopicState(
         at=found.at,
         ongoing={txn: (started.first, frozenset(started.ids)) for txn, started in rest.ongoing.items()},

@@ -44,18 +44,17 @@ from metadata.write_set import segment_write
 
 @dataclass
 class TransactionSteps:
-    """One for each process, cluster and coordinator number; safe for several threads."""
+    """One for each process and cluster; safe for several threads."""
 
     cluster: Cluster
     buffer: InStreamBuffer
-    number: int = field(default=0, kw_only=True)
     log: TransactionLog = field(init=False)
     topics: PersistentTopics = field(init=False)
     acks: InStreamAcks = field(init=False)
     ending: Ending = field(init=False)
 
     def __post_init__(self) -> None:
-        self.log = TransactionLog(self.cluster, self.number)
+        self.log = TransactionLog(self.cluster)
         self.topics = PersistentTopics(self.cluster)
         self.acks = InStreamAcks(self.cluster)
         self.ending = Ending(self.cluster, self.buffer, self.log, self.acks)

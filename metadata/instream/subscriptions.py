@@ -15,7 +15,6 @@ from metadata.instream.topics import PersistentTopics
 from metadata.names import PersistentName, TopicName
 from metadata.row_ranges import NONE, Rows, before, end_of
 from metadata.subscriptions import Subscriptions, legacy_shift
-from metadata.topics import Topic
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class InStreamSubscriptions:
         try:
             self.acks.create(str(topic), name, self._behind(_persistent(topic), at))
         except SubscriptionMigrated:
-            to = self._onward(topic, name)
+            to = self.migrator().go_on((str(topic), name))
             self.further.create(to.name, name, at=to_cluster(at, legacy_shift(to, str(topic))))
 
     def delete(self, topic: TopicName, name: str) -> None:
@@ -45,7 +44,7 @@ class InStreamSubscriptions:
         try:
             self.acks.delete(str(topic), name)
         except SubscriptionMigrated:
-            self.further.delete(self._onward(topic, name).name, name)
+            self.further.delete(self.migrator().go_on((str(topic), name)).name, name)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
         """Move it: exactly the rows at or below the number `to` count as acknowledged. What OPEN transactions claim stays claimed.
@@ -55,20 +54,13 @@ class InStreamSubscriptions:
         try:
             self.acks.seek({(str(topic), name): self._behind(_persistent(topic), to)})
         except SubscriptionMigrated:
-            onward = self._onward(topic, name)
+            onward = self.migrator().go_on((str(topic), name))
             self.further.seek(onward.name, name, to=to_cluster(to, legacy_shift(onward, str(topic))))
 
     def list(self, topic: TopicName | None = None) -> Sequence[tuple[TopicName, str]]:
         """Topics and their subscriptions, by name; not those that went on with their topic."""
         names = [t.name for t in self.topics.list() if t.layout.migrated_to is None] if topic is None else [_persistent(topic)]
         return [(name, subscription) for name in names for subscription in self.acks.list(str(name))]
-
-    def _onward(self, topic: TopicName, subscription: str) -> Topic:
-        """What a migrated topic goes on in, made now if nobody has, with the subscription."""
-        self.migrator().carry((str(topic), subscription))
-        to = self.migrator().finish(_persistent(topic))
-        assert to is not None, f"{topic} was migrated"
-        return to
 
     def _behind(self, topic: PersistentName, number: int) -> Rows:
         layout = self.topics.get(topic).layout

@@ -1,10 +1,10 @@
-"""A coordinator's log, read and appended to: its state by replay, and what became of one's own entry."""
+"""The coordinator's log, read and appended to: its state by replay, and what became of one's own entry."""
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ledgers.errors import MissingFile
 from metadata.cluster import Cluster
@@ -13,18 +13,12 @@ from metadata.instream import paths
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay
 from metadata.instream.txn_records import Txn, TxnEntry, TxnLogRecord, TxnLogSnapshot, Written
-from metadata.instream.txn_rules import Effect, TxnLogState, compacted, fold, forget, restored
-from metadata.names import PersistentName
+from metadata.instream.txn_rules import COORDINATOR, Effect, TxnLogState, compacted, fold, forget, restored
+from metadata.names import SYSTEM, PersistentName
 from metadata.store.contract import Record, View
 
-FIRST_COORDINATOR = 1_000_000
-"""The high part of transaction ids is this + the coordinator's number: no id is ever one of topic://, whose high part is small."""
-
-
-def log_name(coordinator: int) -> PersistentName:
-    """The persistent topic that a coordinator's log is."""
-    return PersistentName("pulsar", "system", f"__transaction_log_{coordinator}")
-
+TRANSACTION_LOG = PersistentName(*SYSTEM, "__transaction_log_0")
+"""The persistent topic that the log of the coordinator is, named as Pulsar names that of its first."""
 
 INLINE_BYTES = 256 * 1024
 """What a compaction leaves is a file above this many bytes."""
@@ -40,23 +34,21 @@ class Appended(NamedTuple):
 
 @dataclass
 class TransactionLog:
-    """The log of one coordinator as this process knows it. Safe for several threads."""
+    """The log of a cluster's coordinator as this process knows it. Safe for several threads.
+
+    `most`: the high part of the ids that it gives.
+    """
+
+    most: ClassVar[int] = COORDINATOR
 
     cluster: Cluster
-    coordinator: int = 0
     replay: Replay[TxnEntry, TxnLogState, tuple[Effect, Txn | None]] = field(init=False)
     _kept: int = 0
 
     def __post_init__(self) -> None:
-        self.name = log_name(self.coordinator)
-        log = ManagedLog(self.cluster.store, paths.log(self.name), TxnEntry)
-        key = paths.topic(self.name)
+        log = ManagedLog(self.cluster.store, paths.log(TRANSACTION_LOG), TxnEntry)
+        key = paths.topic(TRANSACTION_LOG)
         self.replay = Replay(self.cluster.store, log, key, TxnLogState(), _fold, self._restored)
-
-    @property
-    def most(self) -> int:
-        """The high part of the ids that it gives."""
-        return FIRST_COORDINATOR + self.coordinator
 
     @property
     def gathered(self) -> int:
@@ -121,7 +113,7 @@ class TransactionLog:
             kept = compacted(state, view.now_ms(), self.cluster.settings.header_retention_ms)
             if len(kept.to_bytes()) <= INLINE_BYTES:
                 return old.model_copy(update={"txn_log": kept, "txn_log_path": None, "txn_log_crc": None}).to_bytes()
-            path = f"manifests/txn-log-{self.coordinator}-{self.cluster.unique()}.json"
+            path = f"manifests/txn-log-{self.cluster.unique()}.json"
             self.cluster.storage.publish(path, kept.to_bytes())
             in_file = {"txn_log": TxnLogSnapshot(at=kept.at), "txn_log_path": path, "txn_log_crc": zlib.crc32(kept.to_bytes())}
             return old.model_copy(update=in_file).to_bytes()
@@ -130,7 +122,7 @@ class TransactionLog:
 
     def kept_in(self, view: View) -> str | None:
         """The file that what the last compaction left lies in, if it was too big for the record."""
-        record = view.get(paths.topic(self.name))
+        record = view.get(paths.topic(TRANSACTION_LOG))
         return None if record is None else TxnLogRecord.of(record).txn_log_path
 
     def _in_file(self, found: TxnLogRecord, path: str) -> TxnLogSnapshot:

@@ -11,7 +11,7 @@ from metadata.json_records import JsonRecord
 
 
 class TxnState(StrEnum):
-    """Of a transaction: TransactionUtil's names (pulsar.md section 8)."""
+    """Of a transaction: TransactionUtil's names in Pulsar 4."""
 
     OPEN = "OPEN"
     COMMITTING = "COMMITTING"

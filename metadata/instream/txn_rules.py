@@ -13,6 +13,11 @@ from enum import Enum, auto
 from metadata.instream.rules import low_water
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnLogSnapshot, TxnState, Written
 
+COORDINATOR = 1_000_000
+"""The high part of the ids of all transactions of this model: one log gives them, whoever appends to it. No id is ever one of
+topic://, whose high part is small.
+"""
+
 TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
     TxnState.OPEN: frozenset({TxnState.OPEN, TxnState.COMMITTING, TxnState.ABORTING}),
     TxnState.COMMITTING: frozenset({TxnState.COMMITTING, TxnState.COMMITTED}),

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.protocol.states import ZnodeStat
 
 from metadata.errors import CorruptRecord
 from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
@@ -23,7 +25,7 @@ from metadata.store.zookeeper_session import Session, change, get, stat
 ERA_FULL = 1_000_000_000
 """Creations after which an era closes: below 2^30, where the counter that we read back still has its sign."""
 NEAR = 10_000
-"""Numbers that are counted on within an era: ten requests."""
+"""Numbers that are counted on within an era: ten multis, and five round trips for what is looked at before and after them."""
 STEP = 1_000
 """Of them in one multi: znodes that are made and deleted in it, some 250 bytes each, so well below what one may have."""
 
@@ -74,25 +76,32 @@ class Eras:
         """Let the next number be `to` or a higher one. Raises as `move_on` does."""
         while (ahead := to - (known := self._load(parent)).era * ERA_SIZE - known.created) > 0:
             if ahead <= NEAR and known.created + ahead < self._full:
-                self._count_on(parent, known, min(ahead, STEP))
+                self._count_on(parent, known, known.created + ahead)
             else:
                 self._move(parent, known, max(known.era + 1, -(-to // ERA_SIZE)))
 
-    def _count_on(self, parent: str, known: _Open, numbers: int) -> None:
-        """Use up so many numbers of the open era, at once or (it is open no more) none. Nobody ever sees what is made."""
-        guard, house = self._session.root + era_record(parent), self._session.root + era_folder(parent, known.era)
-        self._session.make_folders(house.removeprefix(self._session.root) + "/0")
+    def _count_on(self, parent: str, known: _Open, to: int) -> None:
+        """Use up the numbers of the open era below `to`, until it is open no more. Nobody ever sees what is made."""
+        place = era_folder(parent, known.era)
+        guard, house = self._session.root + era_record(parent), self._session.root + place
+        self._session.make_folders(place + "/0")
 
-        def fill(transaction: Any) -> None:
+        def fill(numbers: int, transaction: Any) -> None:
             transaction.check(guard, known.version)
             for _ in range(numbers):
                 transaction.create(house + "/0", b"", self._session.acl)
                 transaction.delete(house + "/0")
+            transaction.set_data(house, b"")  # its answer has the folder's counter, which others move on, too
 
-        self._session.multi(fill)
+        created = known.created
+        while created < to:
+            results = self._session.multi(partial(fill, min(to - created, STEP)))
+            if any(isinstance(result, KazooException) for result in results):
+                return  # another era was opened
+            created = _created(results[-1])
 
     def _move(self, parent: str, known: _Open, era: int) -> None:
-        guard, house = self._session.root + era_record(parent), self._session.root + era_folder(parent, era)
+        guard, place = self._session.root + era_record(parent), era_folder(parent, era)
 
         def fill(transaction: Any) -> None:
             transaction.set_data(guard, b"%d" % era, known.version)
@@ -100,7 +109,7 @@ class Eras:
         results = self._session.multi(fill)
         self.forget(parent)
         if not any(isinstance(result, KazooException) for result in results):
-            self._session.make_folders(house.removeprefix(self._session.root) + "/0")
+            self._session.make_folders(place + "/0")
 
     def _load(self, parent: str) -> _Open:
         path = self._session.root + era_record(parent)
@@ -115,8 +124,7 @@ class Eras:
         era = int(data)
         house = self._session.root + era_folder(parent, era)
         (state,) = self._session.flight([stat(house)])
-        # The server reports the count of creations as creations * 2 - children.
-        created = 0 if state is None else ((state.cversion + state.numChildren) & 0xFFFFFFFF) // 2
+        created = 0 if state is None else _created(state)
         with self._guard:
             known = self._open[parent] = _Open(era, known_stat.version, created)
         return known
@@ -129,3 +137,9 @@ class Eras:
         self._session.make_folders(era_folder(parent, 0) + "/0")
         begin = self._session.create(path, b"0") if folder_version is None else change(path, b"0", folder_version)
         self._session.flight([begin])
+
+
+def _created(folder: ZnodeStat) -> int:
+    """How many znodes were ever made in a folder: the server reports that as creations * 2 - children."""
+    made: int = ((folder.cversion + folder.numChildren) & 0xFFFFFFFF) // 2
+    return made

@@ -24,7 +24,7 @@ from conformance.history.format import (
     Written,
 )
 
-OLD, NEW = "persistent://p/d/p", "topic://p/d/y"
+OLD, OTHER, NEW = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/y"
 CHILD = "segment://p/d/y/0000-ffff-1"
 COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
 SEALED_AT = 10
@@ -134,3 +134,48 @@ def test_two_topics_may_stand_at_the_same_numbers() -> None:
     history, other = H().old().sealed(), "segment://p/d/other/0000-ffff-0"
     history.add(Registration, 7, None, None, (Written("x", None, other),)).shown().commits(11, "c").reads(A, B, C, cut=11)
     assert check(history.events) == []
+
+
+def aborted_late(*, topic: str, app_topic: str, claims: str = OLD, moved: bool = True) -> H:
+    """An attempt's late abort ends a transaction of another one, which writes to `topic` and acknowledges rows of `claims`."""
+    history, txn = H().entry(OLD, "DATA"), "1000000_1"
+    history.entry(COORDINATOR, "NEW", txn, topics=(topic,), app="app", topic=app_topic, version=1, attempt="second")
+    history.add(Ack, claims, "sub", "pending", (((1, 0), (1, 0)),), txn)
+    if moved:
+        history.sealed()
+    return history.entry(COORDINATOR, "STATUS", txn, state="ABORTING", by="first")
+
+
+@pytest.mark.parametrize(
+    "history",
+    [aborted_late(topic=OTHER, app_topic=OTHER, claims=OTHER), aborted_late(topic=OLD, app_topic=OLD, moved=False)],
+    ids=["another topic was migrated", "none was"],
+)
+def test_a_late_abort_ends_no_other_transaction(history: H) -> None:
+    assert [finding.anomaly for finding in check(history.events)] == ["ended another's transaction"]
+
+
+@pytest.mark.parametrize("what", ["topic", "app_topic", "claims"])
+def test_whoever_meets_the_seal_ends_what_is_in_the_way(what: str) -> None:
+    history = aborted_late(**{"topic": OTHER, "app_topic": OTHER, "claims": OTHER, what: OLD})
+    assert check(history.events) == []
+
+
+def test_any_number_of_topics_go_on_among_the_numbers_of_others() -> None:
+    """The last of each one's two rows stands at the number of a row of another topic."""
+    history, other = H(), "segment://p/d/other/0000-ffff-0"
+    others = tuple(Row(f"x{i}", other, (20 + 2 * i, 0, 0)) for i in range(20))
+    for i, row in enumerate(others):
+        old, new, seal = f"{OLD}{i}", f"{NEW}{i}", 22 + 2 * i
+        history.entry(old, "DATA", rows=(Written(f"a{i}", None, old),)).entry(old, "DATA", rows=(Written(f"b{i}", None, old),))
+        history.entry(old, "SEAL", why="migrate").add(Registration, seal - 2, None, None, (Written(row.id, None, other),))
+        history.add(Layout, new, 0, (Segment(old, 0, 0xFFFF, True),)).add(Seal, seal, new, (old,), "migrate", 0)
+        gone, child = Segment(old, 0, 0xFFFF, False, (), seal), f"segment://p/d/y{i}/0000-ffff-1"
+        history.add(Layout, new, 1, (gone, Segment(child, 0, 0xFFFF, True, (old,))))
+    for i in range(20):
+        rows = Row(f"a{i}", f"{OLD}{i}", (1, 0, 0)), Row(f"b{i}", f"{OLD}{i}", (2, 0, 0))
+        history.add(Read, len(history.events), "r", (f"{NEW}{i}",), rows, 0, 60, 60)
+        history.add(Poll, len(history.events), f"s{i}", 0, (f"{NEW}{i}",), rows[:1], 0, 19 + 2 * i)
+        history.add(Poll, len(history.events), f"s{i}", 1, (f"{NEW}{i}",), rows[1:], 19 + 2 * i, 20 + 2 * i)
+    history.add(Read, len(history.events), "r", ("topic://p/d/other",), others, 0, 60, 60)
+    assert list(map(str, check(history.events))) == []

@@ -12,8 +12,18 @@ import pytest
 from conformance.mutants import suites
 from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
 from conformance.mutants.hunting import Hunt, caught, hunt
-from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted
-from conformance.mutants.suites import AlreadyBroken, Catch, by_scripts, by_search, by_simulator, by_store, by_tests, check_sound
+from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted, sources
+from conformance.mutants.suites import (
+    AlreadyBroken,
+    Catch,
+    by_scripts,
+    by_search,
+    by_simulator,
+    by_store,
+    by_tests,
+    check_sound,
+    check_tests,
+)
 from conformance.results import Outcome
 from conformance.simulator import pasts, stage
 from conformance.simulator.quiet import quiet
@@ -49,6 +59,24 @@ def test_every_rule_has_a_mutant() -> None:
     assert len({fault.name for fault in MUTANTS}) == len(MUTANTS) >= 45
     assert all(reason for reason in LATER.values())
     assert not [(fault.name, rule) for fault in MUTANTS for rule in fault.rules if rule in LATER]
+
+
+def test_every_test_that_a_mutant_names_is_there() -> None:
+    check_tests(MUTANTS)
+
+
+@pytest.mark.parametrize("name", ["tests/conformance/test_mutants.py::test_nowhere", "tests/scripts/a24_a_seal_stalls_nobody.txt"])
+def test_a_test_that_is_not_there_stops_a_hunt_before_it_begins(name: str) -> None:
+    fault = replace(by_name("cut-at-the-end"), tests=(name,))
+    with pytest.raises(AlreadyBroken, match=name):
+        hunt([fault], cores=1, told=lambda found: pytest.fail("nothing may be planted"))
+
+
+def test_no_two_mutants_are_one_fault() -> None:
+    seen: dict[frozenset[tuple[str, str]], list[str]] = {}
+    for fault in MUTANTS:
+        seen.setdefault(frozenset(sources(fault).items()), []).append(fault.name)
+    assert [names for names in seen.values() if len(names) > 1] == []
 
 
 @pytest.mark.parametrize("name", SHARPEST)

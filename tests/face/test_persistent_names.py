@@ -10,10 +10,19 @@ import pytest
 from prometheus_client import REGISTRY
 
 from metadata.errors import OffsetOutOfRange, OptionError
-from metadata.instream.transaction_log import log_name
-from txnsegment import Cluster
+from metadata.instream import trimming
+from metadata.instream.buffer import InStreamBuffer, TopicReading
+from metadata.instream.topics import PersistentTopics
+from metadata.instream.transaction_log import TRANSACTION_LOG
+from metadata.instream.trimming import Taken
+from metadata.names import persistent_name
+from metadata.providers import Providers
+from metadata.trimming import Trimmed
+from txnsegment import Cluster, connect
+from txnsegment.rows import committed_rows
 from txnsegment.segments import report
 from txnsegment.topics import PersistentDescription
+from txnsegment.verify import verify
 
 P = "persistent://public/default/p"
 NEW, STANDS_FOR = "persistent://public/new/a", "topic://public/new/a"
@@ -27,7 +36,7 @@ def write(cluster: Cluster, topic: str, *numbers: int) -> None:
     cluster.producer(topic).write(rows(*numbers))
 
 
-@pytest.mark.parametrize("name", [str(log_name(0)), "persistent://pulsar/system/mine"])
+@pytest.mark.parametrize("name", [str(TRANSACTION_LOG), "persistent://pulsar/system/mine"])
 def test_nobody_writes_to_a_transaction_log(cluster: Cluster, name: str) -> None:
     """An entry of a producer in it made every transaction over persistent topics impossible, for ever."""
     calls: list[Callable[[], object]] = [
@@ -92,6 +101,40 @@ def test_what_is_never_compacted_takes_no_policy_for_it(cluster: Cluster) -> Non
     assert cluster.retention.set("namespace://public/default", compact_files=4).compact_files == 4
 
 
+def test_what_a_namespace_says_is_shown(cluster: Cluster) -> None:
+    said = cluster.retention.set("namespace://public/default", keep=timedelta(hours=1), keep_bytes=-1)
+    assert said.retention_bytes == -1
+    shown = cluster.retention.get("namespace://public/default")
+    assert (shown.retention_ms, shown.retention_bytes) == (3_600_000, None)
+    cluster.topics.create(P)
+    assert cluster.retention.get(P) == shown
+    with pytest.raises(OptionError, match="namespace://public"):
+        cluster.retention.get("namespace://public")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda cluster: report(cluster.client, P),
+        lambda cluster: verify(cluster.client, P),
+        lambda cluster: list(committed_rows(cluster.client, P, 10).rows),
+        lambda cluster: cluster.subscriptions.describe(P, "s"),
+    ],
+)
+def test_a_name_is_asked_once_what_it_stands_for(
+    cluster: Cluster, call: Callable[[Cluster], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration between two answers would leave a reading of the one model in the hands of the other."""
+    cluster.topics.create(P, schema="n bigint")
+    cluster.subscriptions.create(P, "s")
+    write(cluster, P, 1)
+    asked = []
+    select = Providers.select
+    monkeypatch.setattr(Providers, "select", lambda self, names: asked.append(names) or select(self, names))
+    call(cluster)
+    assert asked == [[persistent_name(P)]]
+
+
 def test_a_trim_by_command(cluster: Cluster) -> None:
     cluster.topics.create(P, schema="n bigint")
     for number in (1, 2):
@@ -101,6 +144,30 @@ def test_a_trim_by_command(cluster: Cluster) -> None:
     assert (trimmed.segments, trimmed.rows) == (1, 2)
     assert cluster.retention.trim(P).rows == 0
     assert report(cluster.client, P).segments[0].watermark is None, "nothing of a persistent topic is folded"
+
+
+def test_a_trim_reports_what_it_took_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three ledgers another sweeper takes the first between our look and our trim; then all of them; the topic is read once."""
+    cluster.topics.create(P, schema="n bigint")
+    for number in (1, 2, 3):
+        write(cluster, P, *[number] * number)
+    cluster.retention.set(P, keep_bytes=1)
+    trim, read, looks = trimming.trim_log, InStreamBuffer.read, []
+
+    def together(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> Taken:
+        with connect(cluster.client.cluster.url) as other:
+            assert trim(other.client.instream.buffer, other.client.instream.topics, reading, at).to == at
+        return trim(buffer, topics, reading, to)
+
+    at = next(cluster.client.instream.buffer.read(persistent_name(P)).ledgers()).id
+    monkeypatch.setattr(trimming, "trim_log", together)
+    monkeypatch.setattr(InStreamBuffer, "read", lambda self, name: looks.append(name) or read(self, name))
+    trimmed = cluster.retention.trim(P)
+    assert (trimmed.segments, trimmed.rows, len(looks)) == (1, 5, 1)
+    write(cluster, P, 4)
+    at = next(cluster.client.instream.buffer.read(persistent_name(P)).ledgers()).id
+    assert cluster.retention.trim(P) == Trimmed()
+    assert cluster.client.instream.buffer.read(persistent_name(P)).lost_to == at
 
 
 def test_whose_number_it_is(cluster: Cluster) -> None:

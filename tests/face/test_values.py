@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+from metadata.client import shared_client
 from metadata.errors import OptionError, SchemaChanged, SchemaError, ValueFormatError
 from metadata.store.contract import decide
 from spark_txn_sink.commit import Identity, commit
@@ -41,7 +42,8 @@ ROW = {"a": 1, "s": "x"}
 def put(cluster: Cluster, given: list[bytes | None], schema: StructType = VALUE, **options: Any) -> None:
     """As one task of one Spark write does it."""
     texts = {"serviceUrl": cluster.url, "path": "t", "valueFormat": "avro"} | {k: str(v) for k, v in options.items()}
-    client, plan = plan_write(WriteOptions.parse(texts, streaming=False), schema)
+    client = shared_client(cluster.url)
+    plan = plan_write(client, WriteOptions.parse(texts, streaming=False), schema)
     staged = stage(plan, [pa.record_batch({"value": pa.array(given, pa.binary())})] if given else [])
     commit(client, plan, Identity(f"app-{cluster.client.cluster.unique()}", 1, True, False), 30_000, [staged])
 
@@ -98,7 +100,8 @@ def test_writers_of_columns_respect_the_registered_schema(cluster: Cluster) -> N
         txn.commit()
     assert got(cluster) == written(FIRST, [{"a": 5, "s": "none"}])
     columns = StructType([StructField("a", IntegerType())])
-    _, plan = plan_write(WriteOptions.parse({"serviceUrl": cluster.url, "path": "t"}, streaming=False), columns)
+    options = WriteOptions.parse({"serviceUrl": cluster.url, "path": "t"}, streaming=False)
+    plan = plan_write(shared_client(cluster.url), options, columns)
     with pytest.raises(SchemaError, match="In a write to topic://public/default/t the column a is null"):
         stage(plan, [pa.record_batch({"a": pa.array([1, None], pa.int32())})])
 
@@ -123,7 +126,8 @@ def test_a_stream_of_values_goes_by_one_version_into_another_topic(cluster: Clus
     cluster.topics.create("u", segments=2)
     cluster.topics.set_schema("u", FIRST)
     texts = {"serviceUrl": cluster.url, "path": "u", "valueFormat": "avro", "keyColumn": "s"}
-    client, plan = plan_write(WriteOptions.parse(texts, streaming=True), VALUE)
+    client = shared_client(cluster.url)
+    plan = plan_write(client, WriteOptions.parse(texts, streaming=True), VALUE)
     commit(client, plan, Identity("query", 0, False, True), 30_000, [stage(plan, batches)])
     assert got(cluster, path="u") == first
     assert cluster.topics.describe("u").key == "s"

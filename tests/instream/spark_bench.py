@@ -36,7 +36,7 @@ class SparkBench:
         """Staged as the sink does it."""
         table = values if isinstance(values, pa.Table) else pa.table({"n": pa.array(list(values), pa.int64())})
         given = {"serviceUrl": self.url, "topic": topic, "entryRows": str(entry_rows)}
-        _, plan = plan_write(WriteOptions.parse(given, streaming=False), from_arrow(table.schema))
+        plan = plan_write(self.client, WriteOptions.parse(given, streaming=False), from_arrow(table.schema))
         found = [part for _, part in stage(plan, table.combine_chunks().to_batches()).parts]
         _, schema_id = self.client.topics.evolve(plan.topic, plan.types)
         return [dataclasses.replace(part, schema=schema_id) for part in found]

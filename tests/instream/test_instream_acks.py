@@ -37,6 +37,20 @@ def made() -> tuple[Bench, Party]:
     return bench, party
 
 
+def test_the_first_use_of_a_subscription_reads_its_record_once_to_find_its_log() -> None:
+    """And once more with the log, which tells whether that life is over."""
+    bench, _ = made()
+    read: list[str] = []
+
+    def noted(kind: str, what: str) -> Fate:
+        if kind == "get":
+            read.append(what)
+        return Fate.GO
+
+    bench.party(noted).coordinator.acks.read([S])
+    assert [what.split("/")[2] for what in read] == ["subscriptions", "topics", "subscriptions"]
+
+
 def test_claims_move_into_the_cursor_at_the_commit_and_are_free_after_an_abort() -> None:
     bench, party = made()
     one, two = begun(party), begun(party)

@@ -9,13 +9,14 @@ from pathlib import Path
 import fastavro
 import pytest
 from instream_bench import Bench, T
+from test_migration import Y, foreign
 
 from conformance.simulator.faults import Fate
 from metadata.aftermath import inline
 from metadata.client import Client
 from metadata.cluster import Cluster, open_cluster
 from metadata.coordinator import Coordinator
-from metadata.errors import DataLoss, NotAllowed, OptionError, SweepIncomplete, TransactionNotFound
+from metadata.errors import DataLoss, NotAllowed, OptionError, SweepIncomplete, TopicExists, TransactionNotFound
 from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
@@ -362,6 +363,17 @@ def test_providers_select_by_domain_and_by_namespace() -> None:
     assert providers.select([new])[new] == providers.select([TopicName(*new)])[TopicName(*new)]
     bench.party().topics.change(T, lambda now: now.model_copy(update={"migrated_to": str(other)}))
     assert providers.select([T])[T].name == str(other)
+
+
+def test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated() -> None:
+    bench = foreign()
+    mine = client(bench.party().cluster)
+    with pytest.raises(TopicExists, match="topics migrate"):
+        Providers(mine).resolve(str(T))
+    before = mine.topics.get(Y).layout
+    with pytest.raises(TopicExists, match="topics migrate"):
+        Providers(mine).coordinator(bench.work(7, topics=[T]))
+    assert mine.topics.get(Y).layout == before
 
 
 def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None:

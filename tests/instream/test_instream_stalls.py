@@ -9,6 +9,8 @@ from instream_bench import Bench, T, U
 from metadata.errors import TopicSealed, TransactionUnfinished
 from metadata.instream.client import instream
 from metadata.store.contract import decide
+from txnsegment import doctor
+from txnsegment.doctor import Health
 
 
 def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
@@ -65,3 +67,22 @@ def test_an_application_whose_transaction_stalls_goes_on_elsewhere() -> None:
         done = instream(bench.party().cluster).coordinator.commit(bench.work(version, topics=[T]))
         assert not done.skipped
     assert bench.read(T) == ["app.1", "app.2"]
+
+
+def test_the_doctor_counts_what_is_open_alone() -> None:
+    """What stalls has been decided: no sweep can end it, and it is not OPEN."""
+    bench = Bench()
+    hands = instream(bench.party().cluster)
+    stalled = hands.coordinator.begin(topics=[T])
+    hands.coordinator.append(stalled, {T: [bench.part("a")]})
+    hands.sealing.terminate(T)
+    with pytest.raises(TransactionUnfinished):
+        hands.coordinator.end(stalled, commit=True)
+    late = hands.coordinator.begin(topics=[U])
+    bench.late()
+    hands.coordinator.begin(topics=[U])
+    found = doctor._transactions("transactions", hands.coordinator.cluster)
+    assert found.message == f"1 of 2 OPEN transactions are past their deadline: {late}"
+    hands.sweeper.sweep()
+    found = doctor._transactions("transactions", hands.coordinator.cluster)
+    assert (found.health, found.message) == (Health.OK, "1 are OPEN, none is past its deadline")

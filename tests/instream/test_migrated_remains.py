@@ -11,13 +11,14 @@ from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.model import Part
-from metadata import policies
+from metadata import paths, policies
 from metadata.acks import up_to
 from metadata.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError
 from metadata.instream.migrating import Migrator
 from metadata.names import PersistentName, TopicName, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.row_ranges import before, end_of
+from metadata.store.contract import decide
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
 from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
@@ -25,7 +26,7 @@ from metadata.trimming import Trimmed, Trimmer
 from metadata.write_set import WriteSet
 from spark_txn_source.plan import check_trims
 
-Y = topic_name("topic://public/default/y")
+Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")
 
 
 def migrate(bench: Bench, name: PersistentName = T, to: TopicName = Y) -> Party:
@@ -256,11 +257,14 @@ def test_a_zombie_s_entries_above_the_seal_go_too() -> None:
     keep(bench, retention_ms=1, despite_subscriptions=True)
     zombie = bench.party()
     late = zombie.coordinator._data(T, None, [bench.part("late")], bench.clock.now_ms())
-    zombie.buffer.log(T).append(late)
+    number = zombie.buffer.log(T).append(late)
     bench.party().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+    sweeping = bench.party()
     for _ in range(5):
         later(bench)
-        sweep(bench)
+        sweep(bench, sweeping)
+    kept = sweeping.buffer.log(T)
+    assert decide(sweeping.cluster.store, lambda view: kept.entries(view, [number])[0]) == {}, "nor does who took it remember it"
     check_only_the_name_is_left(bench)
     assert bench.read(T) == bench.read(T, zombie) == rows(bench) == []
 
@@ -290,3 +294,31 @@ def test_who_dies_while_it_goes_leaves_the_rest_to_the_next(end: Callable[[Bench
         return gate
 
     assert each(run) > 10, "there were writes to die at"
+
+
+def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() -> None:
+    """Somebody else made `y` once the cursors were there: it never was the topic that goes on, so it never lets go of anything."""
+    cursor = paths.cursor(str(T), "s")
+
+    def run(k: int) -> At:
+        bench = Bench()
+        bench.party().coordinator.acks.create(str(T), "s")
+
+        def taken(kind: str, what: str) -> Fate:
+            if kind == "write" and what.endswith(paths.topic(Y).path):
+                Topics(bench.party().cluster).create(Y)
+            return Fate.GO
+
+        party = bench.party(taken)
+        with pytest.raises(TopicExists):
+            Migrator(party.cluster, party.coordinator).migrate(T, Y)
+        assert cursor in bench.state.records
+        gate = At(k, meanwhile=lambda: migrate(bench, to=Z))
+        swept = bench.party(gate).cluster
+        Sweeper(swept, TransactionBuffer(swept)).sweep()
+        if gate.hit:
+            assert cursor in bench.state.records, gate.hit
+            bench.party().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])
+        return gate
+
+    assert each(run) > 10, "there were steps at which the migration could go on"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +16,8 @@ from spark_bench import Query, SparkBench, X
 from ledgers.avro.modes import Compatibility
 from metadata import policies
 from metadata.errors import DataLoss, SchemaError, TopicNotFound, TopicSealed
-from metadata.names import persistent_name, topic_name
+from metadata.names import TopicName, persistent_name, topic_name
+from metadata.providers import Providers, Selected
 from metadata.store.contract import time_ms
 from metadata.transitions import Claim
 from metadata.trimming import Trimmer
@@ -100,7 +102,7 @@ def test_a_sink_goes_on_whose_tasks_and_commit_were_planned_on_either_side_of_a_
 
     def plan() -> WritePlan:
         given = {"serviceUrl": bench.url, "topic": X}
-        return plan_write(WriteOptions.parse(given, streaming=True), from_arrow(rows.schema))[1]
+        return plan_write(bench.client, WriteOptions.parse(given, streaming=True), from_arrow(rows.schema))
 
     older = plan()
     migrate(bench)
@@ -129,6 +131,37 @@ def test_a_plain_producer_is_told_that_its_topic_was_migrated(bench: SparkBench)
         with cluster.producer(X) as again:
             again.send({"n": 3})
     assert bench.numbers(TO) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("looks", [1, 2, 3])
+def test_a_plain_producer_whose_topic_is_migrated_in_the_middle_of_a_flush(
+    bench: SparkBench, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between any two of its looks at where the name goes: it is asked once what it stands for, and once at most of which kind."""
+    bench.commit(X, [1])
+    asked = 0
+    select = Providers.select
+
+    def selecting(self: Providers, names: Sequence[TopicName]) -> dict[TopicName, Selected]:
+        nonlocal asked
+        asked += 1
+        found = select(self, names)
+        if asked == looks:
+            migrate(bench)
+        return found
+
+    with connect(bench.url) as cluster:
+        producer = cluster.producer(X, plain=True)
+        producer.send({"n": 2})
+        monkeypatch.setattr(Providers, "select", selecting)
+        if looks < 3:
+            with pytest.raises(TopicSealed, match=f"{X} was .*sealed"):
+                producer.flush()
+        else:
+            producer.flush()
+            assert asked == 2
+        monkeypatch.undo()
+    assert bench.numbers(X) == ([1] if looks < 3 else [1, 2])
 
 
 def test_a_running_consumer_goes_on_where_its_topic_does(bench: SparkBench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -10,6 +11,7 @@ import pytest
 from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata import paths
 from metadata.acks import Ack, done
 from metadata.errors import (
     NotAllowed,
@@ -21,6 +23,7 @@ from metadata.errors import (
     TxnSegmentError,
     VersionConflict,
 )
+from metadata.instream import paths as instream_paths
 from metadata.instream.migrating import Migrator
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.names import topic_name
@@ -162,6 +165,22 @@ def test_a_seal_is_never_trimmed(why: str) -> None:
     assert bench.read(T) == []
 
 
+def test_a_trim_goes_as_far_as_all_is_decided_also_below_a_seal() -> None:
+    """What was ongoing when a topic was terminated never ends there."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.commit(work(bench, 1))
+    txn = party.coordinator.begin(topics=[T])
+    party.coordinator.append(txn, {T: [bench.part("stalls")]})
+    party.coordinator.append(None, {T: [bench.part("plain")]})
+    seal = party.sealing.terminate(T)
+    reading = party.buffer.read(T)
+    assert reading.cut == seal - 3
+    assert party.sweeper.trimmer.trim_to(reading, seal) == reading.cut
+    assert bench.read(T) == []
+    assert bench.party().buffer.read(T).ongoing == {txn: seal - 2}
+
+
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
     "another-migrates": lambda bench: migrate(bench.party()),
     "somebody-writes": lambda bench: bench.party().coordinator.commit(work(bench, 2)),
@@ -243,6 +262,52 @@ def test_a_topic_that_is_made_meanwhile_is_never_taken_and_another_name_can_be_g
         return gate
 
     assert each(run) > 10
+
+
+def foreign() -> Bench:
+    """`y`, to which the topic was to be migrated, was made by somebody else when its record said so."""
+    bench = prepared()
+
+    def taken(kind: str, what: str) -> Fate:
+        if kind == "write" and what.endswith(paths.topic(Y).path):
+            Topics(bench.party().cluster).create(Y)
+        return Fate.GO
+
+    with pytest.raises(TopicExists, match="made by somebody else"):
+        migrate(bench.party(taken))
+    return bench
+
+
+def test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile() -> None:
+    bench = foreign()
+    party = bench.party()
+    migrator = Migrator(party.cluster, party.coordinator)
+    for look in (migrator.made, migrator.named, lambda _: migrator.matching(re.compile(re.escape(str(T))))):
+        with pytest.raises(TopicExists, match="made by somebody else"):
+            look(T)
+    assert bench.read(T) == ["app.1", "plain"]
+    Topics(party.cluster).delete(Y)
+    assert [topic.name for topic in party.topics.list()] == [T, U], "its rows did not go with that one"
+    assert migrator.migrate(T, Z, force=True).name == migrator.made(T) == Z
+
+
+def test_where_a_topic_goes_on_is_asked_for_once() -> None:
+    """By every planning of every query of it."""
+    bench = prepared()
+    counted: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        counted.append(f"{kind} {what}")
+        return Fate.GO
+
+    party = bench.party(gate)
+    migrator = Migrator(party.cluster, party.coordinator)
+    assert migrator.made(T) is None
+    assert counted == [f"get {instream_paths.topic(T).path}"]
+    migrate(bench.party())
+    counted.clear()
+    assert migrator.made(T) == Y
+    assert counted == [f"get {instream_paths.topic(T).path}", f"get {paths.topic(Y).path}"]
 
 
 def test_open_transactions_are_named_waited_for_or_aborted() -> None:

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import metadata.cluster
 from conformance.chaos.reading import read_all
+from metadata.client import shared_client
 from metadata.store.contract import View
 from metadata.store.memory import MemoryStore
 from spark_txn_sink.options import WriteOptions
@@ -46,7 +47,7 @@ def test_whoever_loses_a_session_starts_over(tmp_path: Path, monkeypatch: pytest
         with connect(url, ledgers=tmp_path.as_uri()) as cluster:
             store = cluster.client.cluster.store
             for batch in range(3):
-                plan_write(WriteOptions.parse({"path": topic, "serviceUrl": url}, streaming=True), SCHEMA)
+                plan_write(shared_client(url), WriteOptions.parse({"path": topic, "serviceUrl": url}, streaming=True), SCHEMA)
                 for _ in range(first):
                     store.view()
                 with cluster.begin(app="writer", version=10 * first + batch) as txn:

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
+from metadata.errors import OptionError
 from metadata.names import persistent_name
+from txnsegment import repartition_by_segment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -94,6 +96,24 @@ def test_a_persistent_topic_has_one_log(here: Deployment, option: str, value: st
     with pytest.raises(PySparkException, match=f"The option {option} is given, but persistent://public/default/x"):
         here.write(rows(here, 0, 1), X, **{option: value})
     assert here.cluster.client.instream.topics.find(persistent_name(X)) is None
+
+
+def test_rows_are_brought_together_for_the_topic_that_a_name_stands_for(here: Deployment) -> None:
+    """For a migrated one, and for one that a write will make; a persistent topic is one log."""
+    cluster, new = here.cluster, "persistent://public/new/a"
+
+    def partitions(topic: str, **options: object) -> int:
+        found = repartition_by_segment(rows(here, 0, 8), topic, serviceUrl=here.url, **options)
+        return int(found._jdf.queryExecution().analyzed().numPartitions())
+
+    cluster.topics.create(X, schema="n bigint")
+    assert partitions(X) == partitions(Y) == partitions(new) == 1
+    cluster.topics.set_model("namespace://public/new", "metadata")
+    cluster.topics.migrate(X, "y", segments=4)
+    assert partitions(X) == partitions("y") == partitions(X, keyColumn="n") == 4
+    assert partitions(new, segments=3) == partitions(new, segments=3, keyColumn="n") == 3
+    with pytest.raises(OptionError, match=f"option segments is given, but {Y} is a persistent"):
+        partitions(Y, segments=3)
 
 
 def test_a_transaction_never_spans_both_kinds(here: Deployment) -> None:

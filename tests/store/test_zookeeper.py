@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -217,6 +218,24 @@ class TestEras:
             assert client.get_children(f"{root}/log") == ["0000000000"]
         store.skip(LOG, 10**6)
         assert store.append(LOG, b"x").number == ERA_SIZE + 1
+
+    def test_a_skip_that_is_near_is_one_multi_for_each_thousand(self, root: str, store: ZooKeeperStore) -> None:
+        store.append(LOG, b"x")
+        asked: list[str] = []
+        flight, multi = store._session.flight, store._session.multi
+
+        def counted(requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
+            asked.append("flight")
+            return flight(requests, session)
+
+        def written(fill: Callable[[Any], None]) -> list[Any]:
+            asked.append("multi")
+            return multi(fill)
+
+        store._session.flight, store._session.multi = counted, written  # type: ignore[method-assign]
+        store.skip(LOG, 10_000)
+        assert (asked.count("multi"), asked.count("flight")) == (10, 5)
+        assert store.append(LOG, b"x").number == 10_000
 
     def test_a_skip_is_near_only_within_its_era(self, zookeeper: ZooKeeperServer, root: str) -> None:
         with ZooKeeperStore(zookeeper.hosts, root, era_full=10) as store:

@@ -20,7 +20,7 @@ def group() -> None:
 @app.command()
 def show(
     context: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, or a bare name.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="topic://tenant/namespace/name, a bare name, or persistent://..")],
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:

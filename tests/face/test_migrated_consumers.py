@@ -1,0 +1,202 @@
+"""A consumer that is running while its topics migrate keeps the order of the log, as one that is made afterwards has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from metadata.errors import DataLoss, TopicNotFound
+from metadata.transaction_buffer import Reading
+from spark_txn_source.following import Following
+from txnsegment import Cluster, Consumer, connect
+from txnsegment.feeds import _FollowingOne
+
+X, Y, Z = "persistent://public/default/x", "topic://public/default/y", "topic://public/default/z"
+U, V = "persistent://public/default/u", "topic://public/default/v"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with connect(f"file://{tmp_path}") as made:
+        for name in (X, U, Z):
+            made.topics.create(name, schema="n bigint")
+        yield made
+
+
+def write(cluster: Cluster, n: int, *topics: str) -> None:
+    with cluster.begin() as txn:
+        for topic in topics:
+            txn.append(topic, pa.table({"n": pa.array([n], pa.int64())}))
+        txn.commit()
+
+
+def numbers(consumer: Consumer) -> list[int]:
+    return [message.value["n"] for message in consumer.messages(timeout=0)]
+
+
+def left(cluster: Cluster, *topics: str) -> list[int]:
+    """What a consumer that is made now gets: of a topic that it did not know from the first row on."""
+    with cluster.consumer(topics, "s", start="earliest") as consumer:
+        return numbers(consumer)
+
+
+def test_a_running_consumer_has_the_order_of_the_log_over_what_was_migrated(cluster: Cluster) -> None:
+    write(cluster, 1, X)
+    with cluster.consumer([X, Z], "s", start="earliest") as consumer:
+        assert numbers(consumer) == [1]
+        cluster.topics.migrate(X, Y, segments=2)
+        for n, topic in enumerate([Z, Y, Z, Y, Z, Y], 100):
+            write(cluster, n, topic)
+        write(cluster, 106, Z, Y)
+        assert numbers(consumer) == [100, 101, 102, 103, 104, 105, 106, 106]
+        write(cluster, 107, Y)
+        write(cluster, 108, Z)
+        assert numbers(consumer) == [107, 108]
+        consumer.rewind()
+        assert numbers(consumer) == left(cluster, Z, X) == [1, 100, 101, 102, 103, 104, 105, 106, 106, 107, 108]
+
+
+def test_what_was_not_delivered_before_the_migration_comes_in_its_place(cluster: Cluster) -> None:
+    write(cluster, 1, X)
+    write(cluster, 2, Z)
+    with cluster.consumer([Z, X], "s", start="earliest") as consumer:
+        assert sorted(numbers(consumer)) == [1, 2]
+        write(cluster, 3, Z)
+        for n in (4, 5):
+            write(cluster, n, X)
+        cluster.topics.migrate(X, Y)
+        write(cluster, 6, Z)
+        write(cluster, 7, X)
+        assert numbers(consumer) == [3, 4, 5, 6, 7]
+        assert numbers(consumer) == []
+    assert left(cluster, X, Z) == [2, 3, 1, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("follows", [Following, _FollowingOne])
+def test_a_migration_between_two_looks(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, follows: type[Following]) -> None:
+    """Rows of topic:// that stand above what goes on are not delivered before it, whichever log is looked at first."""
+    read: Callable[[Following], Reading] = follows.read
+    moved = False
+
+    def reading(self: Following) -> Reading:
+        nonlocal moved
+        if not moved:
+            moved = True
+            cluster.topics.migrate(X, Y)
+            for n, topic in enumerate([Z, Y, Z, Y], 3):
+                write(cluster, n, topic)
+        return read(self)
+
+    write(cluster, 1, X)
+    with cluster.consumer([X, U, Z], "s", start="earliest") as consumer:
+        assert numbers(consumer) == [1]
+        write(cluster, 2, U)
+        monkeypatch.setattr(follows, "read", reading)
+        found = numbers(consumer)
+        assert moved
+        assert [n for n in found if n != 2] == [3, 4, 5, 6]
+        assert found.count(2) == 1
+
+
+def test_two_topics_that_are_migrated_one_after_the_other(cluster: Cluster) -> None:
+    for n, topic in enumerate([X, U, X, U], 1):
+        write(cluster, n, topic)
+    with cluster.consumer([U, X], "s", start="earliest") as consumer:
+        assert sorted(numbers(consumer)) == [1, 2, 3, 4]
+        write(cluster, 5, U)
+        cluster.topics.migrate(X, Y, segments=2)
+        write(cluster, 6, Y)
+        cluster.topics.migrate(U, V)
+        for n, topic in enumerate([V, Y, V, Y], 7):
+            write(cluster, n, topic)
+        assert numbers(consumer) == [6, 5, 7, 8, 9, 10]
+        write(cluster, 11, X, U)
+        assert numbers(consumer) == [11, 11]
+        assert consumer.lag().rows == 12
+
+
+def test_a_batch_that_was_begun_before_the_migration_is_delivered_once(cluster: Cluster) -> None:
+    with cluster.consumer([X, Z], "s", start="earliest") as consumer:
+        for n in (1, 2, 3):
+            write(cluster, n, X)
+        rows = consumer.messages(timeout=0)
+        first = next(rows)
+        cluster.topics.migrate(X, Y)
+        write(cluster, 4, Z)
+        write(cluster, 5, Y)
+        assert consumer.lag().rows == 4  # what goes on is looked at once that batch is done
+        assert [first.value["n"], *(m.value["n"] for m in rows), *numbers(consumer)] == [1, 2, 3, 4, 5]
+        assert consumer.lag().rows == 5
+
+
+def test_cumulative_acknowledgements_after_a_migration(cluster: Cluster) -> None:
+    """Of a row that came by its topic's own log in that topic alone; of what came since in all topics that the one log orders."""
+    write(cluster, 1, X)
+    with cluster.consumer([X, Z], "s", start="earliest") as consumer:
+        (one,) = consumer.messages(timeout=0)
+        write(cluster, 2, Z)
+        write(cluster, 3, X)
+        (two, three) = sorted(consumer.messages(timeout=0), key=lambda message: message.value["n"])
+        cluster.topics.migrate(X, Y)
+        for n, topic in enumerate([Y, Z, Y, Z], 4):
+            write(cluster, n, topic)
+        rows = list(consumer.messages(timeout=0))
+        assert [message.value["n"] for message in rows] == [4, 5, 6, 7]
+        consumer.ack_cumulative(one)
+        assert left(cluster, X, Z) == [2, 3, 4, 5, 6, 7]
+        consumer.ack_cumulative(three)
+        assert left(cluster, X, Z) == [2, 4, 5, 6, 7]
+        with cluster.begin() as txn:
+            consumer.ack_cumulative(rows[2], txn=txn)
+            txn.commit()
+        assert left(cluster, X, Z) == [7]
+        consumer.rewind()
+        assert numbers(consumer) == [7]
+        assert consumer.lag().rows == 1
+    assert two.topic == Z
+    cursors = {found.segment: found for name in (Y, Z) for found in cluster.subscriptions.describe(name, "s").cursors}
+    assert not any(found.acked for found in cursors.values())
+
+
+def test_rows_that_were_delivered_before_the_migration_are_not_missed(cluster: Cluster) -> None:
+    """Whatever retention takes of them since; what it takes of others is told."""
+    for n in (1, 2):
+        write(cluster, n, X)
+    with (
+        cluster.consumer([X, Z], "s", start="earliest") as consumer,
+        cluster.consumer([X, Z], "other", start="earliest") as other,
+    ):
+        assert numbers(consumer) == [1, 2]
+        write(cluster, 3, Z)
+        cluster.topics.migrate(X, Y)
+        cluster.retention.set(Y, keep_bytes=1, keep=timedelta(days=1), despite_subscriptions=True)
+        assert cluster.retention.trim(Y).rows == 2
+        write(cluster, 4, Y)
+        assert numbers(consumer) == [3, 4]
+        with pytest.raises(DataLoss, match="trimmed by retention"):
+            numbers(other)
+
+
+def test_what_is_deleted_with_the_topic_that_goes_on(cluster: Cluster) -> None:
+    write(cluster, 1, X)
+    with (
+        cluster.consumer([X, Z], "s", start="earliest") as consumer,
+        cluster.consumer([X, Z], "other", start="earliest") as other,
+    ):
+        assert numbers(consumer) == [1]
+        cluster.topics.migrate(X, Y)
+        cluster.topics.delete(Y)
+        write(cluster, 2, Z)
+        with pytest.raises(TopicNotFound, match=f"migrated to {Y}, which was deleted"):
+            numbers(consumer)
+        cluster.topics.create(Y, schema="n bigint")
+        for name in ("s", "other"):
+            cluster.subscriptions.create(Y, name)
+        write(cluster, 3, X)
+        assert numbers(consumer) == [2, 3]
+        with pytest.raises(DataLoss, match=f"{X} was migrated to {Y}, which was deleted"):
+            numbers(other)
