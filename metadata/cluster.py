@@ -6,14 +6,14 @@ import json
 import os
 import socket
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ledgers.errors import MissingFile
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.clock import Clock, SystemClock
-from metadata.cluster_records import FORMAT_VERSION, ClusterRecord, Founding, Lost, Restoring, Settings
+from metadata.cluster_records import FORMAT_VERSION, ClusterRecord, Founding, Lost, LostNumbers, Restoring, Settings
 from metadata.errors import (
     BadVersion,
     ClusterFormatError,
@@ -59,15 +59,21 @@ class Cluster:
             own(self.storage, self.id, self.url)
 
     def check_not_lost(self, number: int) -> None:
-        """Raises OffsetOutOfRange for a number of the log that a restore lost: rows up to it were read that are no longer here, and
-        whoever wrote them may write them again, above."""
-        for lost in self.restored:
-            if lost.after < number < lost.before:
-                raise OffsetOutOfRange(
-                    f"The offset {number} is from before {self.url} was restored, with what is up to {lost.after} alone.",
-                    advice=f"Rows above {lost.after} were read and are lost here; what their writers commit again comes at "
-                    f"{lost.before} and above. Use a new checkpoint: start after {lost.after} to get all that comes again.",
-                )
+        """Raises OffsetOutOfRange for a number of the log that a restore lost."""
+        check_not_lost(self.restored, number, self.url)
+
+
+def check_not_lost(restored: Iterable[LostNumbers], number: int, what: str) -> None:
+    """Raises OffsetOutOfRange for a number of `what`'s log that a restore lost: rows up to it were read that are no longer here,
+    and whoever wrote them may write them again, above.
+    """
+    for lost in restored:
+        if lost.after < number < lost.before:
+            raise OffsetOutOfRange(
+                f"The offset {number} of {what} is from before it was restored, with what is up to {lost.after} alone.",
+                advice=f"Rows above {lost.after} were read and are lost here; what their writers commit again comes at "
+                f"{lost.before} and above. Use a new checkpoint: start after {lost.after} to get all that comes again.",
+            )
 
 
 def open_cluster(

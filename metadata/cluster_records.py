@@ -50,11 +50,16 @@ class Founding(JsonRecord):
     id: str
 
 
-class Lost(JsonRecord):
-    """What a restore lost: the numbers of the log with after < number < before. Some of them were given out and are never again."""
+class LostNumbers(JsonRecord):
+    """What a restore lost of a log: the numbers with after < number < before. Some of them were given out and are never again."""
 
     after: int
     before: int
+
+
+class Lost(LostNumbers):
+    """The same of the cluster's log, and when."""
+
     restored_at_ms: int
 
 

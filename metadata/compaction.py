@@ -18,7 +18,7 @@ from ledgers.storage import segment_folder
 from metadata import paths
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, TxnConflict, UnknownOutcome
-from metadata.names import segment_name
+from metadata.names import is_persistent, segment_name
 from metadata.records import Watermark
 from metadata.retired import retire
 from metadata.store.contract import look, time_ms
@@ -31,7 +31,7 @@ ATTEMPTS = 20
 
 @dataclass
 class Compacted:
-    """What one compaction did: files and bytes (of files) before and after, and how many parts and rows have moved. `left_out`:
+    """What compaction did: files and bytes (of files) before and after, and how many parts and rows have moved. `left_out`:
     segments that are never compacted, since they are persistent topics that were migrated: their logs name their files for ever.
     """
 
@@ -60,11 +60,15 @@ class Compactor:
     merge: Merge = field(default=merged)
 
     def compact(self, segment: str, policy: Policy, done: Compacted, *, told: Callable[[Compacted], None] = lambda _: None) -> None:
-        """Compact one segment, what is folded of it; `done` grows with each group of files, and `told` hears of it.
+        """Compact one segment, what is folded of it; `done` grows with each group of files, and `told` hears of it. A persistent
+        topic that was migrated is left out, and `done` says so.
 
         Raises CorruptPart, CorruptSnapshot, StorageError; TxnConflict if the watermark cannot be kept up with, or the files were
         written too long ago to be safe from the orphan sweep.
         """
+        if is_persistent(segment):
+            done.left_out += (segment,)
+            return
         mark = look(self.cluster.store, paths.watermark(segment))
         path = None if mark is None else Watermark.of(mark).snapshot
         if path is None:

@@ -9,7 +9,6 @@ from ledgers.compaction import Policy
 from ledgers.errors import TxnSegmentError
 from metadata.client import Client
 from metadata.compaction import Compacted, Compactor
-from metadata.names import is_persistent
 from metadata.trimming import Trimmed, Trimmer, trim_all
 
 log = logging.getLogger("txnsegment.upkeep")
@@ -36,8 +35,6 @@ def upkeep(client: Client) -> Upkeep:
         try:
             files = trimmer.policies(topic.name, topic.layout).compact_files
             for segment in topic.segments() if files is not None else ():
-                if is_persistent(segment):
-                    continue  # it was migrated: its log names its files
                 compactor.compact(segment, Policy(min_files=files or 2, grows=True), done.compacted)
         except TxnSegmentError as error:
             log.error("compacting %s failed: %s", topic.name, error)

@@ -173,11 +173,8 @@ class Cluster:
             raise OptionError(
                 "At least one byte, and two files, can be put together.", advice="Give targetBytes >= 1, minFiles >= 2."
             )
-        segments = self._segments(name)
-        done = Compacted(left_out=tuple(s for s in segments if is_persistent(s)))
-        for segment in segments:
-            if segment in done.left_out:
-                continue
+        done = Compacted()
+        for segment in self._segments(name):
             Compactor(self.client.cluster).compact(segment, Policy(target_bytes, min_files), done, told=told)
         return done
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from conformance.chaos import migrations, topics
+from conformance.chaos import migration_storm, migrations, topics
 from conformance.chaos.contention import load
 from conformance.chaos.crash_points import AROUND, FATES, series
 from conformance.chaos.crashing import Fate, When
@@ -135,7 +135,7 @@ class Run:
         self._note(f"migration through Spark: {through}", through.wrong, began)
         began = time.monotonic()
         folder, rng = self._folder / "migrations-storm-notes", random.Random(given.seed)
-        found = migrations.storm(self._forks, self._place("migrations-storm"), folder, given.kills, rng)
+        found = migration_storm.storm(self._forks, self._place("migrations-storm"), folder, given.kills, rng)
         self._note(f"migrations, random kills: {found}", found.wrong, began)
         for fate, twins in (*((fate, False) for fate in migrations.FATES), (Fate.DIE, True)):
             began, name = time.monotonic(), f"migrations-{fate.name}{'-twins' * twins}".lower()

@@ -39,18 +39,22 @@ def judged(cast: Cast, rows: int, notes: Mapping[str, Notes], final: Mapping[str
     """Everything that is wrong. `final`: what each topic holds in the end; `rows`: of each writer's transactions."""
     found: list[str] = []
     for topic, there in final.items():
-        found += _order(f"{topic} in the end", there)
+        found += _keys(f"{topic} in the end", sorted(there, key=place))
         found += _twice(f"{topic} in the end", [row[5] for row in there])
     for who, topics in cast.writers.items():
         found += _written(who, rows, notes[who], topics, final)
+        for topic in topics:
+            found += _under_load(who, topic, (row for row in final[topic] if _who(row) == who))
     for who, topic in cast.senders.items():
         found += _sent(who, notes[who], final[topic])
+        found += _under_load(who, topic, (row for row in final[topic] if _who(row) == who))
     known = {*cast.writers, *cast.senders}
     found += [f"{row[5]} in {t} is of nobody" for t, there in final.items() for row in there if _who(row) not in known]
     for who, topics in cast.consumers.items():
         found += _delivered(who, notes[who], topics, final)
     for who, (source, target) in cast.movers.items():
         found += _same(f"{who} moved from {source} to {target}", _ids(final[source]), _ids(final[target]))
+        found += _under_load(who, target, final[target])
         found += _all_acknowledged(who, notes[who])
     for who, topics in cast.streams.items():
         found += _streamed(cast, who, notes[who], topics, final)
@@ -73,19 +77,33 @@ def _ids(rows: Iterable[Row]) -> list[str]:
 
 def place(row: Row) -> tuple[bool, int, int, int]:
     """Where a row stands in its topic: what was migrated is before all that went on from it, each by numbers of its own log."""
-    return (not row[0].startswith("persistent://"), row[1], row[2], row[3])
+    return (not _is_old(row), row[1], row[2], row[3])
 
 
-def _order(what: str, rows: Iterable[Row]) -> list[str]:
-    """Rows of a key of one topic by their place."""
+def _is_old(row: Row) -> bool:
+    """Whether it stands in the persistent topic's log and not in what goes on from it."""
+    return str(row[0]).startswith("persistent://")
+
+
+def _keys(what: str, rows: Iterable[Row]) -> list[str]:
+    """Rows of a key in the order that they are given in."""
     last: dict[str, str] = {}
     found = []
-    for row in sorted(rows, key=place):
+    for row in rows:
         before = last.get(row[4])
         if before is not None and _seq(before) > _seq(row[5]):
             found.append(f"{what}: {before} comes before {row[5]}")
         last[row[4]] = row[5]
     return found
+
+
+def _under_load(who: str, topic: str, rows: Iterable[Row]) -> list[str]:
+    """Rows on both sides: else nothing went on while the topic migrated, and that all is well says little."""
+    sides = {_is_old(row) for row in rows}
+    return [
+        *([] if True in sides else [f"{topic} did not migrate under load: it has no row of {who} from before it"]),
+        *([] if False in sides else [f"{topic} did not migrate under load: it has no row of {who} from after it"]),
+    ]
 
 
 def _twice(what: str, names: Iterable[str]) -> list[str]:
@@ -162,7 +180,9 @@ def _all_acknowledged(who: str, notes: Notes) -> list[str]:
 
 
 def _streamed(cast: Cast, who: str, notes: Notes, topics: Sequence[str], final: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Each row once over all micro-batches, a replayed one the same again, keys in order."""
+    """Each row once over all micro-batches, a replayed one the same again, none over both sides of a migration; the rows of a key
+    in order, micro-batch after micro-batch, and by place within one.
+    """
     found: list[str] = []
     batches: dict[int, list[Row]] = {}
     for note in (note for note in notes if "batch" in note):
@@ -172,25 +192,16 @@ def _streamed(cast: Cast, who: str, notes: Notes, topics: Sequence[str], final: 
     if list(batches) != list(range(len(batches))):
         found.append(f"{who} has the micro-batches {list(batches)}")
     got: dict[str, list[Row]] = {topic: [] for topic in topics}
-    for rows in batches.values():
+    for batch, rows in batches.items():
         ordered = sorted(rows, key=lambda row: (cast.old(row[0]), place(row)))
-        for topic, some in groupby(ordered, key=lambda row: cast.old(row[0])):
+        for topic, group in groupby(ordered, key=lambda row: cast.old(row[0])):
+            some = list(group)
+            if len({_is_old(row) for row in some}) > 1:  # (each of its tasks gives its rows in order, and Spark runs them in any)
+                found.append(f"{who}: micro-batch {batch} has rows of both sides of {topic}")
             got[topic] += some
     for topic, rows in got.items():
         found += _same(f"{who} on {topic}", _ids(final[topic]), _ids(rows))
         found += _keys(f"{who} on {topic}", rows)
-    return found
-
-
-def _keys(what: str, rows: Iterable[Row]) -> list[str]:
-    """Rows of a key as they came."""
-    last: dict[str, str] = {}
-    found = []
-    for row in rows:
-        before = last.get(row[4])
-        if before is not None and _seq(before) > _seq(row[5]):
-            found.append(f"{what}: {before} came before {row[5]}")
-        last[row[4]] = row[5]
     return found
 
 

@@ -10,23 +10,28 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from conformance.chaos.forks import Child, Died
+from conformance.chaos.reading import micro_batches
+from conformance.history.files import repair
 from metadata.errors import AckConflict, OptionError, TopicSealed, TxnConflict
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
-from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster, connect
+from txnsegment.topics import PersistentDescription
 
 ROWS, KEYS = 6, 3
 """Of each writer: rows of a transaction, and keys of its own."""
 SCHEMA = "key string, id string"
+WORK = frozenset({"version", "sent", "delivered", "moved", "batch", "look"})
+"""What a party notes once it has done a piece of its work."""
+WORK_SECONDS = 120.0
 PAUSE_SECONDS = 0.02
 IDLE_SECONDS = 0.3
 """How long a consumer waits for more before it looks whether all is done."""
@@ -55,22 +60,39 @@ class Scene:
     def reading(self) -> bool:
         return (self.folder / "reading").exists()
 
+    def done(self, who: str) -> int:
+        """How many pieces of its work a party has noted so far."""
+        return sum(not WORK.isdisjoint(note) for note in read_notes(self.folder / f"{who}.jsonl"))
+
     def end_work(self) -> None:
-        (self.folder / "working").unlink()
+        (self.folder / "working").unlink(missing_ok=True)
 
     def end_reading(self) -> None:
-        (self.folder / "reading").unlink()
+        (self.folder / "reading").unlink(missing_ok=True)
+
+    def wait_for_work(self, names: Iterable[str], children: Collection[Child], more: int = 1) -> None:
+        """Until each of these parties has noted so many pieces of its work since now: with 2, one that it began after now.
+
+        Raises Died if one of the children, who do that work, ends, or if it takes more than `WORK_SECONDS`.
+        """
+        wanted = {name: self.done(name) + more for name in names}
+        until = time.monotonic() + WORK_SECONDS
+        while idle := [name for name, count in wanted.items() if self.done(name) < count]:
+            for child in children:
+                if child.ended(0):
+                    raise Died(f"Nobody works any more ({', '.join(idle)} are waited for): {child.result()}")
+            if time.monotonic() > until:
+                raise Died(f"{', '.join(idle)} noted less than {more} pieces of work in {WORK_SECONDS:g} s.")
+            time.sleep(PAUSE_SECONDS)
 
 
 class Notes:
     """What one party noted, line by line; the half line that a kill left is dropped: what it would have said was not done then."""
 
     def __init__(self, file: Path) -> None:
-        whole = file.read_bytes() if file.exists() else b""
-        kept = whole[: whole.rfind(b"\n") + 1]
-        if kept != whole:
-            file.write_bytes(kept)
-        self.before: list[dict[str, Any]] = [json.loads(line) for line in kept.splitlines()]
+        if file.exists():
+            repair(file)
+        self.before = read_notes(file)
         self._file = file.open("a")
 
     def add(self, **noted: Any) -> None:
@@ -79,7 +101,8 @@ class Notes:
 
 
 def read_notes(file: Path) -> list[dict[str, Any]]:
-    return Notes(file).before
+    """The whole lines of a file that somebody may be writing at this moment; none if there is no file yet."""
+    return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
 
 def rows_of(who: str, numbers: Iterable[int]) -> list[tuple[str, str]]:
@@ -135,7 +158,7 @@ def send_on(scene: Scene, who: str, topic: str) -> None:
             ((key, name),) = rows_of(who, [tried])
             notes.add(sends=tried)
             try:
-                with cluster.producer(topic, plain=cluster.topics.describe(topic).name == topic) as producer:
+                with cluster.producer(topic, plain=not _migrates(cluster, topic)) as producer:
                     producer.send({"key": key, "id": name})
                 notes.add(sent=tried)
             except (TopicSealed, TxnConflict):
@@ -146,6 +169,13 @@ def send_on(scene: Scene, who: str, topic: str) -> None:
                 notes.add(refused=tried)
             tried += 1
             time.sleep(PAUSE_SECONDS)
+
+
+def _migrates(cluster: Cluster, topic: str) -> bool:
+    """Whether a persistent topic goes on, or soon will, as a topic://."""
+    described = cluster.topics.describe(topic)
+    assert isinstance(described, PersistentDescription)
+    return described.migrated_to is not None
 
 
 # --- acknowledging -----------------------------------------------------------------------------------------------------
@@ -172,17 +202,19 @@ def move_on(scene: Scene, who: str, source: str, target: str) -> None:
 
     Whoever is killed leaves claims behind, until they are past their deadline: an AckConflict is a reason to begin anew.
     """
+    notes = scene.notes(who)
     with connect(scene.url) as cluster:
         while True:
             last = not scene.reading
-            if not _move(cluster, who, source, target) and last and cluster.subscriptions.describe(source, who).lag.rows == 0:
-                scene.notes(who).add(left=0)
+            moved = _move(cluster, notes, who, source, target)
+            if not moved and last and cluster.subscriptions.describe(source, who).lag.rows == 0:
+                notes.add(left=0)
                 return
             time.sleep(PAUSE_SECONDS)
 
 
-def _move(cluster: Cluster, who: str, source: str, target: str) -> bool:
-    """Move what is there; whether anything was."""
+def _move(cluster: Cluster, notes: Notes, who: str, source: str, target: str) -> bool:
+    """Move what is there, each batch in a transaction, and note it; whether anything was."""
     moved = False
     with cluster.consumer(source, who) as consumer:
         for batch in consumer.batches(timeout=0):
@@ -195,6 +227,7 @@ def _move(cluster: Cluster, who: str, source: str, target: str) -> bool:
                 if not isinstance(error, AckConflict):
                     _expected(error, several=True)
                 return moved
+            notes.add(moved=batch.rows.num_rows)
             moved = True
     return moved
 
@@ -203,36 +236,10 @@ def _move(cluster: Cluster, who: str, source: str, target: str) -> bool:
 
 
 def stream_on(scene: Scene, who: str, topics: Sequence[str], limit: int | None = None) -> None:
-    """Micro-batch by micro-batch, as Spark drives a stream: what was planned and perhaps not finished is read again first."""
-    notes, checkpoint = scene.notes(who), scene.folder / f"{who}.checkpoint"
-    options = {"serviceUrl": scene.url, "topics": json.dumps(list(topics)), "startingOffsets": "earliest"}
-    options |= {} if limit is None else {"maxRowsPerTrigger": str(limit)}
-    reader = StreamReader({**options, "includeMetadata": "true"}, DefaultSource({**options, "includeMetadata": "true"}).schema())
-    state: dict[str, Any] = {"batch": 0, "start": reader.initialOffset(), "end": None}
-    if checkpoint.exists():
-        state = json.loads(checkpoint.read_text())
-    while True:
-        last = not scene.reading
-        if state["end"] is None:
-            end = reader.latestOffset(state["start"], reader.getDefaultReadLimit() if limit else ReadAllAvailable())
-            if end == state["start"]:
-                if last:
-                    break
-                time.sleep(PAUSE_SECONDS)
-                continue
-            state["end"] = end
-            _keep(checkpoint, state)
-        tasks = reader.partitions(state["start"], state["end"])
-        notes.add(batch=state["batch"], rows=[row for task in tasks for batch in reader.read(task) for row in seen(batch)])
-        state = {"batch": state["batch"] + 1, "start": state["end"], "end": None}
-        _keep(checkpoint, state)
-    reader.stop()
-
-
-def _keep(file: Path, state: dict[str, Any]) -> None:
-    made = file.with_suffix(".new")
-    made.write_text(json.dumps(state))
-    made.rename(file)
+    """Micro-batch by micro-batch, until all is done."""
+    notes, options = scene.notes(who), {"serviceUrl": scene.url, "topics": json.dumps(list(topics))}
+    for one in micro_batches(options, scene.folder / f"{who}.checkpoint", lambda: not scene.reading, limit):
+        notes.add(batch=one.number, rows=[row for batch in one.found for row in seen(batch)])
 
 
 def seen(batch: pa.RecordBatch) -> list[list[Any]]:

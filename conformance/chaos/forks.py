@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
+import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
+from enum import Enum, auto
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -21,6 +24,7 @@ PRELOAD = [
     "conformance.chaos.topics",
     "conformance.chaos.splits",
     "conformance.chaos.migrations",
+    "conformance.chaos.migration_storm",
     "conformance.chaos.spark_migration",
     "pandas",
     "pyarrow.parquet",
@@ -53,6 +57,10 @@ class Died(Exception):
     """A child ended without a result."""
 
 
+class Killed(Died):
+    """It was a SIGKILL that ended it."""
+
+
 class Child:
     """One process and the pipe with its result."""
 
@@ -73,7 +81,8 @@ class Child:
             good, value = self._pipe.recv()
         except EOFError:
             self._process.join()
-            raise Died(f"process {self.pid} ended with {self._process.exitcode}") from None
+            kind = Killed if self._process.exitcode == -signal.SIGKILL else Died
+            raise kind(f"process {self.pid} ended with {self._process.exitcode}") from None
         finally:
             self._pipe.close()
         self._process.join()
@@ -82,13 +91,11 @@ class Child:
         return value
 
     def killed(self) -> bool:
-        """Wait for it; whether it was killed (and did not end by itself)."""
+        """Wait for it; whether it was killed (and did not end by itself). Raises Died if it raised."""
         try:
             self.result()
-        except Died:
-            if self._process.exitcode == -9:
-                return True
-            raise
+        except Killed:
+            return True
         return False
 
     def ended(self, seconds: float) -> bool:
@@ -116,8 +123,50 @@ class Child:
             self._process.kill()
         self._process.join()
 
-    def send(self, number: int) -> None:
-        os.kill(self.pid, number)
+    def send(self, number: int) -> bool:
+        """Send it a signal; False: it has ended, and its number may be somebody else's by now."""
+        if not self._process.is_alive():
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:  # it ended just now
+            return False
+        return True
+
+
+class Struck(Enum):
+    """What a blow did. MISSED: nothing, for who was meant had come to its end before."""
+
+    KILLED = auto()
+    STOPPED = auto()
+    MISSED = auto()
+
+
+def strike(
+    name: str,
+    starts: Mapping[str, Callable[[], Child]],
+    running: MutableMapping[str, Child],
+    rng: random.Random,
+    *,
+    kill: float = 0.75,
+    longest: float = 1.0,
+) -> Struck:
+    """Kill one child with probability `kill` and start it again, or stop it for at most `longest` seconds. One that has ended by
+    itself is started again. Raises Died if it had raised: that must not be lost with the process.
+    """
+    child = running[name]
+    if rng.random() < kill:
+        child.stop()
+        killed = child.killed()
+        running[name] = starts[name]()
+        return Struck.KILLED if killed else Struck.MISSED
+    if child.ended(0) or not child.send(signal.SIGSTOP):
+        child.result()
+        running[name] = starts[name]()
+        return Struck.MISSED
+    time.sleep(rng.uniform(0.1, longest))
+    child.send(signal.SIGCONT)
+    return Struck.STOPPED
 
 
 def _report(pipe: Connection, target: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

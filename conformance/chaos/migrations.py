@@ -1,4 +1,4 @@
-"""Migrations of persistent topics under load: killed, put to sleep, doubled and failed at every store call, then all at random.
+"""Migrations of persistent topics under load: killed, put to sleep, doubled and failed at every store call.
 
 While a topic migrates others write to it (transactions, plain messages), read it, acknowledge its rows and move them
 (`carrying_on`). Everything here runs in processes of its own (`forks`); `carried` judges what they noted.
@@ -7,11 +7,8 @@ While a topic migrates others write to it (transactions, plain messages), read i
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import random
 import signal
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -19,14 +16,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-
 from conformance.chaos import carrying_on as parties
 from conformance.chaos.carried import Cast, judged
 from conformance.chaos.carrying_on import ROWS, SCHEMA, Scene
 from conformance.chaos.crashing import Crash, Fate, When
 from conformance.chaos.driver import Place, crashing_client, make, unfinished
-from conformance.chaos.forks import Child, Forks
+from conformance.chaos.forks import Forks
+from conformance.chaos.left_open import leave_behind, open_in
 from metadata.cluster_records import Settings
 from metadata.errors import TxnConflict, TxnSegmentError
 from metadata.names import persistent_name, topic_name
@@ -41,6 +37,9 @@ LAST_SECONDS = 240.0
 FAILURES = {"Unavailable", "UnknownOutcome", "OutcomeUnknown"}
 """What a migration may be told whose store call failed."""
 FATES = (Fate.DIE, Fate.SLEEP, Fate.FAIL)
+WRITING = ("writer", "sender")
+PARTIES = (*WRITING, "consumer", "stream")
+"""Who is at work on a topic that migrates."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +61,6 @@ def prepare(url: str, topics: Sequence[str], subscriptions: Sequence[str]) -> No
             cluster.topics.create(topic, schema=SCHEMA)
             for name in subscriptions:
                 cluster.subscriptions.create(topic, name)
-
-
-def leave_behind(url: str, topic: str) -> None:
-    """A transaction that was aborted, and one whose owner is gone and that is open: its deadline ends it."""
-    with connect(url) as cluster:
-        coordinator = cluster.client.instream.coordinator
-        for abort in (True, False):
-            txn = coordinator.begin(topics=[persistent_name(topic)])
-            transaction = cluster.begin()
-            transaction.append(topic, pa.table({"key": ["nobody"], "id": ["nobody.0"]}))
-            coordinator.append(txn, {persistent_name(topic): [p for some in transaction._parts().values() for p in some]})
-            if abort:
-                coordinator.end(txn, commit=False)
 
 
 @dataclass
@@ -111,6 +97,8 @@ def at_work(scene: Scene, topic: str) -> list[str]:
             party()
         except Exception:
             wrong.append(traceback.format_exc(limit=-4, chain=False))
+            scene.end_work()  # whoever waits for work is to hear of it
+            scene.end_reading()
 
     writing = (partial(parties.write_on, scene, "writer", [topic]), partial(parties.send_on, scene, "sender", topic))
     reading = (
@@ -150,37 +138,50 @@ def points(forks: Forks, place: Place, folder: Path, fate: Fate, *, twins: bool 
     after it (before the next one the store is the same), and another one goes on. `twins`: that one runs beside it from the
     beginning.
 
-    Every other one waits for what is open, the others abort it. In a cluster of its own, which is made here.
+    All of it twice: by a migration that aborts what is open, and by one that waits for it. In a cluster of its own, which is made
+    here.
     """
     forks.call(make, place, SETTINGS)
-    tries = itertools.count()
+    for wait in (None, WAIT_SECONDS):
 
-    def case(crash: Crash | None) -> tuple[Migrated | None, Case]:
-        number = next(tries)
-        name, to = f"persistent://public/default/t{number}", f"topic://public/default/t{number}"
-        return _case(forks, place, folder / f"{fate.name}-{twins}-{number}", name, to, crash, number, twins=twins)
+        def case(number: int, crash: Crash | None, wait: float | None = wait) -> tuple[Migrated | None, Case]:
+            way = f"{'aborts' if wait is None else 'waits'}{number}"
+            name, to = f"persistent://public/default/{way}", f"topic://public/default/{way}"
+            notes = folder / f"{fate.name}-{twins}-{way}"
+            return _case(forks, place, notes, name, to, crash, wait, number, twins=twins)
 
-    counted, first = case(None)
-    assert counted is not None
-    yield first
-    for call in range(1, len(counted.calls) + 1, every):
-        yield case(Crash(call, When.AFTER, fate))[1]
+        counted, first = case(0, None)
+        assert counted is not None
+        yield first
+        for number, call in enumerate(range(1, len(counted.calls) + 1, every), 1):
+            yield case(number, Crash(call, When.AFTER, fate))[1]
 
 
 def _case(
-    forks: Forks, place: Place, folder: Path, name: str, to: str, crash: Crash | None, number: int, *, twins: bool
+    forks: Forks,
+    place: Place,
+    folder: Path,
+    name: str,
+    to: str,
+    crash: Crash | None,
+    wait: float | None,
+    number: int,
+    *,
+    twins: bool,
 ) -> tuple[Migrated | None, Case]:
-    wait = WAIT_SECONDS if number % 2 else None
     scene, segments = Scene(place.url, folder), 1 + number % 2
     scene.begin()
     forks.call(prepare, place.url, [name], ["consumer"])
-    if number % 4 == 0:  # nobody waits for it in vain: who aborts takes it, too
-        forks.call(leave_behind, place.url, name)
-    told, hit, found = None, False, []
     others = forks.start(at_work, scene, name)
-    victim = forks.start(migrate, place.url, name, to, segments, wait, crash)
-    beside = forks.start(migrate, place.url, name, to, segments, wait) if twins else None
+    started = [others]
+    told, hit, found = None, False, []
     try:
+        scene.wait_for_work(PARTIES, [others])
+        if wait is None and number % 4 < 2:  # nobody waits for it in vain: who aborts takes it, too
+            forks.call(leave_behind, place.url, name)
+        victim = forks.start(migrate, place.url, name, to, segments, wait, crash)
+        beside = forks.start(migrate, place.url, name, to, segments, wait) if twins else None
+        started += [victim, *([] if beside is None else [beside])]
         if crash is None:
             told = victim.result(LAST_SECONDS)
             found += _refused("the migration", told, ())
@@ -199,10 +200,11 @@ def _case(
             if hit:
                 victim.send(signal.SIGCONT)
             found += _refused("the one that slept", victim.result(LAST_SECONDS), ())
+        scene.wait_for_work(WRITING, [others], more=2)
         scene.end_work()
         found += others.result(LAST_SECONDS)
     finally:
-        for child in (others, victim, *([] if beside is None else [beside])):
+        for child in started:
             child.stop()
     cast = Cast(
         {name: to},
@@ -236,10 +238,7 @@ def _refused_then(place: Place, wait: float | None) -> list[str]:
     with connect(place.url) as cluster:
         found = []
         coordinator, topics = cluster.client.instream.coordinator, cluster.client.instream.topics
-        txn = coordinator.begin(topics=[persistent_name(name)], timeout_ms=60_000)
-        transaction = cluster.begin()
-        transaction.append(name, pa.table({"key": ["k"], "id": ["open.0"]}))
-        coordinator.append(txn, {persistent_name(name): [p for some in transaction._parts().values() for p in some]})
+        txn = open_in(cluster, name, "k", "open.0", timeout_ms=60_000)
         before = topics.get(persistent_name(name)).layout
         for seconds in (0.0, 0.5):
             told = _migrated_by(place.url, name, to, seconds)
@@ -272,119 +271,3 @@ def _migrated_by(url: str, name: str, to: str, wait: float) -> Migrated:
             return Migrated(cluster.topics.migrate(name, to, wait=wait).name)
         except TxnSegmentError as error:
             return Migrated(None, type(error).__name__, str(error))
-
-
-# --- at random ----------------------------------------------------------------------------------------------------------
-
-KILLS_A_ROUND = 6
-BETWEEN_SECONDS = (0.05, 0.5)
-
-
-@dataclass
-class Stormed:
-    """What came of random kills. `slowest_ms`: of a migration."""
-
-    rounds: int = 0
-    kills: int = 0
-    stops: int = 0
-    rows: int = 0
-    transactions: int = 0
-    again: int = 0
-    micro_batches: int = 0
-    looks: int = 0
-    slowest_ms: int = 0
-    wrong: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        return (
-            f"{3 * self.rounds} topics migrated under {self.transactions} transactions ({self.again} run again), {self.rows} rows, "
-            f"{self.micro_batches} micro-batches, {self.looks} looks; {self.kills} kills, {self.stops} stops; the slowest "
-            f"migration took {self.slowest_ms} ms"
-        )
-
-
-def storm(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random) -> Stormed:
-    """Rounds of three topics in two namespaces, which migrate while all parties, and who migrates, are killed and stopped."""
-    forks.call(make, place, SETTINGS)
-    report = Stormed()
-    while report.kills < kills:
-        _round(forks, place, folder / f"round{report.rounds}", min(KILLS_A_ROUND, kills - report.kills), rng, report)
-        report.rounds += 1
-    return report
-
-
-def _cast(number: int) -> Cast:
-    a, b, c = (f"persistent://acme/{where}{number}" for where in ("north/a", "south/b", "south/c"))
-    return Cast(
-        {name: name.replace("persistent://", "topic://") for name in (a, b, c)},
-        writers={"writer": [a], "spanning": [a, b]},
-        senders={"sender": b},
-        consumers={"consumer": [a, b]},
-        movers={"mover": (a, c)},
-        streams={"stream": [a, b], "limited": [a]},
-        lookers={"looker": [a, b]},
-    )
-
-
-def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random, report: Stormed) -> None:
-    cast, scene = _cast(report.rounds), Scene(place.url, folder)
-    scene.begin()
-    forks.call(prepare, place.url, list(cast.goes_on), ["consumer", "mover"])
-    hows = [rng.choice((None, WAIT_SECONDS)) for _ in cast.goes_on]
-    starts: dict[str, Callable[[], Child]] = {
-        "writer": lambda: forks.start(parties.write_on, scene, "writer", cast.writers["writer"]),
-        "spanning": lambda: forks.start(parties.write_on, scene, "spanning", cast.writers["spanning"]),
-        "sender": lambda: forks.start(parties.send_on, scene, "sender", cast.senders["sender"]),
-        "consumer": lambda: forks.start(parties.acknowledge_on, scene, "consumer", cast.consumers["consumer"]),
-        "mover": lambda: forks.start(parties.move_on, scene, "mover", *cast.movers["mover"]),
-        "stream": lambda: forks.start(parties.stream_on, scene, "stream", cast.streams["stream"]),
-        "limited": lambda: forks.start(parties.stream_on, scene, "limited", cast.streams["limited"], 2 * ROWS),
-        "looker": lambda: forks.start(parties.look_on, scene, "looker", cast.lookers["looker"]),
-        "migrator": lambda: forks.start(
-            parties.migrate_on, scene, "migrator", list(cast.goes_on.items()), 1 + report.rounds % 3, hows
-        ),
-    }
-    running = {name: start() for name, start in starts.items() if name != "migrator"}
-    try:
-        time.sleep(rng.uniform(0.3, 1.0))
-        running["migrator"] = starts["migrator"]()
-        for _ in range(kills):
-            time.sleep(rng.uniform(*BETWEEN_SECONDS))
-            _strike(rng.choice([*running, "migrator", "migrator"]), starts, running, report, rng)
-        for name in ("migrator", None, "writer", "spanning", "sender"):
-            if name is None:
-                scene.end_work()
-            else:
-                running.pop(name).result(LAST_SECONDS)
-        scene.end_reading()
-        for name in list(running):
-            running.pop(name).result(LAST_SECONDS)
-    finally:
-        for child in running.values():
-            child.stop()
-    report.wrong += [f"round {report.rounds}: {what}" for what in forks.call(judge, place, folder, cast)]
-    _count(folder, report)
-
-
-def _strike(
-    name: str, starts: dict[str, Callable[[], Child]], running: dict[str, Child], report: Stormed, rng: random.Random
-) -> None:
-    if rng.random() < 0.75:
-        running[name].stop()
-        running[name] = starts[name]()
-        report.kills += 1
-    else:
-        running[name].send(signal.SIGSTOP)
-        time.sleep(rng.uniform(0.1, 1.0))
-        running[name].send(signal.SIGCONT)
-        report.stops += 1
-
-
-def _count(folder: Path, report: Stormed) -> None:
-    for note in (note for file in folder.glob("*.jsonl") for note in parties.read_notes(file)):
-        report.transactions += "version" in note
-        report.again += "again" in note
-        report.rows += ROWS * ("version" in note) + ("sent" in note)
-        report.micro_batches += "batch" in note
-        report.looks += "look" in note
-        report.slowest_ms = max(report.slowest_ms, note.get("took_ms", 0))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from conformance.chaos.history import Row
+from conformance.chaos.history import Row, now
 from metadata.names import is_persistent
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
+
+PAUSE_SECONDS = 0.02
+"""From one look to the next where there was nothing new."""
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
@@ -61,3 +67,52 @@ class Following:
         rows = [row for task in found for row in rows_of(self._reader.read(task))]
         self.offset = end
         return rows
+
+
+class MicroBatch(NamedTuple):
+    """One micro-batch, from its start offset to its end; `began`: when its reading did (`history.now`)."""
+
+    number: int
+    start: dict[str, Any]
+    end: dict[str, Any]
+    began: float
+    found: list[pa.RecordBatch]
+
+
+def micro_batches(
+    options: Mapping[str, str], checkpoint: Path, over: Callable[[], bool], limit: int | None = None
+) -> Iterator[MicroBatch]:
+    """All from the earliest offset on, as Spark drives a stream: what was planned and perhaps not finished is read again first. A
+    micro-batch is finished when the next one is asked for. Once it is `over` it goes on until there is nothing new.
+
+    `options` say what is read; `checkpoint` outlives whoever reads; `limit`: rows of a micro-batch (`maxRowsPerTrigger`).
+    """
+    given = {**options, "includeMetadata": "true", "startingOffsets": "earliest"}
+    given |= {} if limit is None else {"maxRowsPerTrigger": str(limit)}
+    reader = StreamReader(given, DefaultSource(given).schema())
+    state: dict[str, Any] = {"batch": 0, "start": reader.initialOffset(), "end": None}
+    if checkpoint.exists():
+        state = json.loads(checkpoint.read_text())
+    while True:
+        last = over()
+        if state["end"] is None:
+            end = reader.latestOffset(state["start"], ReadAllAvailable() if limit is None else reader.getDefaultReadLimit())
+            if end == state["start"]:
+                if last:
+                    break
+                time.sleep(PAUSE_SECONDS)
+                continue
+            state["end"] = end
+            _keep(checkpoint, state)
+        began = now()
+        found = [batch for task in reader.partitions(state["start"], state["end"]) for batch in reader.read(task)]
+        yield MicroBatch(state["batch"], state["start"], state["end"], began, found)
+        state = {"batch": state["batch"] + 1, "start": state["end"], "end": None}
+        _keep(checkpoint, state)
+    reader.stop()
+
+
+def _keep(file: Path, state: dict[str, Any]) -> None:
+    made = file.with_suffix(".new")
+    made.write_text(json.dumps(state))
+    made.rename(file)

@@ -14,7 +14,7 @@ from conformance.chaos.carried import place as place_in_topic
 from conformance.chaos.contention import follow
 from conformance.chaos.driver import Place, make, planned
 from conformance.chaos.files import add_batches
-from conformance.chaos.forks import Forks
+from conformance.chaos.forks import Died, Forks
 from conformance.chaos.history import ROWS
 from conformance.chaos.reading import position_of
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
@@ -94,11 +94,14 @@ def _job(place: Place, folder: Path) -> Session:
 
 
 def _wait_for_rows(folder: Path, job: Session) -> None:
-    """Until the reader has a micro-batch of the job's, or the job has ended."""
+    """Until the reader has a micro-batch of the job's. Raises Died if none comes, or if the job ends before."""
     seen = folder / "spark" / "seen"
     until = time.monotonic() + START_SECONDS
-    while not any(_noted(seen)) and time.monotonic() < until and job.wait(LOOK_SECONDS) is None:
-        pass
+    while not any(_noted(seen)):
+        code = job.wait(LOOK_SECONDS)
+        if code is not None or time.monotonic() > until:
+            ended = f"within {START_SECONDS:g} s" if code is None else f"before it ended with {code}"
+            raise Died(f"The job wrote no rows {ended}: {job.tail()}")
 
 
 def _noted(seen: Path) -> list[list[list[object]]]:

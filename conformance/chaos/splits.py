@@ -4,9 +4,7 @@ process, and all of them, and who splits, are killed or stopped after a seeded p
 
 from __future__ import annotations
 
-import json
 import random
-import signal
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -14,15 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from conformance.chaos.driver import Place, make
-from conformance.chaos.forks import Child, Forks
+from conformance.chaos.forks import Child, Forks, Struck, strike
 from conformance.chaos.history import judged, now
-from conformance.chaos.reading import position_of
+from conformance.chaos.reading import micro_batches, position_of
 from conformance.history.files import line, repair
 from conformance.history.files import read as read_history
 from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written
@@ -31,14 +27,12 @@ from metadata.errors import SegmentSealed
 from metadata.names import topic_name
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
-from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster, connect
 
 WRITERS, READERS = 3, 3
 ROWS, KEYS = 120, 11
 """Of each writer: rows of a transaction, and keys of its own."""
 FEWEST, MOST = 4, 16
-PAUSE_SECONDS = 0.02
 BETWEEN_SECONDS = 0.5
 """From one split or merge to the next. A transaction over the whole topic that meets one begins again: with less time than a commit
 takes between them, hardly any gets through."""
@@ -110,35 +104,12 @@ def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
 
 
 def read_on(place: Place, name: str, folder: Path, stop: Path, limit: int | None) -> None:
-    """Micro-batch by micro-batch, as Spark drives a stream: what was planned and perhaps not finished is read again first. After
-    `stop` it goes on until there is nothing new.
-    """
-    log, checkpoint = Log(folder / f"{name}.jsonl"), folder / f"{name}.checkpoint"
-    options = {"path": place.topic, "serviceUrl": place.url, "includeMetadata": "true", "startingOffsets": "earliest"}
-    options |= {} if limit is None else {"maxRowsPerTrigger": str(limit)}
-    reader = StreamReader(options, DefaultSource(options).schema())
-    state: dict[str, Any] = {"batch": 0, "start": reader.initialOffset(), "end": None}
-    if checkpoint.exists():
-        state = json.loads(checkpoint.read_text())
-    while True:
-        last = stop.exists()
-        if state["end"] is None:
-            end = reader.latestOffset(state["start"], reader.getDefaultReadLimit() if limit else ReadAllAvailable())
-            if end == state["start"]:
-                if last:
-                    break
-                time.sleep(PAUSE_SECONDS)
-                continue
-            state["end"] = end
-            _keep(checkpoint, state)
-        began = now()
-        found = [batch for task in reader.partitions(state["start"], state["end"]) for batch in reader.read(task)]
-        bounds = int(state["start"]["log"]), int(state["end"]["log"])
-        topics = (str(topic_name(place.topic)),)
-        log.add(Poll(now(), began, name, state["batch"], topics, rows_of(found), *bounds, ordered=False))
-        state = {"batch": state["batch"] + 1, "start": state["end"], "end": None}
-        _keep(checkpoint, state)
-    reader.stop()
+    """Micro-batch by micro-batch; after `stop` it goes on until there is nothing new."""
+    log, topics = Log(folder / f"{name}.jsonl"), (str(topic_name(place.topic)),)
+    options = {"path": place.topic, "serviceUrl": place.url}
+    for one in micro_batches(options, folder / f"{name}.checkpoint", stop.exists, limit):
+        bounds = int(one.start["log"]), int(one.end["log"])
+        log.add(Poll(now(), one.began, name, one.number, topics, rows_of(one.found), *bounds, ordered=False))
 
 
 def split_on(place: Place, folder: Path, stop: Path) -> None:
@@ -170,12 +141,6 @@ def _active(cluster: Cluster, topic: str) -> list[tuple[int, int, int]]:
 
 def _last(noted: Path) -> str:
     return noted.read_text().split()[-1] if noted.exists() else ""
-
-
-def _keep(file: Path, state: dict[str, Any]) -> None:
-    made = file.with_suffix(".new")
-    made.write_text(json.dumps(state))
-    made.rename(file)
 
 
 def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[Row, ...]:
@@ -225,7 +190,9 @@ def splits(forks: Forks, place: Place, folder: Path, *, seconds: float, faults: 
         until = time.monotonic() + seconds
         for _ in range(faults):
             time.sleep(seconds / faults * rng.random())
-            _strike(rng.choice(list(running)), starts, running, report, rng)
+            hit = strike(rng.choice(list(running)), starts, running, rng, kill=0.6, longest=1.5)
+            report.kills += hit is Struck.KILLED
+            report.stops += hit is Struck.STOPPED
         time.sleep(max(0.0, until - time.monotonic()))
         stop.touch()
         for name in (*names, "splitter", *(name for name in running if name.startswith("reader"))):
@@ -235,21 +202,6 @@ def splits(forks: Forks, place: Place, folder: Path, *, seconds: float, faults: 
             child.stop()
     _judge(forks, place, folder, report)
     return report
-
-
-def _strike(
-    name: str, starts: dict[str, Callable[[], Child]], running: dict[str, Child], report: Report, rng: random.Random
-) -> None:
-    child = running[name]
-    if rng.random() < 0.6:
-        child.stop()
-        running[name] = starts[name]()
-        report.kills += 1
-    else:
-        child.send(signal.SIGSTOP)
-        time.sleep(rng.uniform(0.1, 1.5))
-        child.send(signal.SIGCONT)
-        report.stops += 1
 
 
 def _judge(forks: Forks, place: Place, folder: Path, report: Report) -> None:

@@ -104,7 +104,7 @@ MUTANTS = (
         "restored-log-is-read-from-a-lost-offset",
         "8.5, A31",
         "An offset of the lost history is refused: a read up to it would have fewer rows than the first time.",
-        ("metadata.cluster:Cluster.check_not_lost", "if lost.after < number < lost.before:", "if False:"),
+        ("metadata.cluster:check_not_lost", "if lost.after < number < lost.before:", "if False:"),
         tests=(f"{_TESTS}test_offsets_of_the_lost_history_are_refused",),
     ),
     # --- of persistent topics -------------------------------------------------------------------------------------------

@@ -115,12 +115,6 @@ MUTANTS = (
         (f"{_RULES}:fold", "if state.sealed_at is not None:", "if False:"),
     ),
     mutant(
-        "seal-cuts-through-a-transaction",
-        "in-stream seals, 8.9",
-        "A migration's seal does not count while a transaction is ongoing.",
-        (f"{_RULES}:fold", 'counts = entry.why != "migrate" or not state.ongoing', "counts = True"),
-    ),
-    mutant(
         "commits-over-a-seal",
         "in-stream seals, 8.12",
         "A transaction that has written above a seal is not committed: its rows would be lost without a word.",

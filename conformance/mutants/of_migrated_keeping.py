@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.mutants.planting import mutant
 
 _KEPT = "tests/instream/test_migrated_remains.py"
+_BARE = "tests/instream/test_bare_names.py"
 _STREAMS = "tests/instream/test_migrated_streams.py"
 _BATCHES = "tests/instream/test_persistent_batches.py"
 _TRIM = "metadata.instream.legacy_trimming"
@@ -92,6 +93,48 @@ MUTANTS = (
         "What a deleted persistent topic had goes after the grace period: its subscriptions, their logs, its schemas.",
         ("metadata.instream.remains:Remains.collect", "if over_ms < time_ms(self.cluster.store):", "if False:"),
         tests=(f"{_KEPT}::test_a_topic_that_was_deleted_leaves_its_tombstone_alone",),
+    ),
+    mutant(
+        "sweeps-look-at-every-name-that-ever-died",
+        "8.14",
+        "A sweep's work does not grow with the names of which nothing is left.",
+        ("metadata.instream.remains:Remains.due", "[:LOOKED_AT]", ""),
+        tests=(f"{_BARE}::test_an_idle_sweep_asks_no_more_after_many_names_have_died",),
+    ),
+    mutant(
+        "orphan-sweeps-look-at-every-name-that-ever-died",
+        "8.14",
+        "Which files are named is not asked of the logs of names of which nothing is left.",
+        ("metadata.instream.buffer:InStreamBuffer.named_files", "if topic.layout.bare:", "if False:"),
+        tests=(f"{_BARE}::test_an_idle_sweep_asks_no_more_after_many_names_have_died",),
+    ),
+    mutant(
+        "what-comes-late-to-a-dead-name-stays",
+        "8.14",
+        "A sweep looks at some of the names of which nothing is left: who slept through the deletion may append there still.",
+        ("metadata.instream.remains:Remains.due", "[*bare[first:], *bare[:first]][:LOOKED_AT]", "[]"),
+        tests=(f"{_BARE}::test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_appended_goes",),
+    ),
+    mutant(
+        "the-same-dead-names-are-looked-at-again",
+        "8.14",
+        "The names of which nothing is left have their turn, from anywhere on.",
+        ("metadata.instream.remains:Remains.due", "zlib.crc32(self.cluster.unique().encode()) % len(bare) if bare else 0", "0"),
+        tests=(f"{_BARE}::test_a_subscription_that_is_made_late_goes_too",),
+    ),
+    mutant(
+        "dead-names-are-taken-for-bare-unseen",
+        "8.14",
+        "A record says that nothing else is left only while that is so.",
+        ("metadata.instream.remains:Remains.is_bare", "return decide(self.cluster.store, body)", "return True"),
+        tests=(f"{_BARE}::test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_appended_goes",),
+    ),
+    mutant(
+        "acks-of-a-deleted-topic-stay",
+        "8.14",
+        "Who acknowledges after sleeping through the deletion of a topic takes its own entry away: no sweep knows of that log.",
+        ("metadata.instream.pending_ack:InStreamAcks._clean_behind", "self.empty(where, [life])", "pass"),
+        tests=(f"{_BARE}::test_who_acknowledges_after_sleeping_through_the_deletion_is_told_and_leaves_nothing",),
     ),
     mutant(
         "patterns-end-at-the-seal",

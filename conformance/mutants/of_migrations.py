@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     mutant(
         "migration-cuts-through-a-transaction",
-        "8.5",
+        "in-stream seals, 8.5, 8.9",
         "A seal of a migration does not count while a transaction is ongoing there.",
         ("metadata.instream.rules:fold", 'entry.why != "migrate" or not state.ongoing', "True"),
         tests=(f"{_TESTS}::test_a_seal_does_not_count_while_a_transaction_is_ongoing",),

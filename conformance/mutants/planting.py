@@ -80,6 +80,11 @@ def check_applies(fault: Mutant) -> None:
         mutated(found, edits, fault.name)
 
 
+def sources(fault: Mutant) -> Mapping[str, str]:
+    """What its functions say with the fault in them, by their places. Raises StaleMutant."""
+    return {found.where: _source(found, edits, fault.name) for found, edits in _by_function(fault).items()}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """A function by its place. `known`: what the world calls, which may be a cache around it."""
@@ -122,20 +127,11 @@ def find(where: str) -> Found:
 def mutated(found: Found, edits: Sequence[Edit], name: str) -> CodeType:
     """The code of the function with the edits in it. Raises StaleMutant."""
     function = found.function
-    lines, first = inspect.getsourcelines(function)
-    source = textwrap.dedent("".join(lines))
-    for edit in edits:
-        if edit.old not in source:
-            raise StaleMutant(
-                f"The mutant {name} changes a text that {found.where} does not have: {edit.old!r}.",
-                advice="The code has moved on: find out where the rule stands now and write the mutant anew.",
-            )
-        source = source.replace(edit.old, edit.new)
-    tree = ast.parse(source)
+    tree = ast.parse(_source(found, edits, name))
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef), found.where
     definition.decorator_list = []
-    ast.increment_lineno(tree, first - 1)
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
     made: dict[str, Any] = {}
     exec(
         compile(tree, inspect.getfile(function), "exec", flags=_flags(function), dont_inherit=True),
@@ -146,6 +142,18 @@ def mutated(found: Found, edits: Sequence[Edit], name: str) -> CodeType:
     if code.co_freevars != function.__code__.co_freevars:
         raise StaleMutant(f"{found.where} is not a function that stands alone.", advice="Plant the mutant in another function.")
     return code
+
+
+def _source(found: Found, edits: Sequence[Edit], name: str) -> str:
+    source = textwrap.dedent(inspect.getsource(found.function))
+    for edit in edits:
+        if edit.old not in source:
+            raise StaleMutant(
+                f"The mutant {name} changes a text that {found.where} does not have: {edit.old!r}.",
+                advice="The code has moved on: find out where the rule stands now and write the mutant anew.",
+            )
+        source = source.replace(edit.old, edit.new)
+    return source
 
 
 def _flags(function: FunctionType) -> int:

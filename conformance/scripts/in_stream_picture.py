@@ -44,9 +44,9 @@ def entry(body: Any, ledger: int, topic: str) -> str:
 
 
 def topic(body: Any) -> str:
-    """The topic's record: the system property, the snapshot with its aborted list, what is trimmed."""
+    """The topic's record: the system property, the snapshot with aborted ones, what is trimmed, whether it is all that is left."""
     if body.get("deleted"):
-        return "a tombstone"
+        return "a tombstone" + ("; nothing else is left" if body.get("bare") else "")
     told = body.get("properties", {})
     found = [f"{key}={told[key]}" for key in sorted(told)] or ["no properties"]
     snapshot = body.get("snapshot")
@@ -56,7 +56,8 @@ def topic(body: Any) -> str:
         found.append(f"snapshot of {snapshot['at']}" + (f", aborted {listed}" if listed else ""))
     if body.get("trimmedLog"):
         found.append(f"trimmed up to {body['trimmedLog']}")
-    return "; ".join([*found, *(["sealing"] if body.get("sealing") else [])])
+    found += ["sealing"] if body.get("sealing") else []
+    return "; ".join([*found, *(["nothing else is left"] if body.get("bare") else [])])
 
 
 def _kept(body: Any) -> str:

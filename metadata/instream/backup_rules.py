@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from metadata import acks
+from metadata.cluster_records import LostNumbers
 from metadata.consistent_cut import Moving
 from metadata.instream import ack_rules
 from metadata.instream.ack_records import AckEntry, AckKind
 from metadata.instream.ack_rules import AckState
-from metadata.instream.records import EntryKind, LogEntry, LostNumbers, PersistentLayout, SnapshotRest
+from metadata.instream.records import EntryKind, LogEntry, PersistentLayout, SnapshotRest
 from metadata.instream.rules import TopicState, has_ended, txn_id
 from metadata.instream.txn_records import Txn, TxnLogSnapshot, TxnState
 from metadata.instream.txn_rules import COMMITS, COORDINATOR, TxnLogState

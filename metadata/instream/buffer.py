@@ -432,6 +432,8 @@ class InStreamBuffer:
         for topic in every(view):
             if topic.layout.snapshot is not None:
                 yield from topic.layout.snapshot.files()
+            if topic.layout.bare:
+                continue  # what came to its log later counts for nobody
             log = self.log(topic.name)
             numbers = log.numbers(view)
             for i in range(0, len(numbers), GROUP):

@@ -234,14 +234,23 @@ class InStreamAcks:
         while True:
             with self._lock:
                 known = self._lives.get(where)
-            log = self._begin(where, seals=seals) if known is None else known[1]
+            life, log = self._begin(where, seals=seals) if known is None else known
             try:
                 return body(log)
             except _LifeOver:
                 with self._lock:
                     self._lives.pop(where, None)
+                self._clean_behind(where, life)
 
-    def _begin(self, where: Where, *, seals: bool) -> AckReplay:
+    def _clean_behind(self, where: Where, life: int) -> None:
+        """What we have appended to the log of a life that is over goes with the next sweep that comes by; if none will, as that was
+        emptied already, or the whole topic is gone, it goes now.
+        """
+        record = look(self.cluster.store, paths.subscription(*where))
+        if record is None or life <= SubscriptionRecord.of(record).cleared:
+            self.empty(where, [life])
+
+    def _begin(self, where: Where, *, seals: bool) -> tuple[int, AckReplay]:
         """The log of the life of today. Should that be over before it is read, the record says so, which is read with it."""
         life = _present(look(self.cluster.store, paths.subscription(*where)), where).life
         if not seals:
@@ -250,7 +259,7 @@ class InStreamAcks:
         fold = partial(ack_rules.fold, topic=where[0], subscription=where[1])
         replay = Replay(self.cluster.store, log, paths.subscription(*where), AckState(), fold, partial(_restored, life))
         with self._lock:
-            return self._lives.setdefault(where, (life, replay))[1]
+            return self._lives.setdefault(where, (life, replay))
 
     def log(self, where: Where, life: int) -> ManagedLog[AckEntry]:
         """The pending-ack log of one life of a subscription."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from metadata.cluster_records import LostNumbers
 from metadata.json_records import JsonRecord
 from metadata.names import PersistentName
 from metadata.records import Layout, Registration, SegmentInfo, SegmentWrite
@@ -109,19 +110,13 @@ class Trimmed(JsonRecord):
     at_ms: int
 
 
-class LostNumbers(JsonRecord):
-    """What a restore lost of a topic's log: the numbers with after < number < before. Some were given out and are never again."""
-
-    after: int
-    before: int
-
-
 class PersistentLayout(Layout):
     """The record of a persistent topic: what a topic:// has besides its segments (schema, properties, policies), and ours.
 
     `sealing`: a SEAL may be in the log; whoever appends one sets this first. `snapshot`: of the transaction buffer. `trimmed_log`:
     all entries up to this number are trimmed, `trimmed_ms` the latest publish time among them; `leaving`: those still in the log.
-    `migrated_to`: the topic:// that goes on. `lost`: by restores from backups, ascending.
+    `migrated_to`: the topic:// that goes on. `bare`: nothing was left of it but this record and its SEAL (`remains`).
+    `lost`: by restores from backups, ascending.
     """
 
     epoch: int = 0
@@ -134,6 +129,7 @@ class PersistentLayout(Layout):
     trimmed_log: int = 0
     leaving: tuple[Trimmed, ...] = ()
     migrated_to: str | None = None
+    bare: bool | None = None
     lost: tuple[LostNumbers, ...] | None = None
 
     @property

@@ -83,7 +83,7 @@ class InStreamSweeper:
         ending = self.coordinator.ending
         report.timed_out = self.timeouts()
         report.finished, report.stalled = ending.finish_all()
-        for topic in self.trimmer.every():
+        for topic in self.remains.due(self.trimmer.every()):
             try:
                 self._sweep_topic(topic, report)
             except TxnSegmentError as error:
@@ -106,6 +106,8 @@ class InStreamSweeper:
         yield from self.buffer.named_files(view)
 
     def _sweep_topic(self, topic: PersistentTopic, report: InStreamReport) -> None:
+        if topic.layout.bare and self.remains.is_bare(topic):
+            return
         report.left += self.trimmer.leave(topic.name)
         if self.remains.collect(topic):
             return
@@ -119,7 +121,7 @@ class InStreamSweeper:
             self.coordinator.ending.resolve_topic(topic.name)
         before = topic.layout.trimmed_log
         report.snapshots += self.buffer.snapshot(topic.name)
-        report.trimmed += self.trimmer.trim(topic.name) > before
+        report.trimmed += self.trimmer.trim(topic.name).to > before
 
     def _compact_acks(self) -> int:
         gone = 0

@@ -12,10 +12,11 @@ from pyspark.sql.types import StructType
 
 from ledgers.schema import check_writable, nullable
 from metadata import metrics
-from metadata.cluster import Cluster
-from metadata.errors import BadVersion, NotAllowed, OffsetOutOfRange, TopicExists, TopicNotFound, UnknownOutcome
+from metadata.cluster import Cluster, check_not_lost
+from metadata.cluster_records import LostNumbers
+from metadata.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.instream import migration_rules, paths
-from metadata.instream.records import CONTAINS_TXN, LostNumbers, PersistentLayout
+from metadata.instream.records import CONTAINS_TXN, PersistentLayout
 from metadata.names import SYSTEM, PersistentName, topic_name
 from metadata.records import Layout, TopicSchema
 from metadata.schemas import TopicSchemas
@@ -31,14 +32,8 @@ class PersistentTopic:
     record: Record
 
     def check_not_lost(self, number: int) -> None:
-        """Raises OffsetOutOfRange for a number of the topic's log that a restore lost: see `Cluster.check_not_lost`."""
-        for lost in self.layout.lost or ():
-            if lost.after < number < lost.before:
-                raise OffsetOutOfRange(
-                    f"The offset {number} of {self.name} is from before it was restored, with what is up to {lost.after} alone.",
-                    advice=f"Rows above {lost.after} were read and are lost here; what their writers commit again comes at "
-                    f"{lost.before} and above. Use a new checkpoint: start after {lost.after} to get all that comes again.",
-                )
+        """Raises OffsetOutOfRange for a number of the topic's log that a restore lost."""
+        check_not_lost(self.layout.lost or (), number, str(self.name))
 
 
 def of_record(name: PersistentName, record: Record | None) -> PersistentTopic | None:
@@ -192,7 +187,7 @@ class PersistentTopics:
         """
 
         def step() -> PersistentTopic | None:
-            topic = self._seen(name) if deleted else self.get(name)
+            topic = self.seen(name) if deleted else self.get(name)
             after = how(topic.layout)
             if after is topic.layout or after == topic.layout:
                 return topic
@@ -204,7 +199,8 @@ class PersistentTopics:
 
         return until(step)
 
-    def _seen(self, name: PersistentName) -> PersistentTopic:
+    def seen(self, name: PersistentName) -> PersistentTopic:
+        """The topic or its tombstone. Raises TopicNotFound."""
         record = look(self._cluster.store, paths.topic(name))
         if record is None:
             raise not_found(name)

@@ -10,7 +10,7 @@ import pytest
 from conformance.chaos.carried import Cast, judged
 
 OLD, OTHER, NEW = "persistent://t/n/a", "persistent://t/n/b", "topic://t/n/a"
-CHILD = "segment://t/n/a/0000-ffff-1"
+CHILD, OTHER_CHILD = "segment://t/n/a/0000-ffff-1", "segment://t/n/b/0000-ffff-1"
 CAST = Cast(
     {OLD: NEW, OTHER: "topic://t/n/b"},
     writers={"w": [OLD]},
@@ -27,18 +27,21 @@ def row(segment: str, ledger: int, index: int, name: str) -> list[Any]:
 
 
 def good() -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-    """Two transactions of two rows, a plain message between; the second transaction went into the topic that goes on."""
+    """Two transactions of two rows, a plain message between; the second transaction went into the topic that goes on, and so did
+    the last message. All of them are moved to another topic, which migrates meanwhile.
+    """
     there = [
         row(OLD, 7, 0, "w.0"),
         row(OLD, 7, 1, "w.1"),
         row(OLD, 9, 0, "p.0"),
         row(CHILD, 3, 0, "w.2"),
         row(CHILD, 3, 1, "w.3"),
+        row(CHILD, 4, 0, "p.2"),
     ]
     names = [one[5] for one in there]
     notes: dict[str, list[Any]] = {
         "w": [{"version": 0}, {"again": 1}, {"version": 1}],
-        "p": [{"sends": 0}, {"sent": 0}, {"sends": 1}, {"refused": 1}, {"sends": 2}],
+        "p": [{"sends": 0}, {"sent": 0}, {"sends": 1}, {"refused": 1}, {"sends": 2}, {"sent": 2}, {"sends": 3}],
         "c": [
             {"delivered": [[OLD, one[4], one[5]] for one in there[:3]]},
             {"acked": names[:3]},
@@ -50,7 +53,7 @@ def good() -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         "s": [{"batch": 0, "rows": there[:3]}, {"batch": 0, "rows": there[:3]}, {"batch": 1, "rows": there[3:]}],
         "l": [{"look": names[:2]}, {"look": names}],
     }
-    moved = [[OTHER, 20, 0, i, one[4], one[5]] for i, one in enumerate(there)]
+    moved = [[OTHER if i < 3 else OTHER_CHILD, 20, 0, i, one[4], one[5]] for i, one in enumerate(there)]
     return notes, {OLD: there, OTHER: moved}
 
 
@@ -69,26 +72,46 @@ HARMS: dict[str, tuple[Harm, str]] = {
     "a plain one lost": (lambda _, final: final[OLD].pop(2), "p.0, noted as sent, is there 0 times"),
     "a refused one there": (lambda _, final: final[OLD].append(row(OLD, 9, 1, "p.1")), "p.1, noted as refused, is there 1 times"),
     "delivered again": (lambda notes, _: notes["c"].insert(2, notes["c"][0]), "c got w.0 again, which it had acknowledged"),
-    "never delivered": (lambda notes, _: notes["c"][2]["delivered"].pop(), "c was delivered: lost 1 rows, w.3"),
+    "never delivered": (lambda notes, _: notes["c"][2]["delivered"].pop(), "c was delivered: lost 1 rows, p.2"),
     "delivered in disorder": (lambda notes, _: notes["c"][2]["delivered"].reverse(), "c got w.3 before w.2"),
     "left over": (lambda notes, _: notes["c"].pop(), "c did not come to an end"),
-    "not moved": (lambda _, final: final[OTHER].pop(), "m moved from persistent://t/n/a to persistent://t/n/b: lost 1 rows, w.3"),
+    "not moved": (lambda _, final: final[OTHER].pop(), "m moved from persistent://t/n/a to persistent://t/n/b: lost 1 rows, p.2"),
     "moved twice": (lambda _, final: final[OTHER].append([OTHER, 30, 0, 0, "w-k", "w.3"]), "w.3 is there 2 times"),
     "streamed twice": (
         lambda notes, _: notes["s"][2]["rows"].append(row(OLD, 9, 0, "p.0")),
         "s on persistent://t/n/a: p.0 is there 2",
     ),
-    "not streamed": (lambda notes, _: notes["s"].pop(), "s on persistent://t/n/a: lost 2 rows, w.2, w.3"),
+    "not streamed": (lambda notes, _: notes["s"].pop(), "s on persistent://t/n/a: lost 3 rows, p.2, w.2, w.3"),
     "children first": (
         lambda notes, final: (
             notes["s"][0].update(rows=final[OLD][3:]),
             notes["s"].pop(1),
             notes["s"][1].update(rows=final[OLD][:3]),
         ),
-        "s on persistent://t/n/a: w.3 came before w.0",
+        "s on persistent://t/n/a: w.3 comes before w.0",
+    ),
+    "both sides in one micro-batch": (
+        lambda notes, final: notes.update(s=[{"batch": 0, "rows": final[OLD]}]),
+        "s: micro-batch 0 has rows of both sides of persistent://t/n/a",
+    ),
+    "nobody wrote before": (
+        lambda _, final: final.update({OLD: [[CHILD, *one[1:]] if one[5][0] == "w" else one for one in final[OLD]]}),
+        "persistent://t/n/a did not migrate under load: it has no row of w from before it",
+    ),
+    "nobody wrote after": (
+        lambda _, final: final.update({OLD: [[OLD, *one[1:]] if one[5][0] == "w" else one for one in final[OLD]]}),
+        "persistent://t/n/a did not migrate under load: it has no row of w from after it",
+    ),
+    "nobody sent after": (
+        lambda _, final: final[OLD].pop(),
+        "persistent://t/n/a did not migrate under load: it has no row of p from after it",
+    ),
+    "nobody moved before": (
+        lambda _, final: final.update({OTHER: [[OTHER_CHILD, *one[1:]] for one in final[OTHER]]}),
+        "persistent://t/n/b did not migrate under load: it has no row of m from before it",
     ),
     "replayed otherwise": (lambda notes, _: notes["s"][1].update(rows=[]), "s got micro-batch 0 again with other rows"),
-    "vanished": (lambda notes, _: notes["l"].append({"look": ["w.1"]}), "l, read 2: 4 rows are gone, p.0, w.0, w.2, w.3"),
+    "vanished": (lambda notes, _: notes["l"].append({"look": ["w.1"]}), "l, read 2: 5 rows are gone, p.0, p.2, w.0, w.2, w.3"),
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 from conformance.mutants import suites
 from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
 from conformance.mutants.hunting import Hunt, caught, hunt
-from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted
+from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted, sources
 from conformance.mutants.suites import (
     AlreadyBroken,
     Catch,
@@ -70,6 +70,13 @@ def test_a_test_that_is_not_there_stops_a_hunt_before_it_begins(name: str) -> No
     fault = replace(by_name("cut-at-the-end"), tests=(name,))
     with pytest.raises(AlreadyBroken, match=name):
         hunt([fault], cores=1, told=lambda found: pytest.fail("nothing may be planted"))
+
+
+def test_no_two_mutants_are_one_fault() -> None:
+    seen: dict[frozenset[tuple[str, str]], list[str]] = {}
+    for fault in MUTANTS:
+        seen.setdefault(frozenset(sources(fault).items()), []).append(fault.name)
+    assert [names for names in seen.values() if len(names) > 1] == []
 
 
 @pytest.mark.parametrize("name", SHARPEST)

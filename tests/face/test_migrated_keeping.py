@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from metadata.errors import NotAllowed, OptionError, TopicExists, TopicNotFound
+from metadata.upkeep import upkeep
 from txnsegment import Cluster, connect
 from txnsegment.cli.app import build
 
@@ -56,6 +57,8 @@ def test_compaction_leaves_what_was_migrated_and_says_so(migrated: Cluster) -> N
     assert (done.files_before, done.files_after, done.left_out) == (4, 1, (OLD,))
     with pytest.raises(OptionError, match="one log"):
         migrated.compact(OLD)
+    migrated.retention.set(NEW, compact_files=2)
+    assert upkeep(migrated.client).compacted.left_out == (OLD,)
     told = CliRunner().invoke(build(), ["--service-url", migrated.client.cluster.url, "compact", NEW])
     assert told.exit_code == 0, told.output
     assert f"{OLD} was migrated and stays as it is" in told.output

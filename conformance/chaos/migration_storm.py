@@ -1,0 +1,125 @@
+"""Rounds of persistent topics that migrate under load, while all parties, and who migrates, are killed and stopped at random."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conformance.chaos import carrying_on as parties
+from conformance.chaos.carried import Cast
+from conformance.chaos.carrying_on import ROWS, Scene
+from conformance.chaos.driver import Place, make
+from conformance.chaos.forks import Child, Forks, Struck, strike
+from conformance.chaos.migrations import LAST_SECONDS, SETTINGS, WAIT_SECONDS, judge, prepare
+
+KILLS_A_ROUND = 6
+BETWEEN_SECONDS = (0.05, 0.5)
+
+
+@dataclass
+class Stormed:
+    """What came of random kills. `migrators`: how many kills and stops were of who migrates; `slowest_ms`: of a migration."""
+
+    rounds: int = 0
+    kills: int = 0
+    stops: int = 0
+    migrators: int = 0
+    rows: int = 0
+    transactions: int = 0
+    again: int = 0
+    micro_batches: int = 0
+    looks: int = 0
+    slowest_ms: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return (
+            f"{3 * self.rounds} topics migrated under {self.transactions} transactions ({self.again} run again), {self.rows} rows, "
+            f"{self.micro_batches} micro-batches, {self.looks} looks; {self.kills} kills, {self.stops} stops, {self.migrators} of "
+            f"who migrates; the slowest migration took {self.slowest_ms} ms"
+        )
+
+
+def storm(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random) -> Stormed:
+    """Rounds of three topics in two namespaces, which migrate while all parties, and who migrates, are killed and stopped."""
+    forks.call(make, place, SETTINGS)
+    report = Stormed()
+    while report.kills < kills:
+        _round(forks, place, folder / f"round{report.rounds}", min(KILLS_A_ROUND, kills - report.kills), rng, report)
+        report.rounds += 1
+    if kills >= KILLS_A_ROUND and not report.migrators:
+        report.wrong.append("nobody was hit who migrates: topics migrate in less time than there is between two kills")
+    return report
+
+
+def _cast(number: int) -> Cast:
+    a, b, c = (f"persistent://acme/{where}{number}" for where in ("north/a", "south/b", "south/c"))
+    return Cast(
+        {name: name.replace("persistent://", "topic://") for name in (a, b, c)},
+        writers={"writer": [a], "spanning": [a, b]},
+        senders={"sender": b},
+        consumers={"consumer": [a, b]},
+        movers={"mover": (a, c)},
+        streams={"stream": [a, b], "limited": [a]},
+        lookers={"looker": [a, b]},
+    )
+
+
+def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random, report: Stormed) -> None:
+    cast, scene = _cast(report.rounds), Scene(place.url, folder)
+    scene.begin()
+    forks.call(prepare, place.url, list(cast.goes_on), ["consumer", "mover"])
+    hows = [rng.choice((None, WAIT_SECONDS)) for _ in cast.goes_on]
+    starts: dict[str, Callable[[], Child]] = {
+        "writer": lambda: forks.start(parties.write_on, scene, "writer", cast.writers["writer"]),
+        "spanning": lambda: forks.start(parties.write_on, scene, "spanning", cast.writers["spanning"]),
+        "sender": lambda: forks.start(parties.send_on, scene, "sender", cast.senders["sender"]),
+        "consumer": lambda: forks.start(parties.acknowledge_on, scene, "consumer", cast.consumers["consumer"]),
+        "mover": lambda: forks.start(parties.move_on, scene, "mover", *cast.movers["mover"]),
+        "stream": lambda: forks.start(parties.stream_on, scene, "stream", cast.streams["stream"]),
+        "limited": lambda: forks.start(parties.stream_on, scene, "limited", cast.streams["limited"], 2 * ROWS),
+        "looker": lambda: forks.start(parties.look_on, scene, "looker", cast.lookers["looker"]),
+        "migrator": lambda: forks.start(
+            parties.migrate_on, scene, "migrator", list(cast.goes_on.items()), 1 + report.rounds % 3, hows
+        ),
+    }
+    running = {name: start() for name, start in starts.items() if name != "migrator"}
+    try:
+        scene.wait_for_work(running, running.values())
+        time.sleep(rng.uniform(0.0, 1.0))
+        running["migrator"] = starts["migrator"]()
+        for _ in range(kills):
+            time.sleep(rng.uniform(*BETWEEN_SECONDS))
+            others = [name for name in running if name != "migrator"]
+            name = "migrator" if rng.random() < 0.5 and not running["migrator"].ended(0) else rng.choice(others)
+            hit = strike(name, starts, running, rng)
+            report.kills += hit is Struck.KILLED
+            report.stops += hit is Struck.STOPPED
+            report.migrators += name == "migrator" and hit is not Struck.MISSED
+        running.pop("migrator").result(LAST_SECONDS)
+        writing = [*cast.writers, *cast.senders]
+        scene.wait_for_work([*writing, *cast.movers], running.values(), more=2)
+        scene.end_work()
+        for name in writing:
+            running.pop(name).result(LAST_SECONDS)
+        scene.end_reading()
+        for name in list(running):
+            running.pop(name).result(LAST_SECONDS)
+    finally:
+        for child in running.values():
+            child.stop()
+    report.wrong += [f"round {report.rounds}: {what}" for what in forks.call(judge, place, folder, cast)]
+    _count(folder, report)
+
+
+def _count(folder: Path, report: Stormed) -> None:
+    for note in (note for file in folder.glob("*.jsonl") for note in parties.read_notes(file)):
+        report.transactions += "version" in note
+        report.again += "again" in note
+        report.rows += ROWS * ("version" in note) + ("sent" in note)
+        report.micro_batches += "batch" in note
+        report.looks += "look" in note
+        report.slowest_ms = max(report.slowest_ms, note.get("took_ms", 0))

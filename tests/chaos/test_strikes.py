@@ -1,0 +1,68 @@
+"""Children that are struck, and parties that are waited for: what ended by itself, or never worked, is found out."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from conformance.chaos import carrying_on
+from conformance.chaos.carrying_on import Scene, read_notes
+from conformance.chaos.forks import Child, Died, Forks, Struck, strike
+
+ALWAYS, NEVER = 1.0, 0.0
+
+
+def ended(child: Child) -> Child:
+    assert child.ended(60)
+    return child
+
+
+@pytest.mark.parametrize(("kill", "does"), [(ALWAYS, Struck.KILLED), (NEVER, Struck.STOPPED)])
+def test_who_runs_is_killed_and_begun_again_or_stopped_for_a_while(kill: float, does: Struck, forks: Forks) -> None:
+    running = {"a": forks.start(time.sleep, 60)}
+    first = running["a"]
+    try:
+        assert strike("a", {"a": lambda: forks.start(time.sleep, 60)}, running, random.Random(1), kill=kill, longest=0.1) is does
+        assert (running["a"] is first) is (does is Struck.STOPPED)
+        assert not running["a"].ended(0)
+    finally:
+        running["a"].stop()
+
+
+@pytest.mark.parametrize("kill", [ALWAYS, NEVER])
+def test_who_has_ended_is_missed_and_what_it_raised_is_told(kill: float, forks: Forks) -> None:
+    running = {"a": ended(forks.start(math.sqrt, 4))}
+    assert strike("a", {"a": lambda: forks.start(math.sqrt, 9)}, running, random.Random(1), kill=kill) is Struck.MISSED
+    assert running["a"].result() == 3
+    running = {"a": ended(forks.start(math.sqrt, -1))}
+    with pytest.raises(Died, match="ValueError"):
+        strike("a", {}, running, random.Random(1), kill=kill)
+
+
+def test_work_is_waited_for_and_its_lack_is_told(forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene("memory://nobody", tmp_path / "scene")
+    scene.begin()
+    notes = scene.notes("writer")
+    notes.add(again=0)
+    with pytest.raises(Died, match=r"writer, reader are waited for\): 2\.0"):
+        scene.wait_for_work(["writer", "reader"], [ended(forks.start(math.sqrt, 4))])
+    monkeypatch.setattr(carrying_on, "WORK_SECONDS", 0.0)
+    notes.add(version=0)
+    with pytest.raises(Died, match=r"writer noted less than 2 pieces of work in 0 s\."):
+        scene.wait_for_work(["writer"], [], more=2)
+    scene.wait_for_work([], [])
+
+
+def test_half_a_line_is_not_read_and_whoever_goes_on_drops_it(tmp_path: Path) -> None:
+    file = tmp_path / "writer.jsonl"
+    assert read_notes(file) == []
+    file.write_text('{"version": 0}\n{"vers')
+    assert read_notes(file) == [{"version": 0}]
+    assert file.read_text().endswith('{"vers'), "who reads writes nothing"
+    notes = carrying_on.Notes(file)
+    notes.add(version=1)
+    assert (notes.before, read_notes(file)) == ([{"version": 0}], [{"version": 0}, {"version": 1}])
