@@ -3,6 +3,7 @@
 faults     a metadata store over the memory store's pure state: each atomic step passes a gate that says what becomes of it
 wakes      watches that wake late, twice or never
 storage    a ledger storage in memory, with the same gate
+clock      the store's time and the processes' own
 plan       how one schedule behaves
 scheduler  the world: actors as greenlets, who goes next, who crashes, how time moves
 stage      its topics

@@ -9,12 +9,13 @@ from functools import partial
 
 from conformance.history.format import Poll
 from conformance.simulator.casts import PAST_NAMES, Cast, go_on, may_nap
+from conformance.simulator.clock import SimulatedClock
 from conformance.simulator.consuming import Hands, choose, start_consuming
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.keyed import COLUMN
 from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
-from conformance.simulator.scheduler import SETTINGS, Actor, Process, SimulatedClock, World
+from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper

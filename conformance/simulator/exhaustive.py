@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 from conformance.history.checker import check
 from conformance.history.format import Event, Header
 from conformance.simulator.automata import Automata, Request, Worlds
+from conformance.simulator.clock import START_MS, SimulatedClock
 from conformance.simulator.footprints import private
 from conformance.simulator.observer import History
 from conformance.simulator.quiet import quiet
 from conformance.simulator.scenarios import FORGETFUL, SCENARIOS, Scenario, finish, start
-from conformance.simulator.scheduler import START_MS, SimulatedClock
 from conformance.simulator.storage import Disk
 
 PREEMPTIONS, CRASHES = 3, 1

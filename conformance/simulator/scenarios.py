@@ -8,10 +8,11 @@ from itertools import count
 
 from conformance.history.format import Commit, Event, Read, Row, Told, Written
 from conformance.simulator.automata import Code, Emission, Hands, World
+from conformance.simulator.clock import START_MS, SimulatedClock
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.footprints import Role
 from conformance.simulator.observer import REFUSED, History
-from conformance.simulator.scheduler import SETTINGS, START_MS, SimulatedClock
+from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part

@@ -12,9 +12,10 @@ from operator import attrgetter
 import greenlet
 
 from conformance.history.format import Event
+from conformance.simulator.clock import START_MS, SimulatedClock
 from conformance.simulator.faults import Crashed, Fate, GatedStore
 from conformance.simulator.observer import History
-from conformance.simulator.plan import CHANCES, Plan
+from conformance.simulator.plan import Plan
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.wakes import Watches
 from metadata.cluster import Cluster
@@ -34,7 +35,6 @@ SETTINGS = Settings(
     fold_after_ms=300,
     txn_id_block=3,
 )
-START_MS = 1_700_000_000_000
 PASSING = (0, 0, 0, 1, 1, 1, 1, 5)
 """Milliseconds that a step takes, each as likely as the others."""
 DEADLY = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.SPLIT_CRASH)
@@ -44,40 +44,6 @@ READS = frozenset({"get", "keys", "index", "time"})
 OF_READS = (Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST)
 OF_OTHERS = (Fate.CRASH_BEFORE, Fate.CRASH_AFTER)
 _wakes = attrgetter("wakes")
-
-
-class SimulatedClock:
-    """Moves when the scheduler says so. Sleeping is a step. The store's time may be set back (`back`), no process's own is."""
-
-    def __init__(self) -> None:
-        self.now = START_MS
-        self.falls: list[int] = []
-        """The times to which it was set back."""
-        self.lost = 0
-        """By how much in all."""
-        self.highest = START_MS
-        """The latest time that it was set back from."""
-        self.pause: Callable[[str, str], Fate] = lambda kind, what: Fate.GO
-
-    def now_ms(self) -> int:
-        return self.now
-
-    def monotonic(self) -> float:
-        return (self.now + self.lost) / 1000
-
-    def back(self, ms: int) -> None:
-        self.highest = max(self.highest, self.now)
-        self.now -= ms
-        self.lost += ms
-        self.falls.append(self.now)
-
-    def catch_up(self) -> None:
-        """No time before now has not been."""
-        self.now = max(self.now, self.highest)
-
-    def sleep(self, seconds: float) -> None:
-        self.pause("sleep", "")
-        self.now += int(seconds * 1000)
 
 
 class Process:
@@ -396,6 +362,3 @@ class World:
             self.clock.back(-ms)
         else:
             self.clock.now += ms
-
-
-__all__ = ["CHANCES", "SETTINGS", "START_MS", "Actor", "Plan", "Process", "SimulatedClock", "World"]

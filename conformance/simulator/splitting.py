@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from conformance.history.format import Event, Layout
 from conformance.simulator.acking import SUBSCRIPTIONS, start_consumer, subscribed
 from conformance.simulator.casts import PAST_NAMES, Cast, may_nap
+from conformance.simulator.clock import SimulatedClock
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
 from conformance.simulator.readers import Stream, start_batch_reader, start_stream
-from conformance.simulator.scheduler import SETTINGS, Process, SimulatedClock, World
+from conformance.simulator.scheduler import SETTINGS, Process, World
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.subscribing import start_subscriber

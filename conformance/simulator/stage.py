@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from conformance.simulator.clock import SimulatedClock
 from conformance.simulator.faults import GatedStore
-from conformance.simulator.scheduler import SETTINGS, SimulatedClock
+from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.storage import Disk, GatedStorage
 from metadata.cluster import Cluster
 from metadata.instream.pending_ack import InStreamAcks

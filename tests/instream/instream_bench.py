@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from conformance.simulator.clock import SimulatedClock
 from conformance.simulator.faults import Fate, Gate, GatedStore, always
-from conformance.simulator.scheduler import SETTINGS, SimulatedClock
+from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.cluster import Cluster

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.simulator.scheduler import SimulatedClock
+from conformance.simulator.clock import SimulatedClock
 from conformance.simulator.storage import Disk, GatedStorage
 from metadata.instream import snapshots
 from metadata.instream.records import EntryKind, LogEntry

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from conformance.history.format import Application, Commit, Read, Row
 from conformance.history.format import Header as Changed
 from conformance.simulator.checks import violations
+from conformance.simulator.clock import SimulatedClock
 from conformance.simulator.faults import Fate, Gate, GatedStore, Wakes, always
 from conformance.simulator.observer import History
 from conformance.simulator.origins import origin
-from conformance.simulator.scheduler import SETTINGS, SimulatedClock
+from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.aftermath import inline

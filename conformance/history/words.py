@@ -1,0 +1,36 @@
+"""The words that all events of a recorded history share: times, positions, rows (`conformance.history.format`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+Time = float
+"""On the recorder's clock (see above); compared, never calculated with."""
+Position = tuple[int, int]
+"""ledgerId, entryId."""
+Place = tuple[int, int] | tuple[int, int, int]
+"""A whole entry, or one row of it: ledgerId, entryId, batchIndex."""
+
+
+class Written(NamedTuple):
+    """One row (or part) as its writer gave it. `id` is unique in the history: a retry that writes the same row gives the same id.
+
+    `segment`: where it was registered, as far as the recorder knows: the segment or the topic (None: the commit's topic).
+    Rows of one `key` of one commit are listed in written order.
+    """
+
+    id: str
+    key: str | None = None
+    segment: str | None = None
+
+
+class Row(NamedTuple):
+    """One row (or part) as a reader got it. `position`: ledgerId, entryId, batchIndex. `txn`: the transaction that it said the row
+    is of; None: of none, or not recorded.
+    """
+
+    id: str
+    segment: str
+    position: tuple[int, int, int]
+    key: str | None = None
+    txn: str | None = None
