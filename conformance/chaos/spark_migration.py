@@ -54,7 +54,7 @@ def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
     jobs: list[Session] = []
     try:
         jobs.append(_job(place, folder))
-        _wait_for_rows(folder, jobs[0])
+        wait_for_rows(folder, jobs[0])
         to = place.topic.replace("persistent://", "topic://")
         began = time.monotonic()
         code, said = forks.start(
@@ -93,7 +93,7 @@ def _job(place: Place, folder: Path) -> Session:
     return launched("conformance.chaos.job", words, output, SPARK_ENVIRONMENT)
 
 
-def _wait_for_rows(folder: Path, job: Session) -> None:
+def wait_for_rows(folder: Path, job: Session) -> None:
     """Until the reader has a micro-batch of the job's. Raises Died if none comes, or if the job ends before."""
     seen = folder / "spark" / "seen"
     until = time.monotonic() + START_SECONDS
