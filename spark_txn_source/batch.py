@@ -32,7 +32,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         client = self._client()
         reading, start, end, done = read_batch(client, self._options)
-        ranges = persistent.read_batch(client, self._options)
+        ranges = persistent.read_batch(client, self._options, reading)
         topics = [*reading.topics, *(one.topic for one in ranges)]
         check_schema(client, topics, self._columns, streaming=False, ignore_new=True)
         return tasks(reading, self._options, self._columns, start, end, done, ranges)

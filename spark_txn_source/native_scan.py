@@ -91,7 +91,7 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     parsed = standing(client, parsed)
     columns = columns_now(client, parsed)
     reading, start, end, _ = read_batch(client, parsed)
-    ranges = persistent.read_batch(client, parsed)
+    ranges = persistent.read_batch(client, parsed, reading)
     check_schema(client, [*reading.topics, *(one.topic for one in ranges)], columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
     found = [p for s in reading.segments for p in large_pieces(s, start, end, marks=marks)]

@@ -15,7 +15,7 @@ from metadata.backlog import first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, TopicNotFound
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, persistent_name, topic_name
+from metadata.names import PersistentName, TopicName, persistent_name, topic_name
 from metadata.records import Layout
 from metadata.row_ranges import NONE, Rows
 from metadata.store.contract import View, decide, look
@@ -98,30 +98,46 @@ def read(client: Client, selection: Selection) -> tuple[TopicReading, ...]:
     return holding(client, [client.instream.buffer.read(name) for name in names(client, selection)])
 
 
-def holding(client: Client, found: Sequence[TopicReading]) -> tuple[TopicReading, ...]:
+def holding(client: Client, found: Sequence[TopicReading], beside: Sequence[Topic] = ()) -> tuple[TopicReading, ...]:
     """Those that have rows of their own still: of migrated topics not those whose rows are gone with the topic that goes on, which
-    was deleted, made again or not, or of which retention has taken all of them. A round trip if one was migrated.
+    was deleted, made again or not, or of which retention has taken all of them.
+
+    `beside`: topics that the same read takes as they are here, so that it has all of them or nothing. A round trip for others that
+    one was migrated to.
     """
     to = {one.topic.name: topic_name(to) for one in found if (to := one.topic.layout.migrated_to) is not None}
     if not to:
         return tuple(found)
     from metadata.instream import migration_rules as rules  # each of Spark's processes that plans a read would import it, too
 
-    records = decide(client.cluster.store, lambda view: view.get_many([paths.topic(name) for name in to.values()]))
-    onward = {name: Layout.of(r) for name, r in zip(to, records, strict=True) if r is not None}
+    known: dict[TopicName, Layout] = {topic.name: topic.layout for topic in beside}
+    if others := sorted({*to.values()} - known.keys()):
+        records = decide(client.cluster.store, lambda view: view.get_many([paths.topic(name) for name in others]))
+        known |= {name: Layout.of(r) for name, r in zip(others, records, strict=True) if r is not None}
+    onward = {name: known[there] for name, there in to.items() if there in known}
     gone = {name for name, layout in onward.items() if rules.is_its_own(layout, name) and not rules.holds(layout, name)}
     return tuple(one for one in found if one.topic.name not in gone)
 
 
-def read_batch(client: Client, options: ReadOptions) -> tuple[Range, ...]:
-    """The ranges of a batch. Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss."""
-    found = holding(client, [_reading(client, name, options) for name in names(client, options.selection)])
+def read_batch(client: Client, options: ReadOptions, beside: Reading) -> tuple[Range, ...]:
+    """The ranges of a batch, `beside` what it reads of topic://, which was read before.
+
+    Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
+    """
+    there = dict.fromkeys([*names(client, options.selection), *_left_out(beside)])
+    found = holding(client, [_reading(client, name, options) for name in there], beside.topics)
     if isinstance(options.start, AtLog) and options.fail_on_data_loss:
-        there = {one.topic.name for one in found}
+        kept = {one.topic.name for one in found}
         for name, place in options.start.positions:
-            if name not in there and _had_more(client, name, place.ledger):
+            if name not in kept and _had_more(client, name, place.ledger):
                 raise _deleted(client, str(name), place.ledger)
     return tuple(_range(client, one, options) for one in found)
+
+
+def _left_out(beside: Reading) -> list[PersistentName]:
+    """The migrated topics whose rows are for us to read, though what they went on in may be deleted by now."""
+    infos = [info for topic in beside.topics for info in topic.layout.kept() if beside.selection.leaves_out(info)]
+    return [persistent_name(info.legacy_topic_name) for info in infos if info.legacy_topic_name is not None]
 
 
 def _reading(client: Client, name: PersistentName, options: ReadOptions) -> TopicReading:

@@ -58,7 +58,7 @@ def unread(client: Client, options: ReadOptions) -> Unread:
         ledgers = [ledger for ledger, _ in pending(segment, acked, start, end)]
         if (ack := taken(segment.name, options.subscription, acked, ledgers)) is not None:
             acks.append(ack)
-    ranges = read_older(client, options)
+    ranges = read_older(client, options, reading)
     for one in ranges:
         if (ack := taken(one.reading.name, options.subscription, one.done, one.left())) is not None:
             acks.append(ack)

@@ -68,15 +68,14 @@ class ClusterRetention:
         return policies.put(self._client.cluster, self._held(name), dict.fromkeys(FIELDS))
 
     def trim(self, name: str) -> Trimmed:
-        """Trim a topic now, as sweepers do. Raises TopicNotFound, StorageError, CorruptSnapshot, TxnConflict."""
+        """Trim a topic now, as sweepers do; what this call took away itself. Raises TopicNotFound, StorageError, CorruptSnapshot,
+        TxnConflict.
+        """
         topic = any_topic_name(self._held(name))
         if not isinstance(topic, PersistentName):
             return Trimmer(self._client.cluster, self._client.buffer).trim(topic)
-        mine = self._client.instream
-        before = list(mine.buffer.read(topic).ledgers())
-        to = mine.sweeper.trimmer.trim(topic)
-        gone = [ledger for ledger in before if ledger.id <= to]
-        return Trimmed(int(bool(gone)), sum(ledger.rows for ledger in gone), sum(ledger.bytes for ledger in gone))
+        taken = self._client.instream.sweeper.trimmer.trim(topic)
+        return Trimmed(int(bool(taken.rows)), taken.rows, taken.bytes)
 
     def _held(self, name: str) -> str:
         """The name under which it is said what holds: of a migrated topic that of the topic:// that it became."""

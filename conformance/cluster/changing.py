@@ -8,7 +8,7 @@ Everything by `txnsegment.connect`. What the store or a full disk refuses is lef
 are trimmed of a topic of its own (`PASSING`), which it writes and reads, too, so that the jobs' rows can all be counted.
 With `--rounds yes` the first topic is split until it has MOST active segments, then merged until it has FEWEST, and so on.
 `NOTES/history.jsonl` holds what it committed, read and trimmed, for the checker; `NOTES/done` a line for each change. It ends once
-`--stop` exists and each kind of change was done.
+`--stop` exists and each kind of change was done, with `--rounds yes` a whole round of splits and merges.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from metadata.names import is_persistent, persistent_name, topic_name
 
 CHROOT = "/suite"
 WORKERS = 2
-"""Of Spark's cluster (`SparkCluster`'s default)."""
+"""Of Spark's cluster."""
 BACKLOG = 12
 """Batches of input that lie ready beyond what any writer has written. A query gets them one by one: of a driver that dies between
 Spark's note of a file and that of the micro-batch, the next one takes two files for one, if there is a second."""
@@ -103,7 +103,7 @@ class Deployment:
         self.url = f"zk://{self.ensemble.hosts}{CHROOT}"
         self._make()
         cores, memory = self.scene.cores // WORKERS + 1, f"{len(self.scene.jobs)}g"
-        self.spark = enter(SparkCluster(folder / "spark", python=python, cores=cores, memory=memory))
+        self.spark = enter(SparkCluster(folder / "spark", python=python, workers=WORKERS, cores=cores, memory=memory))
         self.script = folder / "run.py"
         self.script.write_text(SCRIPT)
         self.input, self.stop, self._readers_stop = folder / "input", folder / "stop", folder / "stop-readers"

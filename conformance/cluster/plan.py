@@ -88,9 +88,8 @@ def make_plan(count: int, seed: int, kinds: Sequence[str] = (), roles: Mapping[s
         rng.shuffle(round_)
         for kind in round_[: count - len(plan)]:
             party = rng.choice(kind.parties)
-            cast = roles.get(party, ())
-            if len(cast) > 1:
-                party = rng.choice(cast)
+            cast = roles.get(party, (party,))
+            party = cast[0] if len(cast) == 1 else rng.choice(cast)
             quiet, seconds = rng.uniform(0, 3), rng.uniform(*kind.seconds)
             plan.append(Fault(len(plan) + 1, kind, party, quiet, seconds, rng.randrange(2**32), rng.random() < ON_TOP))
     return plan

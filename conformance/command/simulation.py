@@ -26,7 +26,11 @@ RECORD = Word(
 )
 TRACE = Word("--trace", "print the schedule of --seed step by step", None, default=False, output=True)
 KIND = Word(
-    "--kind", "schedules of one kind alone: splitting, acking, moving, compacting, backing or instream", str, "NAME", default=""
+    "--kind",
+    "schedules of one kind alone: splitting, acking, moving, compacting, backing, instream or migrating",
+    str,
+    "NAME",
+    default="",
 )
 SUITE = "simulator"
 CHUNK = 100

@@ -1,8 +1,7 @@
 """Deliberate faults in the real code, switched in one at a time: the suites must catch each, or a check is missing.
 
 planting            a mutant, and how it is switched in
-of_writing, of_reading, of_sweeping, of_acks, of_backups, of_splits, of_storage, of_together, of_stores, of_files: the mutants,
-                    by what they break
+of_*                the mutants, by what they break
 catalogue           all of them, and the rules that must have one
 suites              what may catch a mutant: golden scripts, store suite, simulator, exhaustive search, named tests
 hunting             all of it, on several cores: `python -m conformance --mutants [NAME ..]`, `make mutants`

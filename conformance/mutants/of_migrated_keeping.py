@@ -7,6 +7,7 @@ from conformance.mutants.planting import mutant
 _KEPT = "tests/instream/test_migrated_remains.py"
 _BARE = "tests/instream/test_bare_names.py"
 _STREAMS = "tests/instream/test_migrated_streams.py"
+_BATCHES = "tests/instream/test_persistent_batches.py"
 _TRIM = "metadata.instream.legacy_trimming"
 _RULES = "metadata.instream.migration_rules"
 
@@ -152,6 +153,20 @@ MUTANTS = (
         "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
         ("spark_txn_source.persistent:holding", "and not rules.holds(layout, name)", "and False"),
         tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
+    ),
+    mutant(
+        "batches-judge-the-old-name-by-another-look",
+        "8.5",
+        "A batch that has read what a migrated topic went on in has the rows of that, too, though it is deleted meanwhile.",
+        ("spark_txn_source.persistent:read_batch", ", beside.topics)", ")"),
+        tests=(f"{_BATCHES}::test_a_deletion_at_any_step_takes_all_of_a_batch_or_nothing",),
+    ),
+    mutant(
+        "patterns-forget-what-was-left-to-the-old-name",
+        "8.5",
+        "The same for a pattern, whose persistent topics are listed after what they went on in was read.",
+        ("spark_txn_source.persistent:read_batch", ", *_left_out(beside)", ""),
+        tests=(f"{_BATCHES}::test_a_deletion_at_any_step_takes_all_of_a_batch_or_nothing",),
     ),
     mutant(
         "streams-forget-what-went-on-before-they-began",

@@ -7,12 +7,15 @@ plan       how one schedule behaves
 scheduler  the world: actors as greenlets, who goes next, who crashes, how time moves
 stage      its topics
 keyed      parts whose rows have keys
+origins    parts that were put together by compaction
 pasts      what was written before a schedule begins
 casts      who is in a schedule: everybody at once, a few from the beginning, a few in the middle of things
-acking, moving, splitting, compacting, backups: casts of other kinds
+acking, moving, splitting, compacting, backups, in_stream, in_stream_backups, migrating: casts of other kinds
 kinds      how many schedules of each cast there are, long and short
-writers, readers, sweepers: they run the code of `metadata`, the source and the sink as it is
+writers, readers, sweepers, subscribing: they run the code of `metadata`, the source and the sink as it is
+in_stream_clients, in_stream_readers, in_stream_consumers, onward_*: so do those of persistent topics, and of migrated ones
 observer   what an outsider sees of the store's writes
+cursors, in_stream_logs, in_stream_acks: what these mean
 checks     what must be true of a history; shares no code with what it checks
 schedules  one schedule by seed, many by count
 quiet      the same, fast

@@ -5,22 +5,13 @@ The topic that goes on says what is kept, and its subscriptions hold it back; wh
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from metadata.instream import migration_rules
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.legacy import MigratedSegment
 from metadata.instream.topics import PersistentTopics
-from metadata.instream.trimming import trim_log
+from metadata.instream.trimming import Taken, trim_log
 from metadata.records import Position, Watermark
 from metadata.row_ranges import Row
-
-
-class Taken(NamedTuple):
-    """What a trim took away: rows, and bytes as they were written."""
-
-    rows: int
-    bytes: int
 
 
 def trim(buffer: InStreamBuffer, segment: MigratedSegment, through: int, needed: Row | None) -> Taken | None:
@@ -34,8 +25,8 @@ def trim(buffer: InStreamBuffer, segment: MigratedSegment, through: int, needed:
     if stays is None:
         stays = next((found.id for found in segment.ledgers(through, segment.number(segment.seal))), None)
     to = migration_rules.gone_to(stays, segment.seal)
-    gone = trim_log(buffer, PersistentTopics(buffer.cluster), segment.reading, to)
-    return Taken(going.rows, going.bytes) if gone >= to else None
+    taken = trim_log(buffer, PersistentTopics(buffer.cluster), segment.reading, to)
+    return taken if taken.rows else None  # somebody else may have been faster
 
 
 def mark(segment: MigratedSegment) -> Watermark:

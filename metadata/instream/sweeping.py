@@ -121,7 +121,7 @@ class InStreamSweeper:
             self.coordinator.ending.resolve_topic(topic.name)
         before = topic.layout.trimmed_log
         report.snapshots += self.buffer.snapshot(topic.name)
-        report.trimmed += self.trimmer.trim(topic.name) > before
+        report.trimmed += self.trimmer.trim(topic.name).to > before
 
     def _compact_acks(self) -> int:
         gone = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from metadata import acks, paths, retention
 from metadata.cluster import Cluster
@@ -23,6 +24,14 @@ from metadata.store.contract import decide, look, time_ms
 log = logging.getLogger("txnsegment.instream")
 
 
+class Taken(NamedTuple):
+    """What a trim took away itself: rows, and bytes as they were written. `to`: up to which number rows are gone now."""
+
+    to: int
+    rows: int = 0
+    bytes: int = 0
+
+
 @dataclass(frozen=True)
 class InStreamTrimmer:
     """The trimming of a cluster's persistent topics. Anyone may do it, any number at once."""
@@ -32,22 +41,23 @@ class InStreamTrimmer:
     topics: PersistentTopics
     acks: InStreamAcks
 
-    def trim(self, name: PersistentName) -> int:
-        """Trim a topic by its policies, or its namespace's; the number up to which its rows are gone. Raises TopicNotFound."""
+    def trim(self, name: PersistentName) -> Taken:
+        """Trim a topic by its policies, or its namespace's. Raises TopicNotFound."""
         reading = self.buffer.read(name)
         if reading.topic.layout.sealing and reading.topic.layout.migrated_to is not None:
-            return reading.trimmed_to  # its rows belong to the topic that goes on, whose retention and cursors hold
+            return Taken(reading.trimmed_to)  # its rows belong to the topic that goes on, whose retention and cursors hold
         policies = self._policies(reading.topic)
         if policies.retention_ms is None and policies.retention_bytes is None:
-            return reading.trimmed_to
+            return Taken(reading.trimmed_to)
         total = sum(weight.bytes for weight in reading.weights())
         kept = (Kept(found.id, found.publish_ms, found.bytes) for found in reading.ledgers())
         through = retention.trim_to(kept, policies, total_bytes=total, now_ms=reading.now_ms)
-        return self.trim_to(reading, through if policies.despite_subscriptions else self._needed(reading, through))
+        to = through if policies.despite_subscriptions else self._needed(reading, through)
+        return trim_log(self.buffer, self.topics, reading, to)
 
     def trim_to(self, reading: TopicReading, to: int) -> int:
-        """See `trim_log`."""
-        return trim_log(self.buffer, self.topics, reading, to)
+        """See `trim_log`; up to which number rows are gone."""
+        return trim_log(self.buffer, self.topics, reading, to).to
 
     def _policies(self, topic: PersistentTopic) -> Policies:
         record = look(self.cluster.store, paths.namespace(topic.name.tenant, topic.name.namespace))
@@ -92,25 +102,30 @@ class InStreamTrimmer:
         return decide(self.cluster.store, every)
 
 
-def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> int:
-    """Take everything up to this number away, as far as it is decided and in a snapshot; up to which number rows are gone. A
-    seal stays: a topic without it would take writes again.
+def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> Taken:
+    """Take everything up to this number away, as far as it is decided and in a snapshot. A seal stays: a topic without it would
+    take writes again.
     """
     to = min(to, reading.cut)
     if reading.sealed_at is not None:
         to = min(to, reading.sealed_at - 1)
     if to <= reading.trimmed_to:
-        return reading.trimmed_to
+        return Taken(reading.trimmed_to)
     latest = max((ms for _, ms in reading.published(0, to)), default=0)
     gone = Trimmed(to=to, at_ms=reading.now_ms)
-    last = max(((found.id, found.last_entry) for found in reading.ledgers(0, to)), default=None)
+    last, going = _of(reading, reading.trimmed_to, to)
+    ours = Taken(0)
 
     def trimmed(layout: PersistentLayout) -> PersistentLayout:
+        nonlocal ours
         if layout.trimmed_log >= to or not _replayable(layout, to):
+            ours = ours if gone in layout.leaving else Taken(0)  # it may be our own, whose reply was lost
             return layout
+        # What others took since the reading was made is not ours.
+        ours = going if layout.trimmed_log <= reading.trimmed_to else _of(reading, layout.trimmed_log, to)[1]
         update = {
             "trimmed_log": to,
-            "trimmed_to": layout.trimmed_to if last is None else Position(ledger_id=last[0], entry_id=last[1]),
+            "trimmed_to": layout.trimmed_to if last is None else last,
             "trimmed_ms": max(latest, layout.trimmed_ms or 0),
             "leaving": (*layout.leaving, gone),
         }
@@ -121,7 +136,15 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
     after = topics.change(reading.topic.name, trimmed).layout.trimmed_log
     if after >= to:
         log.info("trimmed %s up to %s", reading.topic.name, after)
-    return after
+    return ours._replace(to=after)
+
+
+def _of(reading: TopicReading, after: int, to: int) -> tuple[Position | None, Taken]:
+    """What is visible with after < number <= to: its last position, and how much it is."""
+    last, rows, size = None, 0, 0
+    for found in reading.ledgers(after, to):
+        last, rows, size = Position(ledger_id=found.id, entry_id=found.last_entry), rows + found.rows, size + found.bytes
+    return last, Taken(to, rows, size)
 
 
 def _replayable(layout: PersistentLayout, to: int) -> bool:

@@ -1,9 +1,10 @@
-"""Persistent topics migrate while everybody works on them, and who migrates is killed at its store calls: `make chaos` does it at
-every call, with sleepers, twins and failures, with kills of everybody, and on ZooKeeper.
+"""Persistent topics migrate while everybody works on them, and who migrates is killed at its store calls, or anybody at random:
+`make chaos` does it at every call, with sleepers, twins and failures, with thirty kills, with jobs of Spark, and on ZooKeeper.
 """
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,3 +27,11 @@ def test_whoever_migrates_may_die(cluster_at: Callable[[str], Place], forks: For
 @pytest.mark.slow
 def test_what_is_open_is_named_waited_for_or_aborted(cluster_at: Callable[[str], Place], forks: Forks) -> None:
     assert forks.call(migrations.refusals, cluster_at("sqlite")) == []
+
+
+@pytest.mark.slow
+def test_everybody_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
+    found = migrations.storm(forks, cluster_at("sqlite"), tmp_path / "notes", kills=2, rng=random.Random(1))
+    assert found.wrong == []
+    assert (found.rounds, found.kills) == (1, 2)
+    assert min(found.transactions, found.rows, found.micro_batches, found.looks) > 0

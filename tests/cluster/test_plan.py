@@ -38,6 +38,11 @@ def test_roles_are_played_by_whom_the_scene_has() -> None:
     assert struck == {"all", *(job.name for job in scaling().jobs)}
 
 
+def test_a_role_that_one_party_of_another_name_plays() -> None:
+    struck = {fault.party for fault in make_plan(50, 7, roles={"writer": ("only",)})}
+    assert struck == {"all", "only", "loader", "reader"}
+
+
 def test_every_kind_can_be_done() -> None:
     assert set(STRIKES) == {kind.name for kind in KINDS}
 

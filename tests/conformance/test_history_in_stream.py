@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from told import Telling
 
 from conformance.history.checker import check, verdict
 from conformance.history.files import line, parse
@@ -15,21 +16,8 @@ SEGMENT = "segment://p/d/t/0000-ffff-0"
 COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
 
 
-class H:
-    """Builds a history of the older model; each call is one event. Transactions are 1000000_<number of their NEW>."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._last: dict[str, int] = {}
-
-    def add(self, kind: Any, *fields: Any, **more: Any) -> H:
-        self.events.append(kind(len(self.events), *fields, **more))
-        return self
-
-    def entry(self, log: str, kind: str, txn: int | None = None, **more: Any) -> H:
-        number = self._last[log] = self._last.get(log, 0) + 1
-        name = None if txn is None else f"1000000_{txn}"
-        return self.add(Entry, log, number, kind, more.pop("id", f"e{len(self.events)}"), name, **more)
+class H(Telling):
+    """A history of the older model. Transactions are 1000000_<number of their NEW>."""
 
     def begins(self, txn: int, *topics: str, **more: Any) -> H:
         self._last[COORDINATOR] = txn - 1

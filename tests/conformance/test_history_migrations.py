@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from told import Telling
 
 from conformance.history.checker import check
 from conformance.history.format import (
     Ack,
     Application,
-    Entry,
-    Event,
     Header,
     Layout,
     Plan,
@@ -31,20 +30,8 @@ SEALED_AT = 10
 """The common seal; the SEAL of OLD is its 4th entry, so its ledger 2 stands at 7."""
 
 
-class H:
-    """A history of one migration; each call is one event."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._last: dict[str, int] = {}
-
-    def add(self, kind: Any, *fields: Any, **more: Any) -> H:
-        self.events.append(kind(len(self.events), *fields, **more))
-        return self
-
-    def entry(self, log: str, kind: str, txn: str | None = None, **more: Any) -> H:
-        self._last[log] = self._last.get(log, 0) + 1
-        return self.add(Entry, log, self._last[log], kind, f"e{len(self.events)}", txn, **more)
+class H(Telling):
+    """A history of one migration."""
 
     def old(self) -> H:
         """`a` is plain, `b` of version 1 of an application."""

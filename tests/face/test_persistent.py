@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -398,3 +400,13 @@ def test_retention_takes_old_rows_but_none_that_a_subscription_needs(topics: Clu
     topics.sweep()
     with pytest.raises(DataLoss):
         consumer.rewind()
+
+
+def test_the_program_in_the_docs(cluster: Cluster, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "in_stream.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.setenv("TXNSEGMENT_SERVICE_URL", url)
+    exec(program, {})
+    with cluster.consumer("persistent://public/default/orders", "others", start="earliest") as other:
+        assert [message.value for message in other.messages(timeout=0)] == [{"id": 1, "price": 9.5}, {"id": 2, "price": 3.0}]
+    assert cluster.subscriptions.describe("persistent://public/default/orders", "billing").lag.rows == 0

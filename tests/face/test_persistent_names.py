@@ -10,10 +10,15 @@ import pytest
 from prometheus_client import REGISTRY
 
 from metadata.errors import OffsetOutOfRange, OptionError
+from metadata.instream import trimming
+from metadata.instream.buffer import InStreamBuffer, TopicReading
+from metadata.instream.topics import PersistentTopics
 from metadata.instream.transaction_log import TRANSACTION_LOG
+from metadata.instream.trimming import Taken
 from metadata.names import persistent_name
 from metadata.providers import Providers
-from txnsegment import Cluster
+from metadata.trimming import Trimmed
+from txnsegment import Cluster, connect
 from txnsegment.rows import committed_rows
 from txnsegment.segments import report
 from txnsegment.topics import PersistentDescription
@@ -139,6 +144,30 @@ def test_a_trim_by_command(cluster: Cluster) -> None:
     assert (trimmed.segments, trimmed.rows) == (1, 2)
     assert cluster.retention.trim(P).rows == 0
     assert report(cluster.client, P).segments[0].watermark is None, "nothing of a persistent topic is folded"
+
+
+def test_a_trim_reports_what_it_took_itself(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three ledgers another sweeper takes the first between our look and our trim; then all of them; the topic is read once."""
+    cluster.topics.create(P, schema="n bigint")
+    for number in (1, 2, 3):
+        write(cluster, P, *[number] * number)
+    cluster.retention.set(P, keep_bytes=1)
+    trim, read, looks = trimming.trim_log, InStreamBuffer.read, []
+
+    def together(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> Taken:
+        with connect(cluster.client.cluster.url) as other:
+            assert trim(other.client.instream.buffer, other.client.instream.topics, reading, at).to == at
+        return trim(buffer, topics, reading, to)
+
+    at = next(cluster.client.instream.buffer.read(persistent_name(P)).ledgers()).id
+    monkeypatch.setattr(trimming, "trim_log", together)
+    monkeypatch.setattr(InStreamBuffer, "read", lambda self, name: looks.append(name) or read(self, name))
+    trimmed = cluster.retention.trim(P)
+    assert (trimmed.segments, trimmed.rows, len(looks)) == (1, 5, 1)
+    write(cluster, P, 4)
+    at = next(cluster.client.instream.buffer.read(persistent_name(P)).ledgers()).id
+    assert cluster.retention.trim(P) == Trimmed()
+    assert cluster.client.instream.buffer.read(persistent_name(P)).lost_to == at
 
 
 def test_whose_number_it_is(cluster: Cluster) -> None:

@@ -102,9 +102,9 @@ def test_a_snapshot_that_was_taken_out_of_the_record_is_made_anew(bench: Bench) 
 
 
 def flipped(data: bytes) -> Iterator[bytes]:
-    """Each with another bit turned over."""
+    """Each with a bit of another byte turned over, of all places in a byte in turn."""
     for at in range(len(data)):
-        yield data[:at] + bytes([data[at] ^ 2]) + data[at + 1 :]
+        yield data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
 
 
 @pytest.mark.usefixtures("in_files")

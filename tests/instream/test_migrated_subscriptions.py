@@ -220,7 +220,7 @@ def test_a_consumer_acknowledges_in_every_way_across_a_migration(bench: SparkBen
             send(cluster, 5)
             assert [m.value["n"] for m in consumer.messages(timeout=0)] == [5]
         for to, rest in ((1, [4, 5]), ("earliest", [1, 2, 3, 4, 5]), ("latest", [])):
-            at = to if isinstance(to, str) else cluster.subscriptions.describe(TO, "s") and shift(bench) + to
+            at = to if isinstance(to, str) else shift(bench) + to
             cluster.subscriptions.seek(X, "s", at)
             assert left(cluster, X) == rest, to
             assert cluster.subscriptions.describe(TO, "s").lag.rows == len(rest)

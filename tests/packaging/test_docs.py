@@ -1,12 +1,16 @@
-"""What README.md and docs/*.md name is there: commands with their options, files, tests, headings, and numbers of cases."""
+"""What README.md, docs/*.md and the Makefile name is there: commands with their options, files, tests, headings, sections, numbers
+of cases. And each test has found something to look at.
+"""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 import runpy
 import shlex
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,8 @@ import typer
 
 import txnsegment
 from conformance.command.suites import SUITES
-from conformance.command.words import COMMON
+from conformance.command.words import UsageError, read
+from conformance.simulator.kinds import KINDS
 from conformance.store.faults import FAULTS
 from conformance.store.suite import CASES
 from txnsegment.cli.app import build
@@ -27,10 +32,15 @@ from txnsegment.transactions import ClusterTransactions
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 COMMAND = typer.main.get_command(build())
 ROOMS = ("metadata", "ledgers", "spark_txn_source", "spark_txn_sink", "txnsegment", "conformance")
-SUITE_WORDS = {word.flag for suite in SUITES for word in (suite.chosen_by, *suite.words)} | {word.flag for word in COMMON}
+OTHERS = ("examples", "benchmarks", "docs", "tests")
 blocks = runpy.run_path(str(ROOT / "docs" / "readme.py"))["blocks"]
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
 
 
 def codes(text: str) -> Iterator[str]:
@@ -38,12 +48,24 @@ def codes(text: str) -> Iterator[str]:
     return (found[1] for found in re.finditer(r"(?<!`)`([^`\n]+)`(?!`)", text))
 
 
+def shown(text: str) -> list[str]:
+    """What looks like a command: lines of blocks, indented ones, and what stands in backquotes."""
+    lines = [line.strip() for line in text.splitlines() if line.startswith(("    ", "\t"))]
+    lines += [line for block in blocks(text) for line in block.text.replace("\\\n", " ").splitlines()]
+    return [re.sub(r"\s+#.*", "", line) for line in (*lines, *codes(text))]
+
+
 def commands(text: str, program: str) -> list[list[str]]:
-    """The words of each command of this program: in blocks, indented, and in backquotes."""
-    shown = [line.strip() for line in text.splitlines() if line.startswith("    ")]
-    shown += [command for block in blocks(text) for command in block.text.replace("\\\n", " ").splitlines()]
-    found = (re.sub(r"\s+#.*", "", line) for line in (*shown, *codes(text)))
-    return [shlex.split(line)[len(program.split()) :] for line in found if line.startswith(f"{program} ")]
+    """The words of each command of this program (a regular expression, from the beginning of what is shown)."""
+    found = ((line, re.match(rf"(?:{program}) ", line)) for line in shown(text))
+    return [shlex.split(line[start.end() :]) for line, start in found if start is not None]
+
+
+def filled(words: list[str]) -> list[str]:
+    """A command with a value for each that is left open: `N`, `[--every 1]`, `sqlite|zookeeper` (the first), `$(nproc)`."""
+    values = {"N": "1", "S": "1"}
+    bare = (word.strip("[]").partition("|")[0] for word in words if word not in ("..", "..."))
+    return [values.get(word, re.sub(r"\$+\(nproc\)", "2", word)) for word in bare if word != "$(MUTANTS_ARGS)"]
 
 
 def unknown(words: list[str]) -> str:
@@ -57,42 +79,125 @@ def unknown(words: list[str]) -> str:
             return f"no command {rest[0]}"
         command, rest = inner, rest[1:]
     if command.name == "conformance":
-        return ", ".join({w for w in rest if w.startswith("--")} - SUITE_WORDS)
+        return not_read(rest)
     known = {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)} | {"--help"}
     given = {word.strip("[]").partition("=")[0] for word in rest}
     return ", ".join(sorted(flag for flag in given if flag.startswith("--") and flag not in known))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_exist_with_their_options(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    wrong = {" ".join(words): found for words in commands(text, "txnsegment") if (found := unknown(words))}
-    suites = [re.split(r"\.\w", " ".join(words), maxsplit=1)[0] for words in commands(text, "python -m conformance")]
-    wrong |= {line: more for line in suites if (more := {w for w in line.split() if w.startswith("--")} - SUITE_WORDS)}
-    assert wrong == {}
+def not_read(words: list[str]) -> str:
+    """Why the suites do not take these words, as they say it; else an empty text."""
+    try:
+        kind = read(filled(words), SUITES, "python -m conformance").said.get("kind")
+    except UsageError as error:
+        return str(error)
+    return "" if kind is None or kind in KINDS else f"no kind {kind}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_headings_that_links_name_exist(page: Path) -> None:
-    def headings(of: Path) -> set[str]:
-        found = re.findall(r"^#+ (.*)$", of.read_text(encoding="utf-8"), re.MULTILINE)
-        return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
+def test_commands_exist_with_their_options() -> None:
+    found = [(page.name, words) for page in PAGES for words in commands(text_of(page), "txnsegment")]
+    assert len(found) > 60
+    assert [(page, *words, wrong) for page, words in found if (wrong := unknown(words))] == []
 
-    named = re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text(encoding="utf-8"))
-    assert [(link, heading) for link, heading in named if heading not in headings(page.parent / link if link else page)] == []
+
+def test_suites_take_the_words_that_are_given_to_them() -> None:
+    texts = {page.name: text_of(page) for page in PAGES} | {"Makefile": MAKEFILE}
+    program = r"(?:again: )?\S*python -m conformance"
+    found = [(name, words) for name, text in texts.items() for words in commands(text, program)]
+    found += [(name, ["--mutants", *shlex.split(w[1])]) for name, text in texts.items() for w in made(text, "mutants")]
+    assert len(found) > 20
+    assert [(name, *words, wrong) for name, words in found if (wrong := not_read(words))] == []
+
+
+def made(text: str, target: str) -> Iterator[re.Match[str]]:
+    """What a target of the Makefile is given: `make chaos CHAOS_ARGS="--only topics"`."""
+    pattern = re.compile(rf"make {target}(?: [A-Z]+_ARGS=\"?([^\"]*)\"?)?")
+    return (found for line in shown(text) if (found := pattern.fullmatch(line)) and found[1])
+
+
+def test_other_programs_take_the_words_that_are_given_to_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By what their `--help` lists: options, and the values of those that list theirs."""
+    texts = {page.name: text_of(page) for page in PAGES} | {"Makefile": MAKEFILE}
+    found: list[tuple[str, str, list[str]]] = []
+    for name, text in texts.items():
+        for line in shown(text):
+            start = re.match(r"\S*python -m ((?:conformance\.|benchmarks)[\w.]*)", line)
+            found += [] if start is None else [(name, start[1], shlex.split(line[start.end() :]))]
+        found += [(name, "conformance.chaos", shlex.split(given[1])) for given in made(text, "chaos")]
+    assert {program for _, program, _ in found} == {"conformance.chaos", "conformance.scripts", "benchmarks"}
+    assert len(found) > 12
+    monkeypatch.setenv("COLUMNS", "1000")
+    wrong = []
+    for program in {program for _, program, _ in found}:
+        monkeypatch.setattr("sys.argv", [program, "--help"])
+        with suppress(SystemExit):
+            importlib.import_module(f"{program}.__main__").main()
+        lists = re.split(r"^(?:options|positional arguments):$", capsys.readouterr().out, maxsplit=1, flags=re.MULTILINE)[1]
+        flags = set(re.findall(r"--[\w-]+", lists))
+        assert "--help" in flags
+        choices = {flag: set(names.split(",")) for flag, names in re.findall(r"(--[\w-]+) \{([\w,]+)\}", lists)}
+        names = set(re.findall(r"[a-z_]+", lists))
+        for page, _, words in (one for one in found if one[1] == program):
+            for before, word in zip(["", *words], (w.strip("[]") for w in words), strict=False):
+                open_choice = choices.get(before.strip("[]"), {word, *word.split("|")})
+                is_known = word in flags if word.startswith("--") else set(word.split("|")) <= open_choice
+                if program == "benchmarks" and not word.startswith("--"):
+                    is_known = word in names
+                wrong += [] if is_known or word.startswith("$") else [(page, program, word)]
+    assert wrong == []
+
+
+def test_targets_of_the_makefile_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", MAKEFILE, re.MULTILINE))
+    found = [(page.name, line.split()[1]) for page in PAGES for line in shown(text_of(page)) if re.match(r"make [a-z]", line)]
+    assert len(found) > 25
+    assert [one for one in found if one[1] not in targets] == []
+
+
+def headings(page: Path) -> list[str]:
+    return re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE)
+
+
+def test_headings_that_links_name_exist() -> None:
+    def anchors(page: Path) -> set[str]:
+        return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings(page)}
+
+    found = [(page, *link) for page in PAGES for link in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", text_of(page))]
+    assert len(found) > 10
+    assert [(p.name, link, to) for p, link, to in found if to not in anchors(p.parent / link if link else p)] == []
+
+
+NUMBERS = r"\d+(?:\.\d+)?(?:(?:, | and | to )\d+(?:\.\d+)?)*"
 
 
 def test_sections_that_the_code_names_exist() -> None:
-    """`(docs/in_stream.md, Reading)` in a docstring, `protocol.md section 7` in a comment."""
-    headings = {page.name: re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE) for page in PAGES}
-    sections = {heading.partition(".")[0] for heading in headings["protocol.md"]}
-    wrong = []
-    for file in sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
-        text = re.sub(r"\n\s*(?:# )?", " ", file.read_text(encoding="utf-8"))
-        named = re.findall(r"(?:docs/)?(\w+\.md), ([A-Z][\w -]*?)(?=[).;:,])", text)
-        wrong += [(file.name, *one) for one in named if one[0] in headings and one[1] not in headings[one[0]]]
-        wrong += [(file.name, number) for number in re.findall(r"protocol\.md section (\d+)", text) if number not in sections]
+    """`(docs/in_stream.md, Reading)` in a docstring, `protocol.md sections 7 and 8.14` in a comment, `section 7, Acks`."""
+    by_page = {page.name: headings(page) for page in PAGES}
+    protocol = text_of(ROOT / "docs" / "protocol.md")
+    bodies = {text.partition(".")[0]: text for text in re.split(r"^## ", protocol, flags=re.MULTILINE)}
+    sections = bodies.keys() | {f"8.{number}" for number in re.findall(r"^(\d+)\. ", bodies["8"], re.MULTILINE)}
+    files = [path for room in (*ROOMS, *OTHERS) for path in sorted((ROOT / room).rglob("*.py"))]
+    texts = {str(path.relative_to(ROOT)): text_of(path) for path in (*files, *PAGES)}
+    wrong, seen = [], {"headings": 0, "numbers": 0, "words": 0}
+    for name, text in texts.items():
+        joined = re.sub(r"\n\s*(?:# )?", " ", text)
+        for page, heading in re.findall(r"(?:docs/)?(\w+\.md), ([A-Z][\w -]*?)(?=[).;:,])", joined):
+            seen["headings"] += 1
+            wrong += [(name, page, heading)] if page in by_page and heading not in by_page[page] else []
+        own = r"|\b" if name == "docs/protocol.md" else ""
+        for numbers, word in re.findall(rf"(?:protocol\.md\)?,? {own})sections? ({NUMBERS})(?:, ([A-Z]\w+))?", joined):
+            each = re.findall(r"\d+(?:\.\d+)?", numbers)
+            seen["numbers"] += len(each)
+            wrong += [(name, number) for number in each if number not in sections]
+            if word:
+                seen["words"] += 1
+                wrong += [(name, each[-1], word)] if f"**{word}" not in bodies[each[-1]] else []
     assert wrong == []
+    assert seen["headings"] > 20
+    assert seen["numbers"] > 90
+    assert seen["words"] > 5
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
@@ -100,25 +205,32 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     while look:
         page = look.pop()
         seen.add(page)
-        links = re.findall(r"\]\(([^)#:]+\.md)", page.read_text(encoding="utf-8"))
+        links = re.findall(r"\]\(([^)#:]+\.md)", text_of(page))
         look += [to for link in links if (to := (page.parent / link).resolve()) not in seen]
     assert [page.name for page in PAGES if page.resolve() not in seen] == []
+    assert len(seen) > 10
 
 
 def test_files_and_tests_that_pages_name_exist() -> None:
-    def is_there(name: str) -> bool:
-        return any(True for _ in ROOT.glob(name)) or any(True for _ in (ROOT / "metadata").rglob(name))
-
-    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
-    wrong = []
+    modules = {path.name for room in (*ROOMS, *OTHERS) for path in (ROOT / room).rglob("*.py")}
+    tests = "\n".join(text_of(path) for path in (ROOT / "tests").rglob("*.py"))
+    folders = "|".join((*ROOMS, *OTHERS))
+    wrong, seen = [], {"paths": 0, "modules": 0, "tests": 0}
     for page in PAGES:
-        for code in codes(page.read_text(encoding="utf-8")):
-            file = re.fullmatch(r"(?:tests|conformance|metadata|examples|docs|ledgers|spark_\w+|txnsegment)/[\w./*]+", code)
-            if (file or re.fullmatch(r"\w+_rules\.py", code)) and not is_there(code):
-                wrong.append((page.name, code))
-            if re.fullmatch(r"test_\w+", code) and f"def {code}(" not in tests:
-                wrong.append((page.name, code))
+        for code in codes(text_of(page)):
+            if re.fullmatch(rf"(?:{folders})/[\w./*]+", code):
+                seen["paths"] += 1
+                wrong += [] if any(True for _ in ROOT.glob(code)) else [(page.name, code)]
+            elif re.fullmatch(r"\w+\.py", code):
+                seen["modules"] += 1
+                wrong += [] if code in modules else [(page.name, code)]
+            elif re.fullmatch(r"test_\w+", code):
+                seen["tests"] += 1
+                wrong += [] if f"def {code}(" in tests else [(page.name, code)]
     assert wrong == []
+    assert seen["paths"] > 50
+    assert seen["modules"] > 8
+    assert seen["tests"] > 20
 
 
 PARTS = {

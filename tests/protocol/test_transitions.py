@@ -108,7 +108,7 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
         (app(5, 6), STREAM, header(State.COMMITTED, commit=3), Opening.OPEN, 6),
         (app(6, 7), STREAM, header(State.ABORTED), Opening.OPEN, 6),
         (app(6, 9), STREAM, header(State.ABORTED), Opening.OPEN, 6),
-        (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),  # the CAS of step 3 fails if it was committed and forgotten
+        (app(6, 7), STREAM, Gone.GONE, Opening.OPEN, 6),  # the CAS of step 4 fails if it was committed and forgotten
     ],
 )
 def test_opening(record: Application, claim: Claim, predecessor: Header | Gone, what: Opening, last: int) -> None:

@@ -345,7 +345,9 @@ class TestWatches:
     def test_more_watches_than_a_socket_pair_takes_wake_ups(
         self, far: ZooKeeperStore, proxy: TcpProxy, store: ZooKeeperStore
     ) -> None:
-        """They are all set again by the thread that would have to read those: a stream over 278 segments hung for ever (13, 51)."""
+        """They are all set again by the thread that would have to read those, of 278 at most: a stream over 276 segments hung for
+        ever (cluster suite, --faults 100 --seed 13, fault 51: docs/correctness.md).
+        """
         woken = threading.Event()
         watches = [far.watch(paths.segment_events(f"segment://public/default/t/{i}"), lambda: None) for i in range(400)]
         watches.append(far.watch(A, woken.set))
