@@ -18,10 +18,10 @@ from conformance.chaos.forks import Forks
 
 @pytest.mark.slow
 def test_whoever_migrates_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, every=80))
+    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, every=60))
     assert [(case.what, case.wrong) for case in cases if case.wrong] == []
-    assert len(cases) >= 4
-    assert sum(case.hit for case in cases) >= 2
+    assert len(cases) >= 2 * len(migrations.WAYS)
+    assert sum(case.hit for case in cases) >= len(migrations.WAYS)
 
 
 @pytest.mark.slow
