@@ -13,9 +13,9 @@ from benchmarks.measure import Report, alternating, folder, spark_session
 from ledgers import snapshots
 from ledgers.model import Ledger
 from ledgers.parts import PartWriter
-from ledgers.storage import segment_folder
 from metadata import paths
 from metadata.client import Client
+from metadata.folders import folder_of
 from metadata.names import topic_name
 from metadata.records import Registration, SegmentWrite, Settled, Watermark
 from metadata.store.contract import time_ms
@@ -41,8 +41,7 @@ def commits(made: Client, name: str, count: int) -> None:
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), schema=parse_schema(DDL))
     (segment,) = topic.segments()
-    parsed = topic_name(name)
-    place = segment_folder(parsed.tenant, parsed.namespace, parsed.name, segment.rsplit("/", 1)[1])
+    place = folder_of(segment)
     head, now = None, time_ms(cluster.store)
     base = 1_000_000  # above every number of the other topic's commit
     for start in range(0, count, 5_000):

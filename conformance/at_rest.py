@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ledgers import snapshots
 from ledgers.model import Part
-from ledgers.storage import segment_folder
 from metadata import acks, paths, policies
 from metadata.acks import Ack
 from metadata.client import Client, client
@@ -23,7 +22,7 @@ from metadata.clock import SystemClock
 from metadata.cluster import open_cluster
 from metadata.cluster_records import Settings
 from metadata.errors import AckConflict
-from metadata.instream.records import folder_of
+from metadata.folders import folder_of
 from metadata.names import PersistentName, TopicName, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.records import Watermark
@@ -184,7 +183,7 @@ class AtRest:
     def _parts(self, made: Client, topic: TopicName, name: str) -> dict[str, list[Part]]:
         found = {}
         for segment in made.topics.get(topic).segments()[:2]:
-            found[segment] = [self._part(segment_folder(*segment.removeprefix("segment://").split("/")), f"{name}-{self._aborted}")]
+            found[segment] = [self._part(folder_of(segment), f"{name}-{self._aborted}")]
         return found
 
     def _part(self, folder: str, name: str) -> Part:
@@ -222,7 +221,7 @@ class AtRest:
         older = PersistentName("public", "default", name)
         made.instream.topics.create(older)
         made.instream.acks.create(str(older), "s")
-        parts = {str(older): [self._part(segment_folder(*folder_of(older)), name)]}
+        parts = {str(older): [self._part(folder_of(str(older)), name)]}
         claim = Claim(1, None, name, False)
         work = WriteSet(name, str(older), claim, parts, time_ms(made.cluster.store), SETTINGS.txn_timeout_ms, random=True)
         made.instream.coordinator.commit(work)

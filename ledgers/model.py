@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+UNASSIGNED = -1
+"""The schema id of a staged part: the commit gives it one, when the topic has grown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:

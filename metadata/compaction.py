@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from ledgers import snapshot_changes, snapshots
 from ledgers.compaction import Merge, Moved, Policy, groups, merged
 from ledgers.snapshots import SnapshotHead
-from ledgers.storage import segment_folder
 from metadata import paths
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, TxnConflict, UnknownOutcome
-from metadata.names import is_persistent, segment_name
+from metadata.folders import folder_of
+from metadata.names import is_persistent
 from metadata.records import Watermark
 from metadata.retired import retire
 from metadata.store.contract import look, time_ms
@@ -100,12 +100,6 @@ class Compactor:
             )
 
         return change_snapshot(self.cluster, segment, change)
-
-
-def folder_of(segment: str) -> str:
-    """Where the files of a segment are, relative to the ledger root."""
-    name = segment_name(segment)
-    return segment_folder(name.topic.tenant, name.topic.namespace, name.topic.name, segment.rsplit("/", 1)[1])
 
 
 def change_snapshot(

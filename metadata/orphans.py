@@ -19,8 +19,8 @@ from ledgers.compaction import COMPACTED
 from ledgers.errors import MissingFile
 from metadata import paths, staging_manifests
 from metadata.cluster import Cluster
-from metadata.compaction import folder_of
 from metadata.errors import BadVersion, UnknownOutcome
+from metadata.folders import folder_of
 from metadata.instream.client import instream
 from metadata.log import LiveLog, ledger
 from metadata.names import is_persistent

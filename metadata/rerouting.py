@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from ledgers.model import Part
 from ledgers.parts import PartWriter, read_part
-from ledgers.storage import LedgerStorage, segment_folder
+from ledgers.storage import LedgerStorage
+from metadata.folders import folder_of
 from metadata.names import SegmentName, segment_name
 from metadata.routing import Router, Target
 
@@ -49,9 +50,7 @@ class Rewriting:
         return [(target, made) for target, made in closed if made is not None]
 
     def _writer(self, segment: str, part: Part, schema: pa.Schema, staging_id: str) -> PartWriter:
-        topic = segment_name(segment).topic
-        folder = segment_folder(topic.tenant, topic.namespace, topic.name, segment.rpartition("/")[2])
-        return PartWriter(self.storage, folder, schema, part.schema, staging_id=staging_id, name_source=self.unique)
+        return PartWriter(self.storage, folder_of(segment), schema, part.schema, staging_id=staging_id, name_source=self.unique)
 
 
 def rerouted(parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:

@@ -10,16 +10,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from ledgers.arrow import arrow_schema, conform
-from ledgers.model import Part
+from ledgers.model import UNASSIGNED, Part
 from ledgers.parts import PartWriter, part_name
-from ledgers.storage import LedgerStorage, segment_folder
-from metadata.instream.records import folder_of
-from metadata.names import PersistentName, topic_of
+from ledgers.storage import LedgerStorage
+from metadata.folders import folder_of
 from metadata.routing import Router
 from spark_txn_sink.plan import WritePlan
-
-UNASSIGNED = -1
-"""Schema id of a staged part: the commit knows it, when the topic has grown."""
 
 
 @dataclass
@@ -103,7 +99,7 @@ def _writer(
 ) -> PartWriter:
     return PartWriter(
         storage,
-        _folder(segment),
+        folder_of(segment),
         schema,
         UNASSIGNED,
         staging_id=staging_id,
@@ -112,14 +108,6 @@ def _writer(
         entry_rows=plan.options.entry_rows,
         name_source=name_source,
     )
-
-
-def _folder(segment: str) -> str:
-    """Where the parts of a segment, or of a persistent topic, lie."""
-    topic = topic_of(segment)
-    if isinstance(topic, PersistentName):
-        return segment_folder(*folder_of(topic))
-    return segment_folder(topic.tenant, topic.namespace, topic.name, segment.rsplit("/", 1)[1])
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,14 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema, conform
-from ledgers.model import Part
+from ledgers.model import UNASSIGNED, Part
 from ledgers.parts import PartWriter
 from ledgers.schema import evolve
-from ledgers.storage import segment_folder
 from metadata.acks import Ack, merged
 from metadata.client import Client
 from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TransactionUnfinished, TxnConflict, TxnSegmentError
-from metadata.instream.records import folder_of
-from metadata.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name
+from metadata.folders import folder_of
+from metadata.names import PersistentName, TopicName
 from metadata.providers import CoordinatorProvider, Model, Providers
 from metadata.routing import Router, targets
 from metadata.store.contract import time_ms
@@ -35,8 +34,6 @@ from txnsegment.schemas import from_arrow
 log = logging.getLogger("txnsegment.transaction")
 
 Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table]"
-UNASSIGNED = -1
-"""Schema id of a staged part until the commit knows it."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,7 @@ class Transaction:
     def _writer(self, segment: str, schema: pa.Schema) -> PartWriter:
         return PartWriter(
             self._client.cluster.storage,
-            segment_folder(*_folder(segment)),
+            folder_of(segment),
             schema,
             UNASSIGNED,
             staging_id=self._attempt,
@@ -293,14 +290,6 @@ class Transaction:
             if kind is None:
                 log.info("txn=%s left without a commit: %s appends forgotten", self._id, len(self._staged))
             self.abort()
-
-
-def _folder(segment: str) -> tuple[str, str, str, str]:
-    """Of a segment's files, or of those of a persistent topic (`ledgers.storage.segment_folder`)."""
-    if is_persistent(segment):
-        return folder_of(persistent_name(segment))
-    topic = segment_name(segment).topic
-    return topic.tenant, topic.namespace, topic.name, segment.rsplit("/", 1)[1]
 
 
 def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -> int:

@@ -29,8 +29,8 @@ from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.stepping import acks_of, step
 from conformance.scripts.world import Process, Work, World
 from ledgers.model import Part
-from ledgers.storage import segment_folder
 from metadata import paths
+from metadata.folders import folder_of
 from metadata.names import segment_name, topic_name
 from metadata.records import Registration, SegmentWrite
 from metadata.transitions import Claim
@@ -124,10 +124,8 @@ def parts_of(world: World, wanted: list[tuple[str, int, int]]) -> dict[str, list
     parts: dict[str, list[Part]] = {}
     for word, entries, size in wanted:
         full = segment(world.state, word)
-        name = segment_name(full)
-        folder = segment_folder(name.topic.tenant, name.topic.namespace, name.topic.name, full.rpartition("/")[2])
         world.written += 1
-        path = f"{folder}/p{world.written}.parquet"
+        path = f"{folder_of(full)}/p{world.written}.parquet"
         world.disk.files[path] = (b"part", world.clock.now)
         parts.setdefault(full, []).append(Part(path, entries * size, 10 * entries * size, 0, (size,) * entries, 0))
     return parts

@@ -5,14 +5,15 @@ are being written, through the same faults as everything else; the history check
 from __future__ import annotations
 
 import random
+from functools import partial
 
-from conformance.history.format import Commit, Poll, Row
+from conformance.history.format import Poll
 from conformance.simulator.casts import PAST_NAMES, Cast, go_on, may_nap
+from conformance.simulator.consuming import Hands, choose, start_consuming
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.keyed import COLUMN
 from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
-from conformance.simulator.readers import rows_of
 from conformance.simulator.scheduler import SETTINGS, Actor, Process, SimulatedClock, World
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.subscribing import start_subscriber
@@ -20,18 +21,13 @@ from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, hands_on, start_driver
 from metadata import paths
 from metadata.acks import Ack
-from metadata.backlog import acked, pending, taken
 from metadata.client import Client
 from metadata.cursors import make_missing
-from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
-from metadata.row_ranges import Rows, common, rows, span, union
-from metadata.store.contract import time_ms
+from metadata.providers import PendingAckProvider
 from metadata.store.memory import MemoryState
 from metadata.topics import of_record
 from metadata.transaction_buffer import Selection
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
 
 SUBSCRIPTIONS = ("s", "s1")
 """One name begins as the other (A14); nobody consumes the second."""
@@ -92,59 +88,18 @@ def subscribed(state: MemoryState) -> MemoryState:
 
 
 def start_consumer(world: World, name: str, *, rounds: int, plain: bool, within: int = 120) -> Actor:
-    """It takes what is not acknowledged, some of it or all, and acknowledges it."""
-    process = Process(world, name)
+    """A consumer of the first subscription of T; `plain`: without transactions."""
 
-    def run() -> None:
+    def hands(process: Process) -> Hands:
         client = hands_on(world, process)
-        for batch in range(rounds):
-            try:
-                acks = _consume(world, client, name, batch)
-                if plain:
-                    client.coordinator.acks.acknowledge(acks)
-                elif acks:
-                    _commit(world, client, name, acks)
-            except TxnSegmentError:
-                continue  # an AckConflict: somebody else was faster; any other: it comes again
+        return Hands(partial(_take, world, client), client.coordinator.commit)
 
-    return world.spawn(process, name, run, delay=world.rng.randrange(within))
+    return start_consuming(world, name, hands, rounds=rounds, plain=plain, within=within)
 
 
-def _consume(world: World, client: Client, name: str, batch: int) -> list[Ack]:
+def _take(world: World, client: Client, poll: str) -> tuple[PendingAckProvider, list[Ack]]:
     history, began = world.history, world.history.now()
-    reading = client.buffer.read(Selection((T,)))
-    cursors = client.coordinator.acks.read((segment.name, SUBSCRIPTIONS[0]) for segment in reading.segments)
-    done = acked({segment: cursor for (segment, _), cursor in cursors.items()})
-    given, acks = list[Row](), []
-    for segment in reading.segments:
-        had = done[segment.name]
-        ledgers = [ledger for ledger, _ in pending(segment, had, 0, reading.cut)]
-        ledgers = ledgers[: world.rng.choice((1, 2, 10))]
-        here = [r for found in ledgers for r in rows_of(world, segment.name, found) if not common(_row(r), had)]
-        given += here
-        if here and world.rng.random() < 0.4:
-            some = world.rng.sample(here, world.rng.randint(1, len(here)))
-            acks.append(Ack(segment.name, SUBSCRIPTIONS[0], union(*map(_row, some))))
-        elif (ack := taken(segment.name, SUBSCRIPTIONS[0], had, ledgers)) is not None:
-            acks.append(ack)
-    history.saw(Poll(history.now(), began, f"{name}.{batch}", 0, (T,), tuple(given), subscription=SUBSCRIPTIONS[0], ordered=False))
-    return acks
-
-
-def _row(row: Row) -> Rows:
-    return rows([span(*row.position)])
-
-
-def _commit(world: World, client: Client, name: str, acks: list[Ack]) -> None:
-    history, attempt = world.history, world.unique()
-    app = f"{name}-{attempt}"
-    history.asked(Commit(history.now(), attempt, name, app, "", 1, (), None, attempt, False, True))
-    timeout_ms = world.rng.choice((200, 1_000))
-    claim = Claim(1, None, attempt, False)
-    try:
-        work = WriteSet(app, "", claim, {}, time_ms(client.cluster.store), timeout_ms, random=True, acks=acks)
-        made = client.coordinator.commit(work)
-    except TxnSegmentError as error:
-        history.told(attempt, type(error).__name__)
-        raise
-    history.told(attempt, "committed", made.txn_id)
+    pending_acks = client.coordinator.acks
+    given, acks = choose(world, client.buffer.read(Selection((T,))), pending_acks, SUBSCRIPTIONS[0])
+    history.saw(Poll(history.now(), began, poll, 0, (T,), tuple(given), subscription=SUBSCRIPTIONS[0], ordered=False))
+    return pending_acks, acks

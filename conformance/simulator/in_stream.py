@@ -40,15 +40,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     mixed, consumed = rng.random() < 0.25, rng.random() < 0.25
-    world = World(
-        rng,
-        Plan.draw(rng, small=True),
-        SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500))}),
-        state=staged(*([(T, 2)] if mixed else []), persistent=(P, Q), subscription=SUBSCRIPTION if consumed else None),
-        trace=[] if trace else None,
-        files_go=False,
-        rested=True,
-    )
+    world = world_of(rng, trace, mixed=mixed, consumed=consumed)
     within = 120 if long else 50
     later = 2 * within  # when there is something to read
     jobs = _jobs(rng, long=long)
@@ -77,6 +69,19 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     cast = Cast(world, others, [], frozenset({T}) if mixed else frozenset(), forgets=False, orphans=False, topics=1)
     cast.settle, cast.finish = partial(settle_in_stream, world, jobs), partial(finish_in_stream, world, jobs)
     return cast
+
+
+def world_of(rng: random.Random, trace: bool, *, mixed: bool, consumed: bool) -> World:
+    """P and Q, in a mixed world T beside them; with a subscription of each if they are to be consumed."""
+    return World(
+        rng,
+        Plan.draw(rng, small=True),
+        SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500))}),
+        state=staged(*([(T, 2)] if mixed else []), persistent=(P, Q), subscription=SUBSCRIPTION if consumed else None),
+        trace=[] if trace else None,
+        files_go=False,
+        rested=True,
+    )
 
 
 def _jobs(rng: random.Random, *, long: bool) -> list[Job]:

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from conformance.history.format import Commit, End, Told, Written
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
-from conformance.simulator.writers import Job, hands_on
+from conformance.simulator.writers import Job, goes_on, hands_on, start_again, start_late_abort
 from ledgers.model import Part
 from metadata.client import Client
 from metadata.errors import OptionError, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
@@ -55,13 +56,8 @@ def start_in_stream_driver(world: World, job: Job, *, tries: int = 6, within: in
     `whole`: with hands for both kinds of topics, as programs have them.
     """
     process = Process(world, f"{job.name}.{job.tries}")
-
-    def again() -> None:
-        job.tries += 1
-        if job.random:
-            job.stopped = "crashed"
-        if not job.done and (job.tries < tries or world.calm):
-            start_in_stream_driver(world, job, tries=tries, within=within, whole=whole)
+    start = partial(start_in_stream_driver, world, job, tries=tries, within=within, whole=whole)
+    again = partial(start_again, world, job, tries, start)
 
     def run() -> None:
         _drive(world, Party(world, process, hands_on(world, process, at_once=True) if whole else None), job, again, tries)
@@ -112,37 +108,17 @@ def _drive(world: World, party: Party, job: Job, again: Callable[[], None], trie
             said = type(error).__name__
         if asked:
             history.told(attempt, said, txn)
-        if said in ("committed", "skipped"):
-            if world.calm or job.random or world.rng.random() < 0.85:  # else the checkpoint is lost: the version replays
-                job.at += 1
-            continue
-        if job.stopped:
-            return
-        job.tries += 1
-        if world.rng.random() < 0.4 and not world.calm:
-            _start_late_abort(world, job, claim)
-        if job.random:
-            job.stopped = said
-            return
-        if job.tries >= tries and not world.calm:
-            return
-        if world.rng.random() < 0.5:
-            again()
+        if not goes_on(world, job, said, tries, again=again, late_abort=partial(_abort_late, world, job, claim)):
             return
 
 
-def _start_late_abort(world: World, job: Job, claim: Claim) -> None:
-    """Spark's abort of this attempt: in a new process, perhaps long after a successor took over."""
+def _abort_late(world: World, job: Job, claim: Claim) -> None:
     process = Process(world, f"{job.name}.abort")
 
-    def run() -> None:
-        try:
-            Party(world, process).coordinator.abort_attempt(job.app, job.app_topic, claim)
-        except TxnSegmentError:
-            return
+    def abort() -> None:
+        Party(world, process).coordinator.abort_attempt(job.app, job.app_topic, claim)
 
-    actor = world.spawn(process, process.name, run, delay=world.rng.choice((0, 10, 60, 200)))
-    actor.aborts = claim.attempt
+    start_late_abort(world, process, claim.attempt, abort)
 
 
 # --- step by step -------------------------------------------------------------------------------------------------------

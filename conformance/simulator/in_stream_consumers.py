@@ -2,68 +2,41 @@
 
 from __future__ import annotations
 
-from conformance.history.format import Commit, Poll, Row
+from functools import partial
+
+from conformance.history.format import Poll
+from conformance.simulator.consuming import Hands, place, start_consuming
 from conformance.simulator.in_stream_clients import Party
 from conformance.simulator.in_stream_readers import collect
-from conformance.simulator.scheduler import Process, World
+from conformance.simulator.scheduler import Actor, Process, World
 from metadata.acks import Ack, done, up_to
-from metadata.errors import TxnSegmentError
 from metadata.names import persistent_name
-from metadata.row_ranges import Rows, common, end_of, rows, span, union
-from metadata.store.contract import time_ms
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.providers import PendingAckProvider
+from metadata.row_ranges import common, end_of, union
 
 SUBSCRIPTION = "s"
 
 
-def start_in_stream_consumer(world: World, name: str, topic: str, *, rounds: int, plain: bool, within: int) -> None:
-    """It takes what is not acknowledged, some of it or all, and acknowledges it; `plain`: without a transaction."""
-    process = Process(world, name)
+def start_in_stream_consumer(world: World, name: str, topic: str, *, rounds: int, plain: bool, within: int) -> Actor:
+    """A consumer of a persistent topic; `plain`: without transactions."""
 
-    def run() -> None:
+    def hands(process: Process) -> Hands:
         party = Party(world, process)
-        for batch in range(rounds):
-            try:
-                acks = _consumed(world, party, f"{name}.{batch}", topic)
-                if plain:
-                    party.hands.acks.acknowledge(acks)
-                elif acks:
-                    _commit(world, party, name, acks)
-            except TxnSegmentError:
-                continue  # an AckConflict: somebody else was faster; any other: it comes again
+        return Hands(partial(_take, world, party, topic), party.coordinator.commit)
 
-    world.spawn(process, name, run, delay=world.rng.randrange(within))
+    return start_consuming(world, name, hands, rounds=rounds, plain=plain, within=within)
 
 
-def _consumed(world: World, party: Party, poll: str, topic: str) -> list[Ack]:
+def _take(world: World, party: Party, topic: str, poll: str) -> tuple[PendingAckProvider, list[Ack]]:
     history, began, rng = world.history, world.history.now(), world.rng
     reading = party.buffer.read(persistent_name(topic))
-    where = topic, SUBSCRIPTION
-    had = done(party.hands.acks.read([where])[where])
-    given = [row for row in collect(world, reading, 0, reading.cut) if not common(_row(row), had)][: rng.choice((1, 2, 10))]
+    pending_acks, where = party.hands.acks, (topic, SUBSCRIPTION)
+    had = done(pending_acks.read([where])[where])
+    given = [row for row in collect(world, reading, 0, reading.cut) if not common(place(row), had)][: rng.choice((1, 2, 10))]
     history.saw(Poll(history.now(), began, poll, 0, (topic,), tuple(given), subscription=SUBSCRIPTION, ordered=False, log=topic))
     if not given:
-        return []
+        return pending_acks, []
     if rng.random() < 0.3:
-        return [up_to(*where, end_of(*given[-1].position))]
+        return pending_acks, [up_to(*where, end_of(*given[-1].position))]
     some = rng.sample(given, rng.randint(1, len(given))) if rng.random() < 0.5 else given
-    return [Ack(*where, union(*map(_row, some)))]
-
-
-def _row(row: Row) -> Rows:
-    return rows([span(*row.position)])
-
-
-def _commit(world: World, party: Party, name: str, acks: list[Ack]) -> None:
-    history, attempt = world.history, world.unique()
-    app = f"{name}-{attempt}"
-    history.asked(Commit(history.now(), attempt, name, app, "", 1, (), None, attempt, False, True))
-    claim, timeout_ms = Claim(1, None, attempt, False), world.rng.choice((200, 1_000))
-    try:
-        work = WriteSet(app, "", claim, {}, time_ms(party.process.store), timeout_ms, random=True, acks=acks)
-        made = party.coordinator.commit(work)
-    except TxnSegmentError as error:
-        history.told(attempt, type(error).__name__)
-        raise
-    history.told(attempt, "committed", made.txn_id)
+    return pending_acks, [Ack(*where, union(*map(place, some)))]

@@ -10,17 +10,15 @@ from functools import partial
 
 from conformance.history.format import Event, Layout
 from conformance.simulator.casts import Cast, may_nap
-from conformance.simulator.in_stream import start_keeper, start_trimmer
+from conformance.simulator.in_stream import start_keeper, start_trimmer, world_of
 from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
-from conformance.simulator.in_stream_consumers import SUBSCRIPTION
 from conformance.simulator.in_stream_readers import GONE, read_all, start_in_stream_reader, start_in_stream_stream
 from conformance.simulator.onward_consumers import drain, start_onward_consumer
 from conformance.simulator.onward_readers import Query, Streaming, micro_batch, read_onward, start_onward_batch, start_query
-from conformance.simulator.plan import Plan
 from conformance.simulator.readers import Stream, start_batch_reader
-from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
+from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.splitting import Splitter, start_splitter
-from conformance.simulator.stage import P, Q, T, W, Y, Z, staged
+from conformance.simulator.stage import P, Q, T, W, Y, Z
 from conformance.simulator.writers import Job, hands_on, start_driver
 from metadata.errors import OptionError, TopicExists, TopicSealed, TxnSegmentError
 from metadata.instream.txn_rules import FINAL
@@ -89,15 +87,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     mixed, consumed, both = rng.random() < 0.15, rng.random() < 0.4, rng.random() < 0.35
-    world = World(
-        rng,
-        Plan.draw(rng, small=True),
-        SETTINGS.model_copy(update={"header_retention_ms": rng.choice((0, 5, 500))}),
-        state=staged(*([(T, 2)] if mixed else []), persistent=(P, Q), subscription=SUBSCRIPTION if consumed else None),
-        trace=[] if trace else None,
-        files_go=False,
-        rested=True,
-    )
+    world = world_of(rng, trace, mixed=mixed, consumed=consumed)
     within = 120 if long else 60
     stage = Stage(world, _moves(rng, both=both), _jobs(rng, both=both, long=long), [], consumed)
     world.history.showing = stage.showing

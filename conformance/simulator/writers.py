@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql.types import StructType
 
@@ -90,17 +91,56 @@ def hands_on(world: World, process: Process, *, at_once: bool = False) -> Client
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
     """A process that runs the job's versions from its checkpoint on, beginning within so many steps; restarted when it crashes."""
     process = Process(world, f"{job.name}.{job.tries}")
-
-    def again() -> None:
-        job.tries += 1
-        if job.random:
-            job.stopped = "crashed"  # a batch write whose driver died is another write, with another id, when it is run again
-        if not job.done and (job.tries < tries or world.calm):
-            start_driver(world, job, tries=tries, within=within)
-
+    again = partial(start_again, world, job, tries, partial(start_driver, world, job, tries=tries, within=within))
     delay = world.rng.randrange(within)
     world.spawn(process, process.name, lambda: _drive(world, process, job, again, tries), on_crash=again, delay=delay)
     return process
+
+
+def start_again(world: World, job: Job, tries: int, start: Callable[[], object]) -> None:
+    """The job's process is no more: another one goes on from its checkpoint, as often as it may. Without a limit in the calm."""
+    job.tries += 1
+    if job.random:
+        job.stopped = "crashed"  # a batch write whose driver died is another write, with another id, when it is run again
+    if not job.done and (job.tries < tries or world.calm):
+        start()
+
+
+def goes_on(world: World, job: Job, said: str, tries: int, *, again: Callable[[], None], late_abort: Callable[[], None]) -> bool:
+    """Whether the same process goes on with the job after an attempt of which it was told `said`; after a failure Spark may abort
+    the attempt late, and often it is another process (`again`) that tries it the next time.
+    """
+    if said in ("skipped", "committed"):
+        if world.calm or job.random or world.rng.random() < 0.85:  # else Spark's commit log is lost: the version replays
+            job.at += 1
+        return True
+    if job.stopped:
+        return False
+    job.tries += 1
+    if world.rng.random() < 0.4 and not world.calm:
+        late_abort()
+    if job.random:
+        job.stopped = said
+        return False
+    if job.tries >= tries and not world.calm:
+        return False
+    if world.rng.random() < 0.5:
+        again()
+        return False
+    return True
+
+
+def start_late_abort(world: World, process: Process, attempt: str, abort: Callable[[], object]) -> None:
+    """Spark's abort of this attempt: in a new process, perhaps long after a successor took over."""
+
+    def run() -> None:
+        try:
+            abort()
+        except TxnSegmentError:
+            return
+
+    actor = world.spawn(process, process.name, run, delay=world.rng.choice((0, 10, 60, 200)))
+    actor.aborts = attempt
 
 
 def _drive(world: World, process: Process, job: Job, again: Callable[[], None], tries: int) -> None:
@@ -124,23 +164,13 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
             said = type(error).__name__
         if write.staged:
             world.history.told(write.claim.attempt, said, txn or None)
-        if said in ("skipped", "committed"):
-            if world.calm or job.random or world.rng.random() < 0.85:  # else Spark's commit log is lost: the version replays
-                job.at += 1
-            continue
-        if job.stopped:
+        if not goes_on(world, job, said, tries, again=again, late_abort=partial(_abort_late, world, job, write)):
             return
-        job.tries += 1
-        if world.rng.random() < 0.4 and not world.calm:
-            _start_late_abort(world, job, write)
-        if job.random:
-            job.stopped = said
-            return
-        if job.tries >= tries and not world.calm:
-            return
-        if world.rng.random() < 0.5:
-            again()
-            return
+
+
+def _abort_late(world: World, job: Job, write: Write) -> None:
+    process = Process(world, f"{job.name}.abort")
+    start_late_abort(world, process, write.claim.attempt, partial(write.abort, hands_on(world, process)))
 
 
 class Write:
@@ -258,18 +288,3 @@ class Write:
             self._client.cluster.storage.uri,
             options,
         )
-
-
-def _start_late_abort(world: World, job: Job, write: Write) -> None:
-    """Spark's abort of this attempt: in a new process, perhaps long after a successor took over."""
-    process = Process(world, f"{job.name}.abort")
-    client = hands_on(world, process)
-
-    def run() -> None:
-        try:
-            write.abort(client)
-        except TxnSegmentError:
-            return
-
-    actor = world.spawn(process, process.name, run, delay=world.rng.choice((0, 10, 60, 200)))
-    actor.aborts = write.claim.attempt

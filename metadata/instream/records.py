@@ -8,7 +8,6 @@ from pydantic import Field
 
 from metadata.cluster_records import LostNumbers
 from metadata.json_records import JsonRecord
-from metadata.names import PersistentName
 from metadata.records import Layout, Registration, SegmentInfo, SegmentWrite
 
 CONTAINS_TXN = "__contains_txn_messages"
@@ -137,8 +136,3 @@ class PersistentLayout(Layout):
         """What the system property says: None if it is absent (a topic of an older version), True also for what is no boolean."""
         text = self.properties.get(CONTAINS_TXN)
         return None if text is None else text.lower() != "false"
-
-
-def folder_of(name: PersistentName) -> tuple[str, str, str, str]:
-    """The parts of the folder of a persistent topic's files (`ledgers.storage.segment_folder`)."""
-    return name.tenant, name.namespace, name.name, "persistent"

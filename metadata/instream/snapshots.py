@@ -17,9 +17,10 @@ from typing import Any
 import fastavro
 
 from ledgers.errors import MissingFile
-from ledgers.storage import LedgerStorage, segment_folder
+from ledgers.storage import LedgerStorage
 from metadata.errors import CorruptRecord, CorruptSnapshot
-from metadata.instream.records import SnapshotPointer, SnapshotRest, Started, folder_of
+from metadata.folders import persistent_folder
+from metadata.instream.records import SnapshotPointer, SnapshotRest, Started
 from metadata.instream.rules import TopicState, TxnId, txn_id
 from metadata.names import PersistentName
 
@@ -115,7 +116,7 @@ def pointer(
     data, more = encode(name, (base.at, last_entry), aborted), rest.to_bytes()
     made = SnapshotPointer(at=base.at, made_ms=now_ms, crc=zlib.crc32(data))
     if len(data) > INLINE_BYTES:
-        path = f"{segment_folder(*folder_of(name))}/index/{unique}.avro"
+        path = f"{persistent_folder(name)}/index/{unique}.avro"
         storage.publish(path, data)
         made = made.model_copy(update={"path": path})
     else:

@@ -429,14 +429,13 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
     import pyarrow as pa
 
     from ledgers.parts import PartWriter, read_part
-    from ledgers.storage import segment_folder
-    from metadata.instream.records import folder_of
+    from metadata.folders import folder_of
 
     with_rows = pa.record_batch({"x": [1, 2, 3]})
     cluster = open_cluster(f"file://{tmp_path}/c")
     mine, other = instream(cluster), instream(open_cluster(f"file://{tmp_path}/c"))
     mine.topics.create(T)
-    writer = PartWriter(cluster.storage, segment_folder(*folder_of(T)), with_rows.schema, 0, staging_id="s")
+    writer = PartWriter(cluster.storage, folder_of(str(T)), with_rows.schema, 0, staging_id="s")
     writer.write(with_rows)
     part = writer.close()
     assert part is not None
