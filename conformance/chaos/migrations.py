@@ -37,6 +37,8 @@ LAST_SECONDS = 240.0
 FAILURES = {"Unavailable", "UnknownOutcome", "OutcomeUnknown"}
 """What a migration may be told whose store call failed."""
 FATES = (Fate.DIE, Fate.SLEEP, Fate.FAIL)
+WAYS = (None, WAIT_SECONDS)
+"""A migration aborts what is open, or waits for it so many seconds."""
 WRITING = ("writer", "sender")
 PARTIES = (*WRITING, "consumer", "stream")
 """Who is at work on a topic that migrates."""
@@ -138,11 +140,11 @@ def points(forks: Forks, place: Place, folder: Path, fate: Fate, *, twins: bool 
     after it (before the next one the store is the same), and another one goes on. `twins`: that one runs beside it from the
     beginning.
 
-    All of it twice: by a migration that aborts what is open, and by one that waits for it. In a cluster of its own, which is made
-    here.
+    All of it twice: by a migration that aborts what is open, and by one that waits for it; the first case of each has no fate, and
+    counts the calls. In a cluster of its own, which is made here.
     """
     forks.call(make, place, SETTINGS)
-    for wait in (None, WAIT_SECONDS):
+    for wait in WAYS:
 
         def case(number: int, crash: Crash | None, wait: float | None = wait) -> tuple[Migrated | None, Case]:
             way = f"{'aborts' if wait is None else 'waits'}{number}"
@@ -153,7 +155,7 @@ def points(forks: Forks, place: Place, folder: Path, fate: Fate, *, twins: bool 
         counted, first = case(0, None)
         assert counted is not None
         yield first
-        for number, call in enumerate(range(1, len(counted.calls) + 1, every), 1):
+        for number, call in enumerate(range(every, len(counted.calls) + 1, every), 1):
             yield case(number, Crash(call, When.AFTER, fate))[1]
 
 
@@ -228,7 +230,7 @@ def _refused(who: str, told: Migrated, allowed: Sequence[str] | set[str]) -> lis
 def refusals(place: Place) -> list[str]:
     """What is open in the way is named, and nothing was done; it is waited for; it is aborted. What is wrong, in words."""
     make(place, SETTINGS)
-    return [what for wait in (WAIT_SECONDS, None) for what in _refused_then(place, wait)]
+    return [what for wait in WAYS for what in _refused_then(place, wait)]
 
 
 def _refused_then(place: Place, wait: float | None) -> list[str]:

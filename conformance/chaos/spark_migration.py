@@ -54,7 +54,7 @@ def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
     jobs: list[Session] = []
     try:
         jobs.append(_job(place, folder))
-        _wait_for_rows(folder, jobs[0])
+        wait_for_rows(folder, jobs[0])
         to = place.topic.replace("persistent://", "topic://")
         began = time.monotonic()
         code, said = forks.start(
@@ -74,7 +74,7 @@ def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
     finally:
         for session in (*jobs, reading):
             session.kill()
-    _judge(folder, report)
+    judge(folder, report)
     return report
 
 
@@ -93,7 +93,7 @@ def _job(place: Place, folder: Path) -> Session:
     return launched("conformance.chaos.job", words, output, SPARK_ENVIRONMENT)
 
 
-def _wait_for_rows(folder: Path, job: Session) -> None:
+def wait_for_rows(folder: Path, job: Session) -> None:
     """Until the reader has a micro-batch of the job's. Raises Died if none comes, or if the job ends before."""
     seen = folder / "spark" / "seen"
     until = time.monotonic() + START_SECONDS
@@ -116,12 +116,14 @@ def _end(job: Session, report: Report) -> None:
         report.wrong.append(f"a job ended with {code}: {job.tail()}")
 
 
-def _judge(folder: Path, report: Report) -> None:
-    """Every row once, those of a key in order; the job was under way when the topic migrated."""
+def judge(folder: Path, report: Report) -> None:
+    """Every row once, those of a key in order, no micro-batch over both sides; the job was under way when the topic migrated."""
     last: dict[object, int] = {}
     there: set[int] = set()
     found = _noted(folder / "spark" / "seen")
-    for rows in found:
+    for number, rows in enumerate(found):
+        if len({_is_onward(row) for row in rows}) > 1:
+            report.wrong.append(f"micro-batch {number} has rows of before the migration and of after it")
         ordered = sorted(rows, key=lambda row: place_in_topic([row[4], *position_of(str(row[5]))]))
         for key, seq, *_ in ordered:
             assert isinstance(seq, int)
@@ -134,8 +136,13 @@ def _judge(folder: Path, report: Report) -> None:
     lost = sorted(set(range((BATCHES + MORE) * ROWS)) - there)
     report.wrong += [f"{len(lost)} rows were never read, {lost[:5]}"] if lost else []
     report.batches, report.micro_batches = BATCHES + MORE, len(found)
-    onward = {row[2] for rows in found for row in rows if str(row[4]).startswith("segment://")}
+    onward = {row[2] for rows in found for row in rows if _is_onward(row)}
     before = {row[2] for rows in found for row in rows} - onward
     report.after = len(onward & set(range(BATCHES)))
     if not before or not report.after:
         report.wrong.append(f"the topic did not migrate while the job ran: {len(before)} batches before, {report.after} after")
+
+
+def _is_onward(row: Sequence[object]) -> bool:
+    """Whether it stands in what goes on from the persistent topic."""
+    return str(row[4]).startswith("segment://")

@@ -77,4 +77,22 @@ MUTANTS = (
         ("metadata.names:persistent_name", "found.groups()[:2] == SYSTEM", "False"),
         tests=(f"{_NAMES}::test_nobody_writes_to_a_transaction_log",),
     ),
+    mutant(
+        "trims-of-others-reported",
+        "A19",
+        "A trim of a persistent topic reports what it took itself, not what another sweeper took meanwhile.",
+        (
+            "metadata.instream.trimming:trim_log",
+            "going if layout.trimmed_log <= reading.trimmed_to else _of(reading, layout.trimmed_log, to)[1]",
+            "going",
+        ),
+        tests=(f"{_NAMES}::test_a_trim_reports_what_it_took_itself",),
+    ),
+    mutant(
+        "decided-transactions-past-their-deadline",
+        "8.10",
+        "The doctor tells to end what is OPEN past its deadline; what is decided and stalls at a seal is not.",
+        ("txnsegment.doctor:_transactions", "if t.state is TxnState.OPEN]", "]"),
+        tests=("tests/instream/test_instream_stalls.py::test_the_doctor_counts_what_is_open_alone",),
+    ),
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conformance.chaos.carried import Cast, judged
+from conformance.chaos.history import ROWS, written
+from conformance.chaos.spark_migration import BATCHES, MORE, Report, judge
 
 OLD, OTHER, NEW = "persistent://t/n/a", "persistent://t/n/b", "topic://t/n/a"
 CHILD, OTHER_CHILD = "segment://t/n/a/0000-ffff-1", "segment://t/n/b/0000-ffff-1"
@@ -122,3 +126,42 @@ def test_harm_is_seen(name: str) -> None:
     harm(notes, final)
     found = judged(CAST, 2, notes, final)
     assert any(says in what for what in found), found
+
+
+# --- what a Spark query has seen of a Spark job --------------------------------------------------------------------------
+
+
+def seen(*micro_batches: list[int]) -> str:
+    """As the query notes it: by micro-batch, the job's batches in it; those below 20 are from before the migration."""
+    lines = []
+    for batches in micro_batches:
+        rows = [
+            [key, seq, batch, of, CHILD if batch >= 20 else OLD, f"{batch}:0:{i}", None]
+            for batch in batches
+            for i, (key, seq, _, of) in enumerate(written(batch))
+        ]
+        lines.append(json.dumps({"batch": len(lines), "rows": rows}) + "\n")
+    return "".join(lines)
+
+
+ALL = range(BATCHES + MORE)
+QUERIES: dict[str, tuple[str, list[str]]] = {
+    "good": (seen(list(ALL[:20]), list(ALL[20:])), []),
+    "lost": (seen(list(ALL[:20]), list(ALL[20:-1])), [f"{ROWS} rows were never read"]),
+    "both sides": (seen(list(ALL)), ["micro-batch 0 has rows of before the migration and of after it"]),
+    "twice": (seen(list(ALL[:20]), list(ALL[19:])), ["micro-batch 1 has rows", "was read twice"]),
+    "disorder": (seen(list(ALL[20:]), list(ALL[:20])), ["was read after"]),
+    "nothing before": (seen(list(ALL[20:])), ["the topic did not migrate while the job ran: 0 batches before"]),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_is_judged(name: str, tmp_path: Path) -> None:
+    there, says = QUERIES[name]
+    (tmp_path / "spark").mkdir()
+    (tmp_path / "spark" / "seen").write_text(there)
+    report = Report()
+    judge(tmp_path, report)
+    for text in says:
+        assert any(text in what for what in report.wrong), report.wrong
+    assert bool(report.wrong) is bool(says), report.wrong

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos import migrations
+from conformance.chaos import migration_storm, migrations
 from conformance.chaos.crashing import Fate
 from conformance.chaos.driver import Place
 from conformance.chaos.forks import Forks
@@ -18,10 +18,10 @@ from conformance.chaos.forks import Forks
 
 @pytest.mark.slow
 def test_whoever_migrates_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, every=80))
+    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, every=60))
     assert [(case.what, case.wrong) for case in cases if case.wrong] == []
-    assert len(cases) >= 4
-    assert sum(case.hit for case in cases) >= 2
+    assert len(cases) >= 2 * len(migrations.WAYS)
+    assert sum(case.hit for case in cases) >= len(migrations.WAYS)
 
 
 @pytest.mark.slow
@@ -31,7 +31,7 @@ def test_what_is_open_is_named_waited_for_or_aborted(cluster_at: Callable[[str],
 
 @pytest.mark.slow
 def test_everybody_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    found = migrations.storm(forks, cluster_at("sqlite"), tmp_path / "notes", kills=2, rng=random.Random(1))
+    found = migration_storm.storm(forks, cluster_at("sqlite"), tmp_path / "notes", kills=2, rng=random.Random(2))
     assert found.wrong == []
-    assert (found.rounds, found.kills) == (1, 2)
+    assert found.kills >= 2
     assert min(found.transactions, found.rows, found.micro_batches, found.looks) > 0

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos import carrying_on
+from conformance.chaos import carrying_on, spark_migration
 from conformance.chaos.carrying_on import Scene, read_notes
 from conformance.chaos.forks import Child, Died, Forks, Struck, strike
+from conformance.processes import Session
 
 ALWAYS, NEVER = 1.0, 0.0
 
@@ -55,6 +56,26 @@ def test_work_is_waited_for_and_its_lack_is_told(forks: Forks, tmp_path: Path, m
     with pytest.raises(Died, match=r"writer noted less than 2 pieces of work in 0 s\."):
         scene.wait_for_work(["writer"], [], more=2)
     scene.wait_for_work([], [])
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds", "says"), [("echo gone; exit 3", 60.0, "before it ended with 3"), ("sleep 60", 0.0, "0 s")]
+)
+def test_a_job_that_writes_nothing_is_told(
+    command: str, seconds: float, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spark").mkdir()
+    seen = tmp_path / "spark" / "seen"
+    seen.write_text('{"rows": []}\n{"rows": [["half')
+    monkeypatch.setattr(spark_migration, "START_SECONDS", seconds)
+    job = Session(["sh", "-c", command], tmp_path / "job.log")
+    try:
+        with pytest.raises(Died, match=f"wrote no rows .*{says}"):
+            spark_migration.wait_for_rows(tmp_path, job)
+        seen.write_text('{"rows": [["key"]]}\n')
+        spark_migration.wait_for_rows(tmp_path, job)
+    finally:
+        job.kill()
 
 
 def test_half_a_line_is_not_read_and_whoever_goes_on_drops_it(tmp_path: Path) -> None:
