@@ -7,7 +7,7 @@ Reading order: `names`, `records`, `paths` (what is kept), `transitions` (the ru
     records            records  json_records  cluster_records  paths  names  stored
     one deployment     service  cluster  client  clock  errors  metrics  options  providers (which model serves a topic)
     writing            write_set  routing  staging_manifests  rerouting  coordinator  closing  ending  txn_ids  aftermath
-    reading            log  transaction_buffer  segment_view  backlog
+    reading            reading  log  transaction_buffer  segment_view  backlog
     topics             topic  topics  schemas  policies  autoscaling  leading
     subscriptions      subscriptions  cursors  pending_ack
     sweeping           sweeper  folding  remains  orphans  retired  upkeep  trimming  compaction

@@ -12,10 +12,11 @@ from metadata import scaling
 from metadata.cluster import Cluster
 from metadata.leading import Leadership
 from metadata.policies import holding
+from metadata.reading import Reading, Selection
 from metadata.scaling import Measured, Rule
 from metadata.segment_view import SegmentView
 from metadata.topics import Topic, Topics
-from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
+from metadata.transaction_buffer import TransactionBuffer
 
 log = logging.getLogger("txnsegment.autoscaling")
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from ledgers.model import Ledger
 from metadata import acks, metrics
 from metadata.acks import Ack
+from metadata.reading import Reading
 from metadata.records import Cursor
 from metadata.row_ranges import FIRST, NONE, Row, Rows, common, minus, rows
 from metadata.segment_view import SegmentView
-from metadata.transaction_buffer import Reading
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from metadata.instream.records import PersistentLayout
 from metadata.json_records import JsonRecord
 from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
 from metadata.paths import Key
+from metadata.reading import Reading, Selection
 from metadata.records import Cursor
 from metadata.row_ranges import Rows
 from metadata.store.contract import ABSENT, Record, decide, look, until
 from metadata.topic import Topic
-from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
 

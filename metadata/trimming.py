@@ -20,13 +20,14 @@ from metadata.compaction import change_snapshot
 from metadata.cursors import live
 from metadata.errors import BadVersion, TxnSegmentError, UnknownOutcome
 from metadata.names import TopicName
+from metadata.reading import Reading, Selection
 from metadata.records import Layout, Policies, Position, Watermark
 from metadata.retention import Kept
 from metadata.row_ranges import Row
 from metadata.segment_view import SegmentView
 from metadata.store.contract import View, decide, look, until
 from metadata.topics import Topics
-from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
+from metadata.transaction_buffer import TransactionBuffer
 
 if TYPE_CHECKING:
     from metadata.instream.legacy import MigratedSegment

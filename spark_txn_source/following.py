@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from metadata import paths
 from metadata.client import Client
+from metadata.reading import Reading, Selection
 from metadata.store.contract import Watch, decide
-from metadata.transaction_buffer import Reading, Selection
 
 MOST_SECONDS = 0.1
 

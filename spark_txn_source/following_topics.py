@@ -14,7 +14,7 @@ from spark_txn_source.following import MOST_SECONDS
 from spark_txn_source.selection import Pattern, Selection
 
 if TYPE_CHECKING:
-    from metadata.instream.buffer import TopicReading
+    from metadata.instream.reading import TopicReading
 
 
 class FollowingTopics:

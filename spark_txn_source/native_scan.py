@@ -20,7 +20,7 @@ from metadata.client import shared_client
 from metadata.errors import OptionError
 from metadata.names import topic_of
 from metadata.options import option_text
-from metadata.transaction_buffer import Reading
+from metadata.reading import Reading
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import large_pieces, read_batch

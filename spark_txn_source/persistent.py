@@ -16,11 +16,11 @@ from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, TopicNotFound
 from metadata.instream.records import PersistentLayout
 from metadata.names import PersistentName, TopicName, persistent_name, topic_name
+from metadata.reading import Reading
 from metadata.records import Layout
 from metadata.row_ranges import NONE, Rows
 from metadata.store.contract import View, decide, look
 from metadata.topic import Topic
-from metadata.transaction_buffer import Reading
 from spark_txn_source import limits
 from spark_txn_source.limits import Stretch
 from spark_txn_source.options import ReadOptions
@@ -28,7 +28,7 @@ from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pat
 from spark_txn_source.tasks import Piece
 
 if TYPE_CHECKING:  # each of Spark's processes that plans a read would import it, too
-    from metadata.instream.buffer import TopicReading
+    from metadata.instream.reading import TopicReading
 
 log = logging.getLogger("txnsegment.source")
 

@@ -9,15 +9,16 @@ from itertools import accumulate
 from types import MappingProxyType
 
 from ledgers.model import Ledger
-from metadata import metrics, transaction_buffer, transitions
+from metadata import metrics, transitions
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange
 from metadata.names import PersistentName
 from metadata.providers import Providers
+from metadata.reading import Reading
+from metadata.reading import Selection as LogSelection
 from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
 from metadata.segment_view import SegmentView
-from metadata.transaction_buffer import Reading
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
@@ -82,7 +83,7 @@ def reading_to(client: Client, selection: Selection, end: int) -> Reading:
     return of_log(client, selection, lambda found: client.buffer.read_to(found, end))
 
 
-def of_log(client: Client, selection: Selection, read: Callable[[transaction_buffer.Selection], Reading]) -> Reading:
+def of_log(client: Client, selection: Selection, read: Callable[[LogSelection], Reading]) -> Reading:
     """What is read of the log of topic://. A persistent topic that is migrated meanwhile goes on in it: the cut may lie beyond rows
     of what goes on only if they are shown, so who was migrated is asked again after the log was read.
     """

@@ -25,8 +25,8 @@ from metadata.client import Client, shared_client
 from metadata.errors import SubscriptionExists
 from metadata.names import TopicName, is_persistent, persistent_name, topic_name, topic_of
 from metadata.providers import Providers
+from metadata.reading import Reading
 from metadata.row_ranges import NONE, before, end_of, minus, texts, union
-from metadata.transaction_buffer import Reading
 from spark_txn_source import persistent
 from spark_txn_source.following import Following
 from spark_txn_source.following_topics import FollowingTopics
@@ -52,7 +52,7 @@ from spark_txn_source.tasks import read_task
 from spark_txn_source.topics import columns_wanted, nothing_read, onward, reads_log, selected, standing
 
 if TYPE_CHECKING:
-    from metadata.instream.buffer import TopicReading
+    from metadata.instream.reading import TopicReading
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

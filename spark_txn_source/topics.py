@@ -10,14 +10,14 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 
 from ledgers import schema as schemas
 from ledgers.avro.columns import columns_of
-from metadata import transaction_buffer
 from metadata.client import Client
 from metadata.cluster import Cluster
 from metadata.errors import OptionError, SchemaError
 from metadata.names import PersistentName, SegmentName, TopicName
+from metadata.reading import Reading
+from metadata.reading import Selection as LogSelection
 from metadata.schemas import SchemaVersion
 from metadata.topics import Topic
-from metadata.transaction_buffer import Reading
 from spark_txn_source.options import CommonReadOptions, ReadOptions
 from spark_txn_source.selection import AtLog, Pattern, Selection, Topics
 
@@ -34,12 +34,12 @@ VALUE_FIELD = StructField("value", BinaryType())
 METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
 
 
-def selected(selection: Selection, further: Sequence[TopicName] = ()) -> transaction_buffer.Selection | None:
+def selected(selection: Selection, further: Sequence[TopicName] = ()) -> LogSelection | None:
     """What a selection names of topic://, in the words of the transaction buffer; None: nothing so far. `further`: `onward`."""
     if isinstance(selection, Pattern):
-        return transaction_buffer.Selection(pattern=selection.regex, further=tuple(map(str, further)))
+        return LogSelection(pattern=selection.regex, further=tuple(map(str, further)))
     names = tuple(dict.fromkeys(str(n) for n in (*selection.scalable, *further)))
-    return transaction_buffer.Selection(names, beside=tuple(map(str, selection.persistent))) if names else None
+    return LogSelection(names, beside=tuple(map(str, selection.persistent))) if names else None
 
 
 def onward(client: Client, selection: Selection) -> tuple[TopicName, ...]:
@@ -81,12 +81,12 @@ def standing(client: Client, options: Options) -> Options:
 
 def nothing_read(cluster: Cluster) -> Reading:
     """The reading of no topic://, beside which persistent topics are read: the log does not matter, and is not looked at."""
-    return Reading(cluster, 0, 0, 0, (), (), (), (), (), transaction_buffer.Selection())
+    return Reading(cluster, 0, 0, 0, (), (), (), (), (), LogSelection())
 
 
 def reads_log(reading: Reading) -> bool:
     """Whether a reading is of any topic://: else its numbers mean nothing."""
-    return reading.selection != transaction_buffer.Selection()
+    return reading.selection != LogSelection()
 
 
 def topics_now(client: Client, selection: Selection) -> list[Topic]:

@@ -21,9 +21,9 @@ from metadata.backlog import Lag
 from metadata.client import Client
 from metadata.names import is_persistent, segment_name, topic_of
 from metadata.providers import Providers
+from metadata.reading import Reading
 from metadata.row_ranges import FIRST, NONE, Row, Span, end_of, rows
 from metadata.subscriptions import checked
-from metadata.transaction_buffer import Reading
 from spark_txn_source.entries import EntryRows, in_order
 from spark_txn_source.plan import check_trims, pieces
 from spark_txn_source.topics import full_schema

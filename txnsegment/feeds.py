@@ -15,8 +15,8 @@ from metadata.instream import paths
 from metadata.instream.records import PersistentLayout
 from metadata.names import PersistentName, is_persistent, persistent_name
 from metadata.providers import Model, Providers, one_model
+from metadata.reading import Reading, Selection
 from metadata.row_ranges import NONE, Rows
-from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.following import Following
 from spark_txn_source.persistent import check_nothing_left
 from spark_txn_source.plan import acknowledged, check_cursors, check_trims

@@ -17,10 +17,10 @@ from metadata.client import Client
 from metadata.errors import SchemaError
 from metadata.names import is_persistent
 from metadata.providers import Providers
+from metadata.reading import Reading, Selection
 from metadata.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
 from metadata.segment_view import SegmentView
 from metadata.subscriptions import checked
-from metadata.transaction_buffer import Reading, Selection
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range, position
 from spark_txn_source.persistent import read_batch as read_older

@@ -10,10 +10,10 @@ from metadata import paths
 from metadata.client import Client
 from metadata.names import is_persistent
 from metadata.providers import Providers, model_of
+from metadata.reading import Reading
 from metadata.records import Registration, SegmentState
 from metadata.segment_view import SegmentView
 from metadata.store.contract import decide
-from metadata.transaction_buffer import Reading
 
 Undecided: TypeAlias = tuple[int, str, Set[str]]
 """A number of the log, the transaction that is not decided there, and the segments that it touches."""

@@ -15,9 +15,9 @@ from metadata.client import Client
 from metadata.errors import OptionError, SubscriptionExists
 from metadata.names import TopicName, segment_name
 from metadata.providers import Model, Providers, SubscriptionsProvider, model_of
+from metadata.reading import Reading
 from metadata.row_ranges import before, texts
 from metadata.subscriptions import checked
-from metadata.transaction_buffer import Reading
 from spark_txn_source.plan import start_number, within_log
 from spark_txn_source.selection import AtLog, AtTime, Earliest, Latest, Start
 

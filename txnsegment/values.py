@@ -12,7 +12,7 @@ from metadata.client import Client
 from metadata.errors import OptionError, SchemaError
 from metadata.names import TopicName, any_topic_name, segment_name
 from metadata.options import one_of
-from metadata.transaction_buffer import Reading
+from metadata.reading import Reading
 from spark_txn_source.entries import EntryRows
 
 

@@ -11,8 +11,8 @@ from ledgers.errors import CorruptPart, CorruptSnapshot
 from ledgers.parts import verify_part
 from metadata.client import Client
 from metadata.providers import Providers, model_of
+from metadata.reading import Reading
 from metadata.segment_view import SegmentView
-from metadata.transaction_buffer import Reading
 from spark_txn_source.plan import large_pieces
 from spark_txn_source.tasks import Piece
 

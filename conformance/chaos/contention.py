@@ -26,7 +26,7 @@ from metadata.client import Client, client
 from metadata.cluster import open_cluster
 from metadata.cluster_records import Settings
 from metadata.names import topic_name
-from metadata.transaction_buffer import Reading, Selection
+from metadata.reading import Reading, Selection
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan

@@ -49,7 +49,7 @@ MUTANTS = (
         "section 6",
         "Who has read the last row that was trimmed has lost nothing, though markers behind it are gone, too.",
         (
-            "metadata.instream.buffer:TopicReading.lost_to",
+            "metadata.instream.reading:TopicReading.lost_to",
             "0 if last is None else last.ledger_id",
             "self.topic.layout.trimmed_log",
         ),

@@ -45,7 +45,7 @@ MUTANTS = (
         "8.13",
         "A seal ends a micro-batch also once its segment is folded and only the layout shows it.",
         (
-            "metadata.transaction_buffer:Reading.seals",
+            "metadata.reading:Reading.seals",
             "s.sealed_at is not None and",
             "s.head is None and s.sealed_at is not None and",
         ),

@@ -24,7 +24,7 @@ from conformance.scripts.world import Process, Work, World
 from metadata import backlog
 from metadata.acks import Ack
 from metadata.names import topic_name
-from metadata.transaction_buffer import Selection
+from metadata.reading import Selection
 from spark_txn_source.plan import acknowledged, check_cursors, pieces
 
 

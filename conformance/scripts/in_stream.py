@@ -33,9 +33,9 @@ from metadata.instream.coordinator import InStreamCommitted
 from metadata.instream.records import CONTAINS_TXN
 from metadata.names import PersistentName, TopicName, persistent_name
 from metadata.providers import Model, Providers, SubscriptionsProvider
+from metadata.reading import Selection
 from metadata.row_ranges import parse, parse_all, texts
 from metadata.topic import Topic
-from metadata.transaction_buffer import Selection
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 

@@ -28,7 +28,7 @@ from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
 from conformance.simulator.origins import rows_of
 from ledgers.model import CompactedPart
 from metadata.client import Client
-from metadata.transaction_buffer import Reading
+from metadata.reading import Reading
 from spark_txn_source import plan as planning
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.stream import StreamReader

@@ -26,9 +26,9 @@ from metadata.client import Client
 from metadata.cursors import make_missing
 from metadata.names import topic_name
 from metadata.providers import PendingAckProvider
+from metadata.reading import Selection
 from metadata.store.memory import MemoryState
 from metadata.topics import of_record
-from metadata.transaction_buffer import Selection
 
 SUBSCRIPTIONS = ("s", "s1")
 """One name begins as the other (A14); nobody consumes the second."""

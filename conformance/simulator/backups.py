@@ -39,13 +39,14 @@ from metadata.cluster_records import Lost
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
+from metadata.reading import Reading, Selection
 from metadata.records import Application, Cursor, Registration, Settled
 from metadata.restore import Restoration
 from metadata.row_ranges import Rows, common, minus
 from metadata.store.contract import time_ms
 from metadata.store.memory import MemoryState
 from metadata.topics import Topics
-from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
+from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 

@@ -22,8 +22,8 @@ from metadata.errors import StorageError, TxnSegmentError
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
 from metadata.policies import set_for_topic
+from metadata.reading import Selection
 from metadata.topics import Topics
-from metadata.transaction_buffer import Selection
 from metadata.trimming import Trimmer
 
 

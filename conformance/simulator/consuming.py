@@ -14,9 +14,9 @@ from metadata.acks import Ack
 from metadata.backlog import acked, pending, taken
 from metadata.errors import TxnSegmentError
 from metadata.providers import PendingAckProvider
+from metadata.reading import Reading
 from metadata.row_ranges import Rows, common, rows, span, union
 from metadata.store.contract import time_ms
-from metadata.transaction_buffer import Reading
 from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
 

@@ -21,7 +21,7 @@ from conformance.simulator.writers import Job, start_driver
 from metadata.errors import TxnSegmentError
 from metadata.names import persistent_name
 from metadata.orphans import sweep_orphans
-from metadata.transaction_buffer import Selection
+from metadata.reading import Selection
 
 COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 

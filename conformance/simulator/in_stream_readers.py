@@ -9,7 +9,7 @@ from conformance.simulator.scheduler import Process, World
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata import transitions
 from metadata.errors import CorruptRecord, DataLoss, OffsetOutOfRange, TxnSegmentError
-from metadata.instream.buffer import TopicReading
+from metadata.instream.reading import TopicReading
 from metadata.names import persistent_name
 
 GONE = (CorruptSnapshot, CorruptRecord, MissingFile)

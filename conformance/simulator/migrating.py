@@ -23,8 +23,8 @@ from conformance.simulator.writers import Job, hands_on, start_driver
 from metadata.errors import OptionError, TopicExists, TopicSealed, TxnSegmentError
 from metadata.instream.txn_rules import FINAL
 from metadata.names import persistent_name, topic_name
+from metadata.reading import Selection
 from metadata.records import SegmentState
-from metadata.transaction_buffer import Selection
 
 
 @dataclass

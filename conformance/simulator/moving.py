@@ -25,9 +25,9 @@ from metadata.backlog import acked, pending, taken
 from metadata.client import Client
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
+from metadata.reading import Selection
 from metadata.staging_manifests import StagingArea, StagingManifest
 from metadata.store.contract import time_ms
-from metadata.transaction_buffer import Selection
 from txnsegment.spark_transaction import SparkTransaction
 
 MOVERS = {"m0": "move", "m1": "move", "m2": "other"}

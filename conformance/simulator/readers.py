@@ -13,7 +13,8 @@ from ledgers.errors import CorruptSnapshot, MissingFile
 from ledgers.model import CompactedPart, Ledger
 from metadata import transitions
 from metadata.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
-from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
+from metadata.reading import Reading, Selection
+from metadata.transaction_buffer import TransactionBuffer
 from spark_txn_source.following import Following
 from spark_txn_source.plan import check_trims
 

@@ -19,9 +19,10 @@ from ledgers.model import Part
 from metadata.cluster import Cluster
 from metadata.coordinator import Coordinator
 from metadata.errors import TxnSegmentError
+from metadata.reading import Reading, Selection
 from metadata.store.memory import MemoryState
 from metadata.sweeper import FORGET_LIMIT, Sweeper, SweepReport
-from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
+from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 

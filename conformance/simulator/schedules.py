@@ -26,8 +26,8 @@ from metadata import coordinator, paths
 from metadata.instream import snapshots as buffer_snapshots
 from metadata.instream import steps, transaction_log
 from metadata.orphans import sweep_orphans
+from metadata.reading import Selection
 from metadata.topics import Topics
-from metadata.transaction_buffer import Selection
 
 STEPS = 20_000
 

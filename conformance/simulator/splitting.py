@@ -27,10 +27,10 @@ from metadata.cluster import Cluster
 from metadata.errors import OptionError, TxnSegmentError
 from metadata.names import topic_name
 from metadata.policies import set_for_topic
+from metadata.reading import Selection
 from metadata.records import SegmentInfo
 from metadata.store.memory import MemoryState
 from metadata.topics import Topic, Topics
-from metadata.transaction_buffer import Selection
 
 MANY = 5
 """Active segments from which on a splitter rather merges."""

@@ -6,7 +6,7 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.writers import hands_on
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
-from metadata.transaction_buffer import Selection
+from metadata.reading import Selection
 
 
 def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:

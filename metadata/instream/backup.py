@@ -30,8 +30,9 @@ from metadata.instream import ack_rules, paths, pending_ack, snapshots
 from metadata.instream.ack_records import AckEntry, AckSnapshot, SubscriptionRecord
 from metadata.instream.ack_rules import AckState
 from metadata.instream.backup_rules import Decided, KeptLog, all_ended, kept_cursor, kept_layout, kept_log
-from metadata.instream.buffer import GROUP, InStreamBuffer
+from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.managed_log import ManagedLog
+from metadata.instream.reading import GROUP
 from metadata.instream.records import LogEntry, PersistentLayout, SnapshotPointer, SnapshotRest
 from metadata.instream.topics import PersistentTopic, every
 from metadata.instream.transaction_log import INLINE_BYTES, TRANSACTION_LOG, TransactionLog

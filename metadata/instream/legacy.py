@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
-from metadata.instream.buffer import TopicReading
 from metadata.instream.migration_rules import to_cluster, to_own, whole_transactions
+from metadata.instream.reading import TopicReading
 from metadata.records import Position
 from metadata.retention import Kept
 from metadata.segment_view import SegmentView

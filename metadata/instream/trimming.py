@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from metadata import acks, paths, retention
 from metadata.cluster import Cluster
-from metadata.instream.buffer import InStreamBuffer, TopicReading
+from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.pending_ack import InStreamAcks
+from metadata.instream.reading import TopicReading
 from metadata.instream.records import PersistentLayout, Trimmed
 from metadata.instream.topics import PersistentTopic, PersistentTopics, every
 from metadata.names import PersistentName

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
-from metadata.instream.buffer import TopicReading
+from metadata.instream.reading import TopicReading
 from metadata.names import RING
+from metadata.reading import Reading, Selection
 from metadata.records import Position, Range, SegmentInfo, SegmentState
 from metadata.segment_view import SegmentView
 from metadata.topic import Topic
-from metadata.transaction_buffer import Reading, Selection
 from metadata.transitions import Weight
 
 

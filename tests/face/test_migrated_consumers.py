@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from metadata.errors import DataLoss, TopicNotFound
-from metadata.transaction_buffer import Reading
+from metadata.reading import Reading
 from spark_txn_source.following import Following
 from txnsegment import Cluster, Consumer, connect
 from txnsegment.feeds import _FollowingOne

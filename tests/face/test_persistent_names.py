@@ -11,7 +11,8 @@ from prometheus_client import REGISTRY
 
 from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.instream import trimming
-from metadata.instream.buffer import InStreamBuffer, TopicReading
+from metadata.instream.buffer import InStreamBuffer
+from metadata.instream.reading import TopicReading
 from metadata.instream.topics import PersistentTopics
 from metadata.instream.transaction_log import TRANSACTION_LOG
 from metadata.instream.trimming import Taken

@@ -17,11 +17,12 @@ from metadata.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentErro
 from metadata.instream.migrating import Migrator
 from metadata.names import PersistentName, TopicName, topic_name
 from metadata.orphans import sweep_orphans
+from metadata.reading import Reading, Selection
 from metadata.row_ranges import before, end_of
 from metadata.store.contract import decide
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
-from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
+from metadata.transaction_buffer import TransactionBuffer
 from metadata.trimming import Trimmed, Trimmer
 from metadata.write_set import WriteSet
 from spark_txn_source.plan import check_trims

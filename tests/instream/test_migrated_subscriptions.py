@@ -12,7 +12,7 @@ from test_migrated_streams import TO, migrate
 
 from metadata import paths
 from metadata.errors import AckConflict
-from metadata.instream.buffer import TopicReading
+from metadata.instream.reading import TopicReading
 from metadata.names import persistent_name, topic_name
 from metadata.store.contract import time_ms
 from metadata.subscriptions import legacy_shift

@@ -28,11 +28,12 @@ from metadata.instream.migrating import Migrator
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
+from metadata.reading import Reading, Selection
 from metadata.records import SegmentState
 from metadata.row_ranges import parse_all, texts
 from metadata.sweeper import Sweeper
 from metadata.topics import Topic, Topics
-from metadata.transaction_buffer import Reading, Selection, TransactionBuffer
+from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import limited
 from metadata.write_set import WriteSet
 

@@ -20,11 +20,12 @@ from metadata.cluster import Cluster
 from metadata.cluster_records import Settings
 from metadata.coordinator import Coordinator
 from metadata.names import topic_name
+from metadata.reading import Selection
 from metadata.records import Header, State
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
-from metadata.transaction_buffer import Selection, TransactionBuffer
+from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 

@@ -32,6 +32,7 @@ from metadata.errors import (
     VersionConflict,
 )
 from metadata.names import topic_name
+from metadata.reading import Selection
 from metadata.records import Application, Attempt, Cursor, Header, Nanos, Policies, State
 from metadata.restore import Restoration
 from metadata.row_ranges import parse_all
@@ -40,7 +41,7 @@ from metadata.store.contract import look
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics
-from metadata.transaction_buffer import Selection, TransactionBuffer
+from metadata.transaction_buffer import TransactionBuffer
 from metadata.transitions import Claim
 from metadata.write_set import Committed
 from tests.protocol.bench import At, Bench, T, U, each_step

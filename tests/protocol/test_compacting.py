@@ -15,7 +15,7 @@ from metadata.compaction import Compacted, Compactor
 from metadata.errors import TxnSegmentError
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
-from metadata.transaction_buffer import Selection
+from metadata.reading import Selection
 
 
 def filled(versions: int = 3) -> Bench:

@@ -8,7 +8,7 @@ from bench import At, Bench, Party, T, each_step
 from conformance.simulator.wakes import Watches
 from metadata.client import Client
 from metadata.names import topic_name
-from metadata.transaction_buffer import Selection
+from metadata.reading import Selection
 from spark_txn_source.following import Following
 
 

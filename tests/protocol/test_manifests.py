@@ -12,8 +12,8 @@ from ledgers.errors import TxnSegmentError
 from metadata import coordinator
 from metadata.errors import CorruptRecord, SweepIncomplete
 from metadata.orphans import sweep_orphans
+from metadata.reading import Selection
 from metadata.records import Registration
-from metadata.transaction_buffer import Selection
 
 
 def _other_part(data: bytes) -> bytes:

@@ -22,11 +22,11 @@ from metadata.cluster_records import Settings
 from metadata.errors import OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, UnknownOutcome
 from metadata.names import topic_name
 from metadata.paths import TXN_BY_FINAL_STATE, Key, Prefix
+from metadata.reading import Selection
 from metadata.records import Header, State
 from metadata.store.contract import MetadataStore, Put, Record, View, Watch, Write
 from metadata.store.sqlite import SqliteStore
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
-from metadata.transaction_buffer import Selection
 from txnsegment import Cluster as Face
 from txnsegment import connect
 

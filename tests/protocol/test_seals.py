@@ -9,8 +9,8 @@ from metadata import paths
 from metadata.errors import SegmentSealed
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
+from metadata.reading import Selection
 from metadata.records import Layout, Registration
-from metadata.transaction_buffer import Selection
 
 
 def _layout(bench: Bench, topic: str) -> Layout:

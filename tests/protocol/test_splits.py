@@ -8,9 +8,9 @@ from bench import Bench, Party, T, U
 from conformance.simulator.faults import Crashed, Fate
 from metadata.errors import OptionError, SegmentSealed, UnknownOutcome
 from metadata.names import RING, topic_name
+from metadata.reading import Selection
 from metadata.records import State
 from metadata.topics import Topic
-from metadata.transaction_buffer import Selection
 
 NAME = topic_name(T)
 

@@ -15,11 +15,11 @@ from metadata.errors import DataLoss, TxnSegmentError
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
 from metadata.policies import set_for_namespace, set_for_topic
+from metadata.reading import Selection
 from metadata.records import Policies
 from metadata.retention import Kept
 from metadata.row_ranges import end_of, rows, span, union
 from metadata.subscriptions import Subscriptions, behind
-from metadata.transaction_buffer import Selection
 from metadata.trimming import Trimmed, Trimmer
 from spark_txn_source.plan import check_cursors, check_trims, known_trims, start_number
 from spark_txn_source.selection import AtLog, AtTime, Earliest

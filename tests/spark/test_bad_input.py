@@ -312,7 +312,7 @@ def test_a_damaged_index_snapshot(site: Site) -> None:
 
 
 def _all() -> Any:
-    from metadata.transaction_buffer import Selection
+    from metadata.reading import Selection
 
     return Selection(pattern=".*")
 
