@@ -42,11 +42,21 @@ from metadata.records import (
 )
 from metadata.rerouting import Rewriting, Written, rerouted
 from metadata.routing import targets
-from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, until
+from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
 from metadata.topics import Topics
 from metadata.transitions import Gone, Opening
 from metadata.txn_ids import TxnIds
-from metadata.write_set import Committed, Sealed, WriteSet, refuse_rerouted, refuse_stale, segment_write, topic_deleted, weight
+from metadata.write_set import (
+    Committed,
+    Sealed,
+    WriteSet,
+    refuse_old,
+    refuse_rerouted,
+    refuse_stale,
+    segment_write,
+    topic_deleted,
+    weight,
+)
 
 log = logging.getLogger("txnsegment.coordinator")
 
@@ -145,7 +155,8 @@ class Coordinator(Closing):
     def _routed_on(self, work: WriteSet) -> WriteSet:
         """The write set for the active segments of today.
 
-        Raises SegmentSealed (a topic was deleted, or a newer version has sealed segments), TxnConflict (it got a key).
+        Raises SegmentSealed (a topic was deleted, or a newer version has sealed segments), TxnConflict (it got a
+        key, or the parts are too old).
         """
         topics = Topics(self.cluster)
         topics.finish_seals()  # whoever meets a seal whose layout is missing finishes it
@@ -156,6 +167,8 @@ class Coordinator(Closing):
         for name, parts_of in by_topic.items():
             topic = topics.find(name)
             if topic is None or not all(str(segment_name(s).segment_id) in topic.layout.segments for s in parts_of):
+                if topic is not None:  # what was sealed long ago has left its layout
+                    refuse_old(work, time_ms(self.cluster.store), self.cluster.settings)
                 raise topic_deleted(sorted(parts_of))
             refuse_rerouted(work, {name: topic.layout})
             found |= rerouted(parts_of, targets(topic), topic.layout.key, self.rewrite)
@@ -207,11 +220,7 @@ class Coordinator(Closing):
                     return None
             if what is Opening.SKIP:
                 return Committed(None, None, 0, 0, skipped=True)
-            if work.staged_ms + self.cluster.settings.orphan_age_ms // 2 < view.now_ms():
-                raise TxnConflict(
-                    f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
-                    advice="The orphan sweep may take them: run the write again.",
-                )
+            refuse_old(work, view.now_ms(), self.cluster.settings)
             refuse_stale(work, dict(zip(topics, layouts, strict=True)))
             if not work.parts and not work.acks:
                 return self._commit_empty(work, app, app_record)
@@ -315,6 +324,8 @@ class Coordinator(Closing):
                 name = segment_name(segment)
                 layout = layouts[name.topic]
                 if layout is None or str(name.segment_id) not in layout.segments:
+                    if layout is not None and not layout.deleted:  # what was sealed long ago has left it
+                        refuse_old(work, view.now_ms(), self.cluster.settings)
                     raise topic_deleted([segment])  # and perhaps made again
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
                 if sealed is not None and sealed < entry.number:

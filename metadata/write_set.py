@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from ledgers.model import Part
 from metadata.acks import Ack
+from metadata.cluster_records import Settings
 from metadata.errors import SegmentSealed, TxnConflict
 from metadata.names import TopicName, segment_name
 from metadata.records import Layout, SegmentState, SegmentWrite
@@ -73,6 +74,16 @@ def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
         f"The topic of {', '.join(segments)} was deleted while this write was under way.",
         advice="Nothing was committed; run the write again if the topic is to be made anew.",
     )
+
+
+def refuse_old(work: WriteSet, now_ms: int, settings: Settings) -> None:
+    """Refuse parts that the orphan sweep may take before they are named (protocol.md section 5, late commit). By the store's time.
+    Raises TxnConflict."""
+    if work.staged_ms + settings.orphan_age_ms // 2 < now_ms:
+        raise TxnConflict(
+            f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
+            advice="The orphan sweep may take them: run the write again.",
+        )
 
 
 def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:

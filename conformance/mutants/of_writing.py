@@ -227,10 +227,20 @@ MUTANTS = (
         "old-parts-are-committed",
         "5, 8.5",
         "Parts older than half the orphan age are refused: the orphan sweep may take them.",
+        ("metadata.coordinator:Coordinator._open", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
+    ),
+    mutant(
+        "who-slept-is-told-of-a-deletion",
+        "8.12",
+        "Who meets a seal that left its layout long ago is told that its parts are too old, not that its topic was deleted.",
         (
-            "metadata.coordinator:Coordinator._open",
-            "if work.staged_ms + self.cluster.settings.orphan_age_ms // 2 < view.now_ms():",
-            "if False:",
+            "metadata.coordinator:Coordinator._routed_on",
+            "refuse_old(work, time_ms(self.cluster.store), self.cluster.settings)",
+            "pass",
+        ),
+        ("metadata.coordinator:Coordinator._sealed_below", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
+        tests=(
+            "tests/protocol/test_trimming.py::test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old",
         ),
     ),
     mutant(

@@ -29,7 +29,7 @@ from metadata.instream.txn_records import Txn, TxnState
 from metadata.names import PersistentName, is_persistent, persistent_name, segment_name
 from metadata.records import Application, Attempt, Header, Nanos, State
 from metadata.transitions import Claim, Gone, Opening
-from metadata.write_set import Committed, WriteSet, weight
+from metadata.write_set import Committed, WriteSet, refuse_old, weight
 
 if TYPE_CHECKING:
     from metadata.instream.onward import Onward
@@ -107,7 +107,7 @@ class InStreamCoordinator(TransactionSteps):
         if opening is Opening.SKIP:
             log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
             return InStreamCommitted(None, None, 0, 0, skipped=True)
-        self._refuse_old(work)
+        refuse_old(work, self._now(), self.cluster.settings)
         started = self.cluster.clock.monotonic()
         txn = self.begin(
             timeout_ms=work.timeout_ms,
@@ -219,13 +219,6 @@ class InStreamCoordinator(TransactionSteps):
         for name in dict.fromkeys([*work.parts, work.app_topic]):
             if is_persistent(name) and self.onward.migrator.onward(persistent_name(name)) is not None:
                 raise TopicSealed(f"The topic {name} was migrated.")
-
-    def _refuse_old(self, work: WriteSet) -> None:
-        if work.staged_ms + self.cluster.settings.orphan_age_ms // 2 < self._now():
-            raise TxnConflict(
-                f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
-                advice="The orphan sweep may take them: run the write again.",
-            )
 
 
 def _header(txn: Txn) -> Header:

@@ -11,7 +11,7 @@ from conformance.simulator.faults import Crashed, Fate
 from metadata import retention
 from metadata.acks import Ack, up_to
 from metadata.acks import done as done_of
-from metadata.errors import DataLoss, TxnSegmentError
+from metadata.errors import DataLoss, TxnConflict, TxnSegmentError
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
 from metadata.policies import set_for_namespace, set_for_topic
@@ -236,6 +236,44 @@ def test_a_drained_sealed_segment_leaves_the_layout_and_the_topic_keeps_the_guar
     bench.party().coordinator.commit(bench.work(7))
     bench.party().sweeper.sweep()
     assert len(numbers(bench)) == 1
+
+
+@pytest.mark.parametrize("when", ["Append /log/", "Put /txn/id/ again"])
+def test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old(when: str) -> None:
+    """The topic is there: nobody deleted it. When it registers, and when it has met the seal and would route its rows on."""
+    bench, seen = filled(), list[str]()
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith(when.removesuffix(" again")):
+            seen.append(what)
+            if when == "Append /log/" and len(seen) == 1:
+                split_and_drained(bench)
+            elif when != "Append /log/" and len(seen) == 2:  # the abort of what has met the seal
+                drained(bench)
+        elif kind == "write" and what.startswith("Append /log/") and when != "Append /log/":
+            bench.party().topics.split(topic_name(T), 0)
+        return Fate.GO
+
+    with pytest.raises(TxnConflict, match="staged more than half the orphan age ago"):
+        bench.party(gate).coordinator.commit(bench.work(6))
+    assert seen
+    assert [i.segment_id for i in bench.party().topics.get(topic_name(T)).layout.kept()] == [1, 2, 3]
+    bench.finish()
+
+
+def split_and_drained(bench: Bench) -> None:
+    bench.party().topics.split(topic_name(T), 0)
+    drained(bench)
+
+
+def drained(bench: Bench) -> None:
+    """Retention takes all rows of the sealed segment, and it leaves the layout after the grace period."""
+    bench.late()
+    bench.party().sweeper.sweep()
+    keep(bench, 0.001)
+    trim(bench.party())
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    assert trim(bench.party()).left == 1
 
 
 @given(
