@@ -19,6 +19,7 @@ from metadata import backlog
 from metadata.acks import Ack, up_to
 from metadata.backlog import Lag
 from metadata.client import Client
+from metadata.errors import DataLoss
 from metadata.names import is_persistent, segment_name, topic_of
 from metadata.providers import Providers
 from metadata.reading import Reading
@@ -244,16 +245,23 @@ class Consumer:
 
     def ack_cumulative(self, given: Message | Batch, *, txn: Transaction | None = None) -> None:
         """Acknowledge everything that was delivered up to and with it, in all segments that one log orders: of a `persistent://`
-        topic in that topic alone (also if it was migrated since), else in all `topic://` topics. Raises as `ack` does.
+        topic in that topic alone (also if it was migrated since), else in all `topic://` topics. Raises as `ack` does, and DataLoss
+        if the segment has gone since: it does not say any more what came before.
         """
-        (feed,) = (found for found in self._feeds if found.covers(given.segment))
+        feed = next((found for found in self._feeds if found.covers(given.segment)), None)
+        if feed is None:
+            last = given.id if isinstance(given, Message) else given.ids[-1]
+            raise DataLoss(
+                f"{given.segment} of {given.topic} has gone since {last} was delivered: its topic was deleted, or retention took all of "
+                "it. Nothing was acknowledged: acknowledge a later row."
+            )
         views = {view.name: view for view in feed.reading.segments}
         number = views[given.segment].number(given.span[1].ledger_id)
         boundaries = {given.segment: given.span[1]}
         by_itself = number <= feed.known.get(given.segment, 0)  # it came before its topic was joined to the others
         for segment in set() if by_itself else (self._seen.keys() & views.keys()) - {given.segment}:
-            last = views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)
-            boundaries[segment] = end_of(last) if last else FIRST
+            below = views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)
+            boundaries[segment] = end_of(below) if below else FIRST
         new = {s: end for s, end in sorted(boundaries.items()) if end > max(self._floor.get(s, FIRST), self._behind_cursor(s))}
         acks = [up_to(segment, self._subscription, end) for segment, end in new.items()]
         if txn is not None:

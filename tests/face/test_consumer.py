@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from metadata.acks import done
-from metadata.errors import AckConflict, SubscriptionNotFound, TxnConflict
+from metadata.errors import AckConflict, DataLoss, SubscriptionNotFound, TxnConflict
 from metadata.names import topic_name
 from metadata.row_ranges import texts
 from txnsegment import Cluster, Consumer, connect
@@ -113,6 +114,19 @@ def test_a_cumulative_ack_takes_all_that_came_before(topic: Cluster, consumer: C
     left = [m.value["n"] for m in found[7:]]
     with topic.consumer("t", "s") as other:
         assert numbers(other) == left
+
+
+def test_a_cumulative_ack_with_a_row_whose_segment_is_gone_says_so(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0)
+    (first, *_) = list(consumer.messages(timeout=NOW))
+    topic.topics.delete("t")
+    topic.topics.create("t", segments=2, key="k", schema="k string, n bigint")
+    topic.subscriptions.create("t", "s")
+    write(topic, 4)
+    (again, *_) = list(consumer.messages(timeout=NOW))
+    with pytest.raises(DataLoss, match=re.escape(f"{first.segment} of {first.topic} has gone since {first.id} was delivered")):
+        consumer.ack_cumulative(first)
+    consumer.ack_cumulative(again)
 
 
 def test_one_row_is_acknowledged_once(topic: Cluster, consumer: Consumer) -> None:
