@@ -315,8 +315,8 @@ class Registration(JsonRecord):
 
     `segments` is in the order of their names. `manifest`: path of a file that holds `segments` with their parts when they do not
     fit into one record (the record then keeps the totals); `manifest_bytes`, `manifest_crc`: its length and CRC-32. `state`: absent
-    until settled. A seal names the segments whose last word it is, the topic, why (`split|merge|delete|migrate`), the layout `epoch` it was
-    made from and the `children` ids.
+    until settled. A seal names the segments whose last word it is, the topic, why (`split|merge|delete|migrate`), the layout
+    `epoch` it was made from and the `children` ids.
     """
 
     txn: str | None = None

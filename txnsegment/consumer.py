@@ -252,8 +252,8 @@ class Consumer:
         if feed is None:
             last = given.id if isinstance(given, Message) else given.ids[-1]
             raise DataLoss(
-                f"{given.segment} of {given.topic} has gone since {last} was delivered: its topic was deleted, or retention took all of "
-                "it. Nothing was acknowledged: acknowledge a later row."
+                f"{given.segment} of {given.topic} has gone since {last} was delivered: its topic was deleted, or retention took "
+                "all of it. Nothing was acknowledged: acknowledge a later row."
             )
         views = {view.name: view for view in feed.reading.segments}
         number = views[given.segment].number(given.span[1].ledger_id)
