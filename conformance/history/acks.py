@@ -64,8 +64,9 @@ class Acks:
         self._acked[name] = [(each, event) for each in exact]
         self._moved[name].append(at)
         if event.state == "deleted":
+            # One that is decided behind the deletion counts for who had looked at the cursor before it, at the decision afterwards.
             claimed = [(each, ack, max(ack.at, self._decided(ack)), at) for each, ack in self._pending.pop(name, ())]
-            self._past[name] += [held for held in claimed if held[2] < at]
+            self._past[name] += [held for held in claimed if held[2] < NEVER]
 
     def moved(self, segment: str, subscription: str, after: Time, before: Time) -> bool:
         """Whether it was moved, deleted or made again between the two."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_left
 from collections.abc import Iterable
+from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -71,10 +72,13 @@ class Ranges:
             known = self._known[key] = Expected(frozenset(cells), latest)
         return known
 
-    def any_visible(self, topics: tuple[str, ...], start: int, end: int, at: Time) -> int | None:
-        """The first number with start < number <= end that was committed before `at` with rows in the topics."""
+    def any_visible(self, topics: tuple[str, ...], start: int, end: int, began: Time, at: Time) -> int | None:
+        """The first number with start < number <= end that was committed before `at` with rows in the topics, but for what
+        retention has taken meanwhile (`Trims.ahead`).
+        """
+        ahead = partial(self._truth.trims.ahead, cut=end, began=began, at=at)
         for number, batch, found in self._cells:
-            if start < number <= end and batch.committed_at < at and any(topic in topics for _, topic, _ in found):
+            if start < number <= end and batch.committed_at < at and any(t in topics and not ahead(p) for _, t, p in found):
                 return number
         return None
 

@@ -38,8 +38,10 @@ class Streams:
             self._found.note("beyond its cut", text, event)
         if event.end <= event.start:
             cut = event.start if event.cut is None else event.cut
-            waiting = self._ranges.any_visible(event.topics, event.start, cut, event.at)
+            waiting = self._ranges.any_visible(event.topics, event.start, cut, event.began, event.at)
             floor = self._ranges.floor(event.topics, event.began)
+            if self._truth.store and floor <= cut:
+                floor = event.start  # what is waiting says it, too, and knows what retention took meanwhile
             if waiting is not None or floor > event.start:
                 text = f"{event.stream} stands still at {event.start} although {waiting or floor} is visible (cut {event.cut})"
                 self._found.note("stands still", text, event)

@@ -44,6 +44,12 @@ class Trims:
         """Whether a row may have been taken before this moment."""
         return segment in self._of and self._had_begun(segment, number, before)
 
+    def ahead(self, segment: str, cut: int, began: Time, at: Time) -> bool:
+        """Whether retention has gone beyond this cut while somebody looked. That he hears of when he looks again: the guard that he
+        saw lies where his log did not reach.
+        """
+        return any(trim.through > cut and began < trim.at and trim.began < at for trim in self._of.get(segment, ()))
+
     def _had_begun(self, segment: str, number: int, before: Time) -> bool:
         return any(trim.through >= number and trim.began < before for trim in self._of[segment])
 

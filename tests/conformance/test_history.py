@@ -579,6 +579,24 @@ CASES: list[tuple[str, int, H, H]] = [
         H().commits(1, 0).add(Plan, 3, "s", (T,), 0, 0, 1),
         H().commits(1, 0).add(Plan, 3, "s", (T,), 1, 1, 1),
     ),
+    (
+        "stands still",  # retention took no more than the log showed: that has to be heard of
+        9,
+        H().commits(1, 0).commits(2, 1).trims(S, 1).trims(V, 1).add(Plan, 3, "s", (T,), 0, 0, 1),
+        H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
+    ),
+    (
+        "stands still",  # it took all of one segment, and the rows of the other are there
+        9,
+        H().commits(1, 0).commits(2, 1).trims(S, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
+        H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
+    ),
+    (
+        "stands still",  # it had taken them before: the guard was there to be seen with the log
+        9,
+        H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 8, "s", (T,), 0, 0, 1),
+        H().commits(1, 0).commits(2, 1).trims(S, 2).trims(V, 2).add(Plan, 3, "s", (T,), 0, 0, 1),
+    ),
     # --- 10: deadlines
     (
         "open past its deadline",
@@ -904,6 +922,24 @@ DELIVERED: list[tuple[str, int, H, H]] = [
         .add(Ack, **single("pending", "0_9", 1, 0, 0))
         .drop("0_9", 5)
         .polls(0, 0, 1, row("p", 1), row("q", 1, 1), subscription="x")
+        .reads(row("p", 1), row("q", 1, 1)),
+    ),
+    (
+        "poll skip",  # claimed when the subscription was deleted, decided afterwards: only who had begun before may have seen both
+        11,
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .add(Ack, S, "x", "deleted", ())
+        .decide("0_9", None, 5)
+        .polls(0, 0, 1, row("q", 1, 1), subscription="x")
+        .reads(row("p", 1), row("q", 1, 1)),
+        entry(1, "p", "q")
+        .open("0_9", 5)
+        .add(Ack, **single("pending", "0_9", 1, 0, 0))
+        .add(Ack, S, "x", "deleted", ())
+        .decide("0_9", None, 5)
+        .polls(0, 0, 1, row("q", 1, 1), began=len(entry(1, "p", "q").events) + 1, subscription="x")
         .reads(row("p", 1), row("q", 1, 1)),
     ),
     (
