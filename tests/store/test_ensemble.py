@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +14,8 @@ from metadata.store.contract import ABSENT
 from metadata.store.zookeeper import ZooKeeperStore
 
 A = Key("/a", "")
+LATE = 200
+"""Records of 100 kB that a follower has to take in before it is no longer behind."""
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +24,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnse
         yield running
 
 
-def test_a_view_on_any_server_sees_what_was_acknowledged_before(ensemble: ZooKeeperEnsemble) -> None:
+def test_a_view_on_any_server_sees_what_was_acknowledged_just_before(ensemble: ZooKeeperEnsemble) -> None:
     """With ZooKeeper's own `sync` in place of the write that makes a view fresh, readers on the leader fail this now and then."""
     stores = [ZooKeeperStore(server.hosts, "/fresh") for server in ensemble.servers]
     record = stores[0].put(A, b"0")
@@ -33,6 +36,35 @@ def test_a_view_on_any_server_sees_what_was_acknowledged_before(ensemble: ZooKee
         assert stores[(n + 1 + n // 3 % 2) % 3].view().keys(LOG.range())[-1] == appended.key.path
     for store in stores:
         store.close()
+
+
+def test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before(ensemble: ZooKeeperEnsemble) -> None:
+    """A follower that was paused answers before it has heard of what the others acknowledged meanwhile. No view on it does: none
+    sees a record as it was, takes one for absent that is there, or misses the end of a log.
+    """
+    other = ensemble.leader()
+    server = next(each for each in ensemble.servers if each is not other)
+    with (
+        ZooKeeperStore(server.hosts, "/behind", session_seconds=30) as behind,
+        ZooKeeperStore(other.hosts, "/behind", session_seconds=30) as ahead,
+        ThreadPoolExecutor(3) as readers,
+    ):
+        record = ahead.put(A, b"0")
+        assert behind.view().get(A) == record
+        server.suspend()
+        try:
+            for n in range(LATE):
+                record = ahead.put(A, bytes(100_000) + b"%d" % n, expect=record)
+            made = ahead.put(Key("/made", ""), b"1", expect=ABSENT)
+            appended = ahead.append(LOG, b"x")
+            asked = [
+                readers.submit(lambda: behind.view().get(A)),
+                readers.submit(lambda: behind.view().get(made.key)),
+                readers.submit(lambda: behind.view().keys(LOG.range())),
+            ]
+        finally:
+            server.resume()
+        assert [each.result() for each in asked] == [record, made, [appended.key.path]]
 
 
 def test_a_server_dies_and_the_session_goes_on_elsewhere(ensemble: ZooKeeperEnsemble) -> None:
