@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from ledgers.errors import MissingFile
@@ -37,6 +39,7 @@ _UNFINISHED = f".{MARK}.tmp"
 class Cluster:
     """`unique` gives names that nobody else gives; `owner` says who we are in headers, for people to read.
 
+    `lock` makes the locks that are held over several steps of the store; a process whose threads are not the system's has its own.
     `id`: whose mark the ledger root must have; None: nobody's, a world that a test has made. `restored`: what restores lost.
     """
 
@@ -47,6 +50,7 @@ class Cluster:
     clock: Clock = field(default_factory=SystemClock)
     unique: Callable[[], str] = lambda: uuid.uuid4().hex
     owner: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    lock: Callable[[], AbstractContextManager[object]] = threading.RLock
     id: str | None = None
     restored: tuple[Lost, ...] = ()
 

@@ -255,4 +255,16 @@ MUTANTS = (
         (f"{_FEEDS}._join", "check_nothing_left(self._client, shown, ended.after, self.done.get(name, NONE))", "pass"),
         tests=(f"{_CONSUMERS}::test_what_is_deleted_with_the_topic_that_goes_on",),
     ),
+    scheduled(
+        "buffer-without-its-lock",
+        "in-stream reading, 8.4",
+        "Two threads of a process replay a topic's log one after the other: they fold into one state.",
+        ("metadata.instream.buffer:InStreamBuffer.open", "with known.lock:", "if True:"),
+    ),
+    scheduled(
+        "transaction-log-without-its-lock",
+        "in-stream log, 8.1, 8.4",
+        "Two threads of a process read the coordinator's log one after the other: they fold into one state.",
+        ("metadata.instream.replay:Replay._read", "with self.lock:", "if True:"),
+    ),
 )

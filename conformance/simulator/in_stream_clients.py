@@ -60,7 +60,7 @@ def start_in_stream_driver(world: World, job: Job, *, tries: int = 6, within: in
     again = partial(start_again, world, job, tries, start)
 
     def run() -> None:
-        _drive(world, Party(world, process, hands_on(world, process, at_once=True) if whole else None), job, again, tries)
+        _drive(world, Party(world, process, hands_on(world, process) if whole else None), job, again, tries)
 
     world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
     return process

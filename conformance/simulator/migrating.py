@@ -176,7 +176,7 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
     process = Process(world, name)
 
     def run() -> None:
-        client = hands_on(world, process, at_once=True)
+        client = hands_on(world, process)
         for _ in range(rounds):
             began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
             try:
@@ -204,7 +204,7 @@ def start_migrator(world: World, move: Move, *, within: int) -> Actor:
             start_migrator(world, move, within=within)
 
     def run() -> None:
-        migrator = hands_on(world, process, at_once=True).instream.migrator
+        migrator = hands_on(world, process).instream.migrator
         while not move.over and (move.tries < move.patience or world.calm):
             try:
                 made = migrator.migrate(
@@ -263,7 +263,7 @@ def _start_calm_sweeper(stage: Stage) -> None:
     process, jobs = Process(stage.world, "calm"), [*stage.writers, *stage.further]
 
     def run() -> None:
-        client = hands_on(stage.world, process, at_once=True)
+        client = hands_on(stage.world, process)
         while not all(job.done for job in jobs):
             process.cluster.clock.sleep(1.0)
             client.sweep()
@@ -278,7 +278,7 @@ def _is_sealed(world: World, topic: str) -> bool:
 def _finish(stage: Stage) -> None:
     """Everything is late by now. One sweep of both kinds, then every row that was committed is shown by either name, once."""
     world, history = stage.world, stage.world.history
-    client = hands_on(world, Process(world, "end"), at_once=True)
+    client = hands_on(world, Process(world, "end"))
     _ended(stage)
     for old in dict.fromkeys(move.old for move in stage.moves):
         client.instream.migrator.finish(persistent_name(old))
@@ -289,7 +289,7 @@ def _finish(stage: Stage) -> None:
         history.bad(f"transactions that nobody has ended are left: {', '.join(left)}", 10)
     for topic in (P, Q):
         read_all(world, Party(world, Process(world, "end")), "reader at the end", topic, final=True)
-    fresh = hands_on(world, Process(world, "end"), at_once=True)
+    fresh = hands_on(world, Process(world, "end"))
     for topic in (P, *sorted({move.to for move in stage.moves if move.over == "done"})):
         read_onward(world, fresh, "batch at the end", topic, final=True)
     for query in stage.queries:
@@ -313,7 +313,7 @@ def _ended(stage: Stage) -> None:
 def _went_on(stage: Stage, move: Move) -> None:
     """A migration that was begun is complete, under the name that was said first."""
     world = stage.world
-    client = hands_on(world, Process(world, "end"), at_once=True)
+    client = hands_on(world, Process(world, "end"))
     to = client.instream.migrator.onward(persistent_name(move.old))
     if to is None:
         world.history.bad(f"{move.old} was not migrated: {move}", 12)
@@ -327,7 +327,7 @@ def _went_on(stage: Stage, move: Move) -> None:
 
 def _to_its_end(world: World, query: Query) -> None:
     """The stream has read all there is, whatever had become of it: each row once, as its history is judged."""
-    reader = Streaming(hands_on(world, Process(world, "end"), at_once=True), query.options())
+    reader = Streaming(hands_on(world, Process(world, "end")), query.options())
     for _ in range(60):
         if not micro_batch(world, reader, query):
             return

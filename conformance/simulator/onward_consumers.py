@@ -20,7 +20,7 @@ def start_onward_consumer(world: World, name: str, topic: str, *, rounds: int, p
     """A consumer of a topic that may be migrated meanwhile; `plain`: without transactions."""
 
     def hands(process: Process) -> Hands:
-        client = hands_on(world, process, at_once=True)
+        client = hands_on(world, process)
         return Hands(partial(_take, world, client, topic), lambda work: Providers(client).coordinator(work).commit(work))
 
     return start_consuming(world, name, hands, rounds=rounds, plain=plain, within=within)

@@ -71,7 +71,7 @@ def start_onward_batch(world: World, name: str, topic: str, rounds: int, *, with
     process = Process(world, name)
 
     def run() -> None:
-        client = hands_on(world, process, at_once=True)
+        client = hands_on(world, process)
         for _ in range(rounds):
             try:
                 read_onward(world, client, name, topic)
@@ -136,7 +136,7 @@ def start_query(world: World, query: Query, *, within: int) -> None:
 
     def run() -> None:
         reader: Streaming | None = None
-        client = hands_on(world, process, at_once=True)
+        client = hands_on(world, process)
         while query.left > 0:
             query.left -= 1
             try:

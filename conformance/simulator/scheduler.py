@@ -14,6 +14,7 @@ import greenlet
 from conformance.history.format import Event
 from conformance.simulator.clock import START_MS, SimulatedClock
 from conformance.simulator.faults import Crashed, Fate, GatedStore
+from conformance.simulator.locks import SimulatedLock
 from conformance.simulator.observer import History
 from conformance.simulator.plan import Plan
 from conformance.simulator.storage import Disk, GatedStorage
@@ -72,6 +73,7 @@ class Process:
             world.clock,
             world.unique,
             owner=name,
+            lock=world.lock,
         )
         self.buffer = TransactionBuffer(self.cluster)
         self.sweeper = Sweeper(self.cluster, self.buffer, world.clock.monotonic() if world.rested else float("-inf"))
@@ -134,6 +136,9 @@ class World:
         """What may become of the step that was drawn last."""
         self._leaper: Actor | None = None
         """Whose step was drawn from the gate, and before it the clock leaps."""
+
+    def lock(self) -> SimulatedLock:
+        return SimulatedLock(self.gate)
 
     def unique(self) -> str:
         self.names += 1

@@ -63,10 +63,8 @@ class Heard(Coordinator):
         return self.answer
 
 
-def hands_on(world: World, process: Process, *, at_once: bool = False) -> Client:
-    """The process's hands on the cluster; what a commit does not wait for becomes another thread of the same process. `at_once`:
-    it does that itself, as whoever has to do with persistent topics must: here threads are no such for the locks of their logs.
-    """
+def hands_on(world: World, process: Process) -> Client:
+    """The process's hands on the cluster; what a commit does not wait for becomes another thread of the same process."""
 
     def aftermath(job: Callable[[], None]) -> None:
         def run() -> None:
@@ -76,10 +74,7 @@ def hands_on(world: World, process: Process, *, at_once: bool = False) -> Client
                 except TxnSegmentError:
                     continue  # as metadata.aftermath: put off to the next sweep
 
-        if at_once:
-            run()
-        else:
-            world.spawn(process, f"{process.name}/after", run)
+        world.spawn(process, f"{process.name}/after", run)
 
     cluster, buffer = process.cluster, process.buffer
     heard = Heard(cluster, aftermath, buffer.log)

@@ -12,7 +12,7 @@ import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -56,6 +56,7 @@ class _Known:
     """
 
     log: ManagedLog[LogEntry]
+    lock: AbstractContextManager[object]
     tip: TopicState = field(default_factory=TopicState)
     base: TopicState = field(default_factory=TopicState)
     between: deque[tuple[int, LogEntry]] = field(default_factory=deque)
@@ -66,7 +67,6 @@ class _Known:
     """A snapshot that is damaged, or was beyond the end of the log as it was listed then."""
     shown: TopicState | None = None
     """A copy of `tip` for readers, until it changes."""
-    lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 @dataclass
@@ -156,7 +156,7 @@ class InStreamBuffer:
     def _of(self, name: PersistentName) -> _Known:
         with self._lock:
             if name not in self._known:
-                self._known[name] = _Known(ManagedLog(self.cluster.store, paths.log(name), LogEntry))
+                self._known[name] = _Known(ManagedLog(self.cluster.store, paths.log(name), LogEntry), self.cluster.lock())
             return self._known[name]
 
     def _open(self, view: View, name: PersistentName, known: _Known) -> Opened:

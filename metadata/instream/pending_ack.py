@@ -257,7 +257,7 @@ class InStreamAcks:
             self._find_migration(where)
         log = self.log(where, life)
         fold = partial(ack_rules.fold, topic=where[0], subscription=where[1])
-        replay = Replay(self.cluster.store, log, paths.subscription(*where), AckState(), fold, partial(_restored, life))
+        replay = Replay(self.cluster, log, paths.subscription(*where), AckState(), fold, partial(_restored, life))
         with self._lock:
             return self._lives.setdefault(where, (life, replay))
 

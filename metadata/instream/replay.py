@@ -6,15 +6,15 @@ record that is read after it. A compaction writes the record first and deletes t
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from metadata.cluster import Cluster
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.records import Identified
 from metadata.paths import Key
-from metadata.store.contract import ABSENT, MetadataStore, Record, View, decide
+from metadata.store.contract import ABSENT, Record, View, decide
 
 
 class At(Protocol):
@@ -48,18 +48,18 @@ class Replay(Generic[E, S, O]):
 
     def __init__(
         self,
-        store: MetadataStore,
+        cluster: Cluster,
         log: ManagedLog[E],
         key: Key,
         initial: S,
         fold: Callable[[S, int, E], O],
         restored: Callable[[Record | None], S | None],
     ) -> None:
-        self._store, self.log, self._key = store, log, key
+        self._store, self.log, self._key = cluster.store, log, key
         self.state, self._fold, self._restored = initial, fold, restored
         self._initial = True  # a record may say where the first entry finds the state
         self._awaited: dict[str, Done[O] | None] = {}  # what became of the first append of each id that a thread of ours waits for
-        self.lock = threading.RLock()
+        self.lock = cluster.lock()
         """Held by whoever looks at a state for longer than one step: it goes on with every read."""
 
     def read(self, view: View) -> S:

@@ -48,7 +48,7 @@ class TransactionLog:
     def __post_init__(self) -> None:
         log = ManagedLog(self.cluster.store, paths.log(TRANSACTION_LOG), TxnEntry)
         key = paths.topic(TRANSACTION_LOG)
-        self.replay = Replay(self.cluster.store, log, key, TxnLogState(), _fold, self._restored)
+        self.replay = Replay(self.cluster, log, key, TxnLogState(), _fold, self._restored)
 
     @property
     def gathered(self) -> int:
