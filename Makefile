@@ -92,9 +92,10 @@ bench: venv  ## every figure of README.md, measured again (long)
 	$(BIN)/python -m benchmarks
 
 .PHONY: soak
-soak: venv  ## a million simulated schedules, 20,000 with migrations, then the exhaustive search; prints figures, date and commit (long)
+soak: venv  ## a million simulated schedules, 400,000 wide ones, 20,000 with migrations, the exhaustive search; with date and commit (long)
 	@echo "$$(date -u +%F) $$(git describe --always --dirty) $$(nproc) cores"
 	$(BIN)/python -m conformance --simulate 1000000 --seed 0 --cores $$(nproc)
+	$(BIN)/python -m conformance --simulate 400000 --seed 0 --kind wide --cores $$(nproc)
 	$(BIN)/python -m conformance --simulate 20000 --seed 0 --kind migrating --cores $$(nproc)
 	$(BIN)/python -m conformance --exhaustive --cores $$(nproc)
 

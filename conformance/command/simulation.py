@@ -27,7 +27,7 @@ RECORD = Word(
 TRACE = Word("--trace", "print the schedule of --seed step by step", None, default=False, output=True)
 KIND = Word(
     "--kind",
-    "schedules of one kind alone: splitting, acking, moving, compacting, backing, instream or migrating",
+    "others: wide (all but migrations, also long), splitting, acking, moving, compacting, backing, instream, migrating",
     str,
     "NAME",
     default="",
@@ -47,7 +47,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
     if given["trace"] and wanted != 1:
         raise UsageError("--trace shows one schedule.", advice="Write --simulate 1 --trace, with its --seed.")
     if given["kind"] not in ("", *KINDS):
-        raise UsageError(f"--kind {given['kind']} is no kind of schedules.", advice=f"There are {' and '.join(KINDS)}.")
+        raise UsageError(f"--kind {given['kind']} is no kind of schedules.", advice=f"There are {', '.join(KINDS)}.")
     progress.begin(SUITE, wanted)
     total, rates = _simulate(given, progress)
     failed = [_failed(given, seed, said) for seed, said in sorted(total.violations)[:ENOUGH]]

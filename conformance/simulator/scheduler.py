@@ -111,6 +111,8 @@ class World:
     """Whether a new process counts as one that has just swept: it does its share later."""
     before: Sequence[Event] = ()
     """What has happened before."""
+    brief: bool = False
+    """Whether sweeps that would meet nobody are done in a share of the worlds only (docs/conformance.md)."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0

@@ -26,14 +26,23 @@ def test_20000_schedules_break_no_rule() -> None:
     found = simulate_on(2, 20_000)
     assert not found.violations
     assert found.schedules == 20_000
-    assert found.commits > 10_000
+    assert found.commits > 5_000
     assert found.crashes > 10_000
 
 
-def test_the_same_seed_is_the_same_run() -> None:
+def test_wide_schedules_break_no_rule() -> None:
+    found = simulate_on(2, 8_000, only="wide")
+    assert not found.violations
+    assert found.schedules == 8_000
+    assert found.commits > 7_000
+    assert found.crashes > 6_000
+
+
+@pytest.mark.parametrize("only", ["", "wide"])
+def test_the_same_seed_is_the_same_run(only: str) -> None:
     with quiet():
         for seed in range(20):
-            first, second = schedule(seed, trace=True), schedule(seed, trace=True)
+            first, second = (schedule(seed, only=only, trace=True) for _ in range(2))
             assert first.trace == second.trace
             assert first.digest == second.digest
 
@@ -41,21 +50,22 @@ def test_the_same_seed_is_the_same_run() -> None:
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
     """Whatever the order of its sets, whether or not decoding is remembered, and whichever schedules came before."""
     with quiet():
-        here = [schedule(seed, digest=True).digest for seed in range(24)]
+        here = [schedule(seed, only="wide", digest=True).digest for seed in range(24)]
     assert [_elsewhere(hash_seed) for hash_seed in ("1", "2")] == [here, here]
 
 
-def test_a_run_that_is_traced_is_the_same_run() -> None:
+@pytest.mark.parametrize("only", ["", "wide"])
+def test_a_run_that_is_traced_is_the_same_run(only: str) -> None:
     """Actors wake each other directly; for a trace each step goes by way of the hub."""
     with quiet():
         for seed in range(60):
-            traced, plain = schedule(seed, trace=True), schedule(seed, digest=True)
+            traced, plain = schedule(seed, only=only, trace=True), schedule(seed, only=only, digest=True)
             assert (traced.digest, traced.steps) == (plain.digest, plain.steps)
 
 
 def _elsewhere(hash_seed: str) -> list[str]:
     code = "from conformance.simulator.schedules import schedule\n"
-    code += "for digest in reversed([schedule(s, digest=True).digest for s in reversed(range(24))]): print(digest)"
+    code += "for digest in reversed([schedule(s, only='wide', digest=True).digest for s in reversed(range(24))]): print(digest)"
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return found.stdout.split()
@@ -63,7 +73,7 @@ def _elsewhere(hash_seed: str) -> list[str]:
 
 def test_watches_wake_late_and_get_lost_and_streams_see_everything_all_the_same() -> None:
     """Of many worlds: in some a wake-up came, in some one was lost, and replicas lagged in some."""
-    worlds = [cast_of(seed).world for seed in range(200)]
+    worlds = [cast_of(seed, "wide").world for seed in range(200)]
     with quiet():
         for world in worlds:
             assert world.run(20_000)
