@@ -72,7 +72,7 @@ class Sweeper:
         Folding(self.cluster, self.buffer).collect_aborted()
         collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
         self.forget(report, limit=forget_limit)
-        _complain(unfolded)
+        complain(unfolded)
         return report
 
     def share(self) -> SweepReport:
@@ -100,7 +100,7 @@ class Sweeper:
             written(self.cluster.store, Put(paths.SWEEP_TURN, turn.model_copy(update={"until_ms": 0}).to_bytes(), expect=record))
             if turn.orphans_ms == turn.began_ms:
                 self._sweep_orphans(report)
-            _complain(unfolded)
+            complain(unfolded)
         return report
 
     def _take_turn(self) -> Record | None:
@@ -310,7 +310,7 @@ class Sweeper:
         return True
 
 
-def _complain(unfolded: Mapping[str, TxnSegmentError]) -> None:
+def complain(unfolded: Mapping[str, TxnSegmentError]) -> None:
     """Raises SweepIncomplete for segments that could not be folded."""
     for segment, error in unfolded.items():
         more = f" (and {len(unfolded) - 1} more)" if len(unfolded) > 1 else ""

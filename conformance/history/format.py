@@ -216,7 +216,9 @@ class ReadFailed(NamedTuple):
 
 
 class Sweep(NamedTuple):
-    """A whole sweep is over, without an error. `now_ms`: store time when it began. `who` as with readers."""
+    """A sweep that ends all that is past its deadline is over, without an error. `now_ms`: store time when it began. `who` as with
+    readers.
+    """
 
     at: Time
     began: Time

@@ -64,7 +64,7 @@ def hunt(
     check_tests(faults)
     found = []
     with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
-        pool.submit(check_sound).result()
+        pool.submit(check_sound, {fault.kind for fault in faults}).result()
         cheap: deque[Future[tuple[Catch | None, float]]] = deque()
         ahead = iter(faults)
         for fault in faults:

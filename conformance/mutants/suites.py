@@ -9,9 +9,9 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
@@ -110,8 +110,14 @@ def by_store(fault: Mutant, only: str = "*", seed: int = 1) -> Catch | None:
 
 
 def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
-    """Schedules of the seeds from `seed` on."""
+    """Schedules of the seeds from `seed` on. Raises AlreadyBroken for one that is bad without the fault, too."""
+    caught = _by_schedules(fault, count, seed)
+    if caught is not None:
+        _check_sound(_by_schedules(replace(SOUND, kind=fault.kind), 1, seed + caught.tried - 1))
+    return caught
 
+
+def _by_schedules(fault: Mutant, count: int, seed: int) -> Catch | None:
     def look(each: int) -> str | None:
         return next(iter(schedule(each, only=fault.kind).violations), None)
 
@@ -124,8 +130,16 @@ def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
 
 
 def by_search(fault: Mutant) -> Catch | None:
-    """Every schedule of the exhaustive search's scenarios up to 3 preemptions, without crashes: a few seconds each."""
+    """Every schedule of the exhaustive search's scenarios up to 3 preemptions, without crashes: a few seconds each. Raises
+    AlreadyBroken if the one that catches it finds something without it, too.
+    """
+    caught = _by_scenarios(fault, SCENARIOS)
+    if caught is not None:
+        _check_sound(_by_scenarios(SOUND, {caught.by: SCENARIOS[caught.by]}))
+    return caught
 
+
+def _by_scenarios(fault: Mutant, scenarios: Mapping[str, Scenario]) -> Catch | None:
     def look(scenario: Scenario) -> str | None:
         try:
             return next(iter(Search(scenario, preemptions=3, crashes=0).run(stop_after=1).violations), None)
@@ -133,7 +147,7 @@ def by_search(fault: Mutant) -> Catch | None:
             return None  # the search does not know what such code may meet, and so says nothing about it
 
     with planted(fault), quiet():
-        for tried, (name, scenario) in enumerate(SCENARIOS.items(), 1):
+        for tried, (name, scenario) in enumerate(scenarios.items(), 1):
             said = _said(partial(look, scenario))
             if said is not None:
                 return Catch("search", name, tried, said)
@@ -176,11 +190,24 @@ class AlreadyBroken(TxnSegmentError):
     """A suite fails without any mutant: what it would catch shows nothing."""
 
 
-def check_sound(schedules: int = 100) -> None:
-    """Raises AlreadyBroken if a script, the store suite or one of the first schedules fails on the code as it is."""
-    for caught in (by_scripts(SOUND), by_store(SOUND), by_simulator(SOUND, schedules)):
-        if caught is not None:
-            raise _broken(caught.suite, caught.by, caught.said)
+FIRST = 100
+"""Schedules without a mutant. Of a kind by itself, each of which may cost seven times as much as a quick one, a quarter of them."""
+
+
+def check_sound(kinds: Collection[str] = ("",)) -> None:
+    """Raises AlreadyBroken if one of the first schedules of these kinds, a script or the store suite fails on the code as it is.
+    Later schedules, the exhaustive search and tests are run without a mutant once they have caught one.
+    """
+    for kind in sorted(kinds):
+        _check_sound(_by_schedules(replace(SOUND, kind=kind), FIRST // 4 if kind else FIRST, 0))
+    _check_sound(by_scripts(SOUND))
+    _check_sound(by_store(SOUND))
+
+
+def _check_sound(caught: Catch | None) -> None:
+    """`caught`: by a suite without a mutant."""
+    if caught is not None:
+        raise _broken(caught.suite, caught.by, caught.said)
 
 
 def check_tests(faults: Sequence[Mutant]) -> None:

@@ -69,7 +69,7 @@ def big(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, jobs, streams, frozenset({T, U} if deleted else {T, U, D}), forgets=True, orphans=True, topics=3)
 
 
-def small(rng: random.Random, trace: bool) -> Cast:
+def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
     """Two writers of one or two versions, a stream or a batch reader or both, a sweeper or two; now and then a deletion."""
     deleted, sweeps_files = rng.random() < 0.16, rng.random() < 0.03
     update = {"header_retention_ms": rng.choice((0, 0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
@@ -82,6 +82,7 @@ def small(rng: random.Random, trace: bool) -> Cast:
         files_go=deleted or sweeps_files,
         rested=rng.random() < 0.6,
     )
+    world.brief = brief
     empty = frozenset(v for v in (0, 1) if rng.random() < 0.15)
     versions = rng.choice(((0,), (0,), (0,), (0, 1)))
     jobs = [Job("q", "q", T, (T,), versions, replays=True, by="query-q", empty=empty)]
@@ -125,9 +126,9 @@ def small(rng: random.Random, trace: bool) -> Cast:
     return Cast(world, jobs, streams, frozenset({T, U}), forgets=orphans or rng.random() < 0.3, orphans=orphans, topics=2)
 
 
-def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04) -> Cast:
+def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bool = False) -> Cast:
     """What is committed is there: who sweeps, reads and goes on writing meet over it, and one of them sleeps at a bad moment.
-    `sweeping`: in which share files are swept, too.
+    `sweeping`: in which share files are swept, too; `brief`: as the world.
     """
     before = past(rng.choice(PAST_NAMES))
     sweeps_files = rng.random() < sweeping
@@ -139,6 +140,7 @@ def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04) -> Cast:
         files_go=sweeps_files,
         rested=rng.random() < 0.8,
     )
+    world.brief = brief
     selection = Selection((T, U))
     sweepers = [start_sweeper(world, "w0", 1, orphans=sweeps_files, share=False, within=16)]
     if rng.random() < 0.25:

@@ -48,12 +48,16 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
         process = start_in_stream_driver(world, job)
         if rng.random() < 0.15:  # a reader in the same process
             start_in_stream_reader(world, f"{job.name}.reader", (P, Q), 2, process, within=within)
+        if rng.random() < 0.15:  # and somebody who sweeps
+            start_keeper(world, f"{job.name}.keeper", 1, process, within=within)
     for i in range(rng.choice((0, 1, 2) if long else (0, 1))):
         start_client(world, f"c{i}", (P, Q), rng.choice((1, 2)), within=within)
     if rng.random() < (0.5 if long else 0.25):
         start_producer(world, "plain", rng.choice((P, Q)), rng.choice((1, 3)), within=within)
     if rng.random() < 0.7:
-        start_in_stream_reader(world, "b0", (P, Q), rng.choice((2, 4) if long else (1, 2)), within=later)
+        process = Process(world, "b")
+        for i in range(rng.choice((1, 1, 2))):  # as two queries of one program: threads that share one memory of the logs
+            start_in_stream_reader(world, f"b{i}", (P, Q), rng.choice((2, 4) if long else (1, 2)), process, within=later)
     if rng.random() < 0.4:
         start_in_stream_stream(world, Stream("s0", Selection((P,)), rng.choice((None, 1)), left=4), P, within=later)
     for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1))):
@@ -108,9 +112,9 @@ def _others(world: World) -> list[Job]:
     return jobs
 
 
-def start_keeper(world: World, name: str, rounds: int, *, within: int) -> None:
+def start_keeper(world: World, name: str, rounds: int, process: Process | None = None, *, within: int) -> None:
     """Somebody who sweeps, or does a part of it. One who sleeps over it wakes to another world."""
-    process, rng = Process(world, name), world.rng
+    process, rng = process or Process(world, name), world.rng
 
     def run() -> None:
         party = Party(world, process)

@@ -13,7 +13,6 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from conformance.simulator.writers import Job, goes_on, hands_on, start_again, start_late_abort
 from ledgers.model import Part
-from metadata.client import Client
 from metadata.errors import OptionError, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
 from metadata.instream.client import instream
 from metadata.names import persistent_name
@@ -23,15 +22,14 @@ from metadata.write_set import WriteSet
 
 @dataclass
 class Party:
-    """A process's hands on the persistent topics."""
+    """A process's hands on the persistent topics: its threads share them. `afresh`: others, which know nothing yet."""
 
     world: World
     process: Process
-    client: Client | None = None
-    """With whose hands; without them the party has its own, and does itself what commits leave to the background."""
+    afresh: bool = False
 
     def __post_init__(self) -> None:
-        self.hands = instream(self.process.cluster) if self.client is None else self.client.instream
+        self.hands = instream(self.process.cluster) if self.afresh else hands_on(self.world, self.process).instream
         self.buffer, self.coordinator = self.hands.buffer, self.hands.coordinator
 
     def staged(self, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:
@@ -50,17 +48,14 @@ def written(parts: dict[str, list[Part]]) -> tuple[Written, ...]:
 # --- exactly-once writes ------------------------------------------------------------------------------------------------
 
 
-def start_in_stream_driver(world: World, job: Job, *, tries: int = 6, within: int = 30, whole: bool = False) -> Process:
-    """A process that runs the job's versions from its checkpoint on; restarted when it crashes. Without a limit in the calm.
-
-    `whole`: with hands for both kinds of topics, as programs have them.
-    """
+def start_in_stream_driver(world: World, job: Job, *, tries: int = 6, within: int = 30) -> Process:
+    """A process that runs the job's versions from its checkpoint on; restarted when it crashes. Without a limit in the calm."""
     process = Process(world, f"{job.name}.{job.tries}")
-    start = partial(start_in_stream_driver, world, job, tries=tries, within=within, whole=whole)
+    start = partial(start_in_stream_driver, world, job, tries=tries, within=within)
     again = partial(start_again, world, job, tries, start)
 
     def run() -> None:
-        _drive(world, Party(world, process, hands_on(world, process) if whole else None), job, again, tries)
+        _drive(world, Party(world, process), job, again, tries)
 
     world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
     return process

@@ -26,7 +26,7 @@ def start_in_stream_reader(
         party = Party(world, process)
         for _ in range(rounds):
             topic = world.rng.choice(topics)
-            reader = Party(world, process) if world.rng.random() < 0.25 else party
+            reader = Party(world, process, afresh=True) if world.rng.random() < 0.25 else party
             try:
                 if world.rng.random() < 0.2:
                     read_uncommitted(world, reader, name, topic)

@@ -94,7 +94,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     for move in stage.moves:
         start_migrator(world, move, within=2 * within)
     for job in stage.writers:
-        start_in_stream_driver(world, job, within=within, whole=True)
+        start_in_stream_driver(world, job, within=within)
         may_nap(world.actors[-1], 0.3, 16)
     for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1, 2))):
         start_client(world, f"c{i}", (P, Q), rng.choice((1, 2)), within=2 * within)
@@ -248,7 +248,7 @@ def _settle(stage: Stage) -> None:
             start_migrator(world, move, within=20)
     for job in stage.writers:
         if not job.done:
-            start_in_stream_driver(world, job, whole=True)
+            start_in_stream_driver(world, job)
     for job in stage.further:
         if not job.done:
             start_driver(world, job)

@@ -127,7 +127,7 @@ class History(Observer):
         self.events.append(ReadFailed(len(self.events), who, type(error).__name__, False, str(error)))
 
     def swept(self, who: str, began: int, now_ms: int) -> None:
-        """A whole sweep has ended well."""
+        """A sweep that ends what is past its deadline has ended well."""
         self.events.append(Sweep(len(self.events), began, who, now_ms))
 
     # --- the store ------------------------------------------------------------------------------------------------

@@ -19,8 +19,10 @@ from conformance.simulator.observer import History
 from conformance.simulator.plan import Plan
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.wakes import Watches
+from metadata.client import Client
 from metadata.cluster import Cluster
 from metadata.cluster_records import Settings
+from metadata.errors import SweepIncomplete, TxnSegmentError
 from metadata.store.memory import MemoryState
 from metadata.sweeper import Sweeper
 from metadata.transaction_buffer import TransactionBuffer
@@ -78,6 +80,20 @@ class Process:
         self.buffer = TransactionBuffer(self.cluster)
         self.sweeper = Sweeper(self.cluster, self.buffer, world.clock.monotonic() if world.rested else float("-inf"))
 
+    def aside(self, *jobs: Callable[[], object]) -> None:
+        """Another thread does this, and what fails is put off to the next sweep, as in `metadata.aftermath`."""
+
+        def run() -> None:
+            for job in jobs:
+                try:
+                    job()
+                except SweepIncomplete as error:
+                    self.world.history.bad(f"{self.name}/after: {error}", 5)
+                except TxnSegmentError:
+                    continue
+
+        self.world.spawn(self, f"{self.name}/after", run)
+
 
 class Actor:
     """A thread of a process."""
@@ -112,7 +128,7 @@ class World:
     before: Sequence[Event] = ()
     """What has happened before."""
     brief: bool = False
-    """Whether sweeps that would meet nobody are done in a share of the worlds only (docs/conformance.md)."""
+    """Whether it does in a share of its sweeps only what rarely finds anything (docs/conformance.md)."""
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     actors: list[Actor] = field(default_factory=list)
     steps: int = 0
@@ -128,6 +144,8 @@ class World:
         self.hub = greenlet.getcurrent()
         self.history.aborting = lambda: None if self.current is None else self.current.aborts
         self.watches = Watches(self._wake_delays, self.after)
+        self.clients: dict[Process, Client] = {}
+        """The hands of processes on the cluster, once they have some (`writers.hands_on`): their threads share them."""
         self.names = 0
         self._late: list[tuple[int, Callable[[], None]]] = []
         self._random, self._bits = self.rng.random, self.rng.getrandbits
@@ -140,7 +158,7 @@ class World:
         """Whose step was drawn from the gate, and before it the clock leaps."""
 
     def lock(self) -> SimulatedLock:
-        return SimulatedLock(self.gate)
+        return SimulatedLock(self)
 
     def unique(self) -> str:
         self.names += 1

@@ -1,4 +1,4 @@
-"""One schedule by its seed: set the stage, let the actors run, end all faults, sweep, and check."""
+"""One schedule by its seed: set the stage, let the actors run, end all faults, sweep (in most worlds), read everything, check."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _finish(cast: Cast) -> None:
     if sweeps:
         history.swept("end", began, now_ms)
     if cast.orphans or not cast.forgets:
-        _read_all(world, Process(world, "end0"), "after settling")
+        _read_all(world, Process(world, "end0"), "after settling" if sweeps else "at the end")
     if not cast.forgets:
         return
     world.clock.now += world.settings.header_retention_ms + 1

@@ -7,10 +7,10 @@ from functools import partial
 
 from conformance.simulator.scheduler import Actor, Process, World
 from ledgers.errors import CorruptSnapshot, MissingFile
-from metadata.errors import StorageError, TxnSegmentError
+from metadata.errors import StorageError, SweepIncomplete, TxnSegmentError
 from metadata.names import topic_name
 from metadata.orphans import sweep_orphans
-from metadata.sweeper import FORGET_LIMIT, Sweeper, SweepReport
+from metadata.sweeper import FORGET_LIMIT, Sweeper, SweepReport, complain
 from metadata.topics import Topics
 
 WHOLE = 0.4
@@ -21,23 +21,24 @@ def start_sweeper(
     world: World, name: str, rounds: int, *, orphans: bool = False, share: bool = True, after: int = 0, within: int = 120
 ) -> Actor:
     process = Process(world, name)
+    shares = process.sweeper.share
 
     def run() -> None:
         for i in range(rounds):
             whole = not world.brief or world.rng.random() < WHOLE
             work: list[Callable[[], object]] = [process.sweeper.sweep if whole else partial(_move_on, process.sweeper)]
             if share and i % 2 == 0:
-                work.append(process.sweeper.share)
+                work.append(shares)
             for each in work:
                 began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
                 try:
                     each()
-                except (CorruptSnapshot, MissingFile, StorageError) as error:
+                except (CorruptSnapshot, MissingFile, StorageError, SweepIncomplete) as error:
                     world.history.bad(f"{name}: {error}", 5)
                     return
                 except TxnSegmentError:
                     continue
-                if each == process.sweeper.sweep:
+                if each is not shares:
                     world.history.swept(name, began, min(now_ms, *world.clock.falls[falls:], now_ms))
             if orphans:
                 try:
@@ -52,12 +53,13 @@ def start_sweeper(
 
 
 def _move_on(sweeper: Sweeper) -> None:
-    """The parts of a sweep that meet others over the same transactions, without those that look for what is rarely there."""
+    """The parts of a sweep that end transactions and move them on, without those that look for what is rarely there."""
     report = SweepReport()
     sweeper.timeouts()
     sweeper.settle(report)
-    sweeper.fold(report)
+    unfolded = sweeper.fold(report)
     sweeper.forget(report, limit=FORGET_LIMIT)
+    complain(unfolded)
 
 
 def start_deleter(world: World, name: str, topic: str, *, recreate: bool, within: int = 250) -> None:

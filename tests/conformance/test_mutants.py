@@ -143,6 +143,33 @@ def test_a_suite_that_fails_anyway_catches_nothing(monkeypatch: pytest.MonkeyPat
         check_sound()
 
 
+@pytest.mark.parametrize("kind", ["instream", "migrating"])
+def test_schedules_of_a_kind_that_fail_anyway_catch_nothing(kind: str) -> None:
+    """Not those of the first kind alone: most mutants are hunted through others."""
+    with planted(by_name("second-append-of-one-id-counts")), pytest.raises(AlreadyBroken, match=f"--kind {kind}: it fails without"):
+        check_sound(("", kind))
+
+
+def test_a_schedule_that_fails_anyway_catches_nothing() -> None:
+    """Also if it is none of the first."""
+    nothing = mutant("nothing", "8.6", "Nothing is changed.", (CUT, "min(", "min("))
+    with planted(by_name("settle-all-committed")), pytest.raises(AlreadyBroken, match="simulator, --seed"):
+        by_simulator(nothing, 150)
+
+
+def test_a_scenario_that_fails_anyway_catches_nothing() -> None:
+    nothing = mutant("nothing", "8.6", "Nothing is changed.", (CUT, "min(", "min("))
+    with planted(by_name("reread-gone")), pytest.raises(AlreadyBroken, match="search, "):
+        by_search(nothing)
+
+
+def test_a_hunt_looks_at_every_kind_that_it_needs_before_it_begins() -> None:
+    """A kind that there is not fails like one whose schedules do."""
+    faults = [by_name("cut-at-the-end"), replace(by_name("cut-at-the-end"), kind="nowhere")]
+    with pytest.raises(AlreadyBroken, match="--kind nowhere"):
+        hunt(faults, cores=1, told=lambda found: pytest.fail("nothing may be planted"))
+
+
 def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_wrong.py").write_text("def test_wrong() -> None:\n    assert False\n")
     fault = replace(by_name("cut-at-the-end"), tests=(str(tmp_path / "test_wrong.py"),))

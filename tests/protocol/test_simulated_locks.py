@@ -1,0 +1,63 @@
+"""Threads of a simulated process are greenlets of one thread: the locks of `Cluster.lock` keep them apart all the same."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+
+from conformance.simulator.faults import Fate
+from conformance.simulator.plan import CHANCES, Plan
+from conformance.simulator.scheduler import Process, World
+from metadata.paths import Key
+
+A = Key("/a", "")
+
+
+def run(seed: int, *, locked: bool = True, crashes: int = 0) -> tuple[list[tuple[str, str]], World]:
+    """Three threads of a process, each of which reads three times under one lock: who came in and who went out, in order."""
+    rng = random.Random(seed)
+    fates = ((CHANCES // 20, Fate.CRASH_BEFORE),) if crashes else ()
+    world = World(rng, replace(Plan.draw(rng), fates=fates, crashes=crashes))
+    process, seen = Process(world, "p"), list[tuple[str, str]]()
+    lock = process.cluster.lock()
+
+    def reads(name: str) -> None:
+        seen.append((name, "in"))
+        for _ in range(3):
+            process.store.view().get_many([A])
+        seen.append((name, "out"))
+
+    def thread(name: str) -> None:
+        if not locked:
+            reads(name)
+            return
+        with lock, lock:  # it may be taken again by who has it
+            reads(name)
+
+    for name in ("a", "b", "c"):
+        world.spawn(process, name, partial(thread, name))
+    assert world.run(1_000)
+    return seen, world
+
+
+def apart(seen: list[tuple[str, str]]) -> bool:
+    return all(seen[i][0] == seen[i + 1][0] for i in range(0, len(seen) - 1, 2))
+
+
+def test_one_after_the_other_and_all_of_them() -> None:
+    for seed in range(100):
+        seen, _ = run(seed)
+        assert sorted(seen) == [(name, way) for name in "abc" for way in ("in", "out")]
+        assert apart(seen), (seed, seen)
+    assert not all(apart(run(seed, locked=False)[0]) for seed in range(100)), "nothing would be in the way of the others"
+
+
+def test_whoever_waits_dies_with_the_process() -> None:
+    died = 0
+    for seed in range(300):
+        seen, world = run(seed, crashes=1)
+        died += world.crashes
+        assert apart(seen), (seed, seen)
+        assert len(seen) == 6 or world.crashes
+    assert died > 10
