@@ -187,7 +187,7 @@ def test_an_unknown_mutant_is_an_error() -> None:
 
 def test_a_hunt_goes_from_the_scripts_to_the_simulator() -> None:
     fault, seen = by_name("cut-at-the-end"), list[Hunt]()
-    (found,) = hunt([fault], cores=1, limit=50, beside=25, told=seen.append)
+    (found,) = hunt([fault], cores=1, limit=50, beside=200, told=seen.append)
     assert seen == [found]
     assert [catch.suite for catch in found.catches] == ["scripts", "simulator"]
     result = found.result(0)
