@@ -45,8 +45,9 @@ SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "second-transition-wins": partial(by_simulator, count=120),
     "snapshot-newer-than-its-data": partial(by_simulator, count=120),
     "property-read-before-the-list": partial(by_scripts, only="instream_property"),
+    "abort-deletes-files": partial(by_simulator, count=250),
 }
-"""Thirteen mutants with the suite that is quickest to catch them, and a generous number of tries."""
+"""Mutants with the suite that is quickest to catch them, and a generous number of tries."""
 
 
 @pytest.mark.parametrize("fault", MUTANTS, ids=lambda fault: fault.name)
