@@ -46,6 +46,7 @@ SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "snapshot-newer-than-its-data": partial(by_simulator, count=120),
     "property-read-before-the-list": partial(by_scripts, only="instream_property"),
     "abort-deletes-files": partial(by_simulator, count=250),
+    "first-child-takes-all": partial(by_simulator, count=60),
 }
 """Mutants with the suite that is quickest to catch them, and a generous number of tries."""
 
