@@ -47,6 +47,8 @@ SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "property-read-before-the-list": partial(by_scripts, only="instream_property"),
     "abort-deletes-files": partial(by_simulator, count=250),
     "first-child-takes-all": partial(by_simulator, count=60),
+    "backup-of-a-later-watermark": partial(by_simulator, count=40),
+    "backup-ends-a-log-with-its-last-data": partial(by_simulator, count=40),
 }
 """Mutants with the suite that is quickest to catch them, and a generous number of tries."""
 
