@@ -261,9 +261,9 @@ MUTANTS = (
         ("metadata.instream.buffer:InStreamBuffer.open", "with known.lock:", "if True:"),
     ),
     mutant(
-        "transaction-log-without-its-lock",
+        "replay-without-its-lock",
         "in-stream log, 8.1, 8.4",
-        "Two threads of a process read the coordinator's log one after the other: they fold into one state.",
+        "Two threads of a process read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
         ("metadata.instream.replay:Replay._read", "with self.lock:", "if True:"),
     ),
 )
