@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 Time = float
-"""On the recorder's clock (see above); compared, never calculated with."""
+"""On the recorder's clock (`conformance.history.format`, Time); compared, never calculated with."""
 Position = tuple[int, int]
 """ledgerId, entryId."""
 Place = tuple[int, int] | tuple[int, int, int]

@@ -79,8 +79,6 @@ class Process:
         )
         self.buffer = TransactionBuffer(self.cluster)
         self.sweeper = Sweeper(self.cluster, self.buffer, world.clock.monotonic() if world.rested else float("-inf"))
-        self.client: Client | None = None
-        """Its hands on the cluster, once it has some (`writers.hands_on`): its threads share them."""
 
     def aside(self, *jobs: Callable[[], object]) -> None:
         """Another thread does this, and what fails is put off to the next sweep, as in `metadata.aftermath`."""
@@ -146,6 +144,8 @@ class World:
         self.hub = greenlet.getcurrent()
         self.history.aborting = lambda: None if self.current is None else self.current.aborts
         self.watches = Watches(self._wake_delays, self.after)
+        self.clients: dict[Process, Client] = {}
+        """The hands of processes on the cluster, once they have some (`writers.hands_on`): their threads share them."""
         self.names = 0
         self._late: list[tuple[int, Callable[[], None]]] = []
         self._random, self._bits = self.rng.random, self.rng.getrandbits

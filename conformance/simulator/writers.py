@@ -65,13 +65,13 @@ class Heard(Coordinator):
 
 def hands_on(world: World, process: Process) -> Client:
     """The process's hands on the cluster; what a commit does not wait for becomes another thread of the same process."""
-    if process.client is None:
+    if process not in world.clients:
         cluster, buffer = process.cluster, process.buffer
         heard = Heard(cluster, lambda job: process.aside(job, process.sweeper.share), buffer.log)
         assert isinstance(cluster.storage, GatedStorage)
         heard.rewrite = keyed.Dividing(cluster.storage, world.unique)
-        process.client = Client(cluster, buffer, Topics(cluster), process.sweeper, heard, lambda: None)
-    return process.client
+        world.clients[process] = Client(cluster, buffer, Topics(cluster), process.sweeper, heard, lambda: None)
+    return world.clients[process]
 
 
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,38 @@ def test_work_is_waited_for_and_its_lack_is_told(forks: Forks, tmp_path: Path, m
     notes.add(version=0)
     with pytest.raises(Died, match=r"writer noted less than 2 pieces of work in 0 s\."):
         scene.wait_for_work(["writer"], [], more=2)
-    scene.wait_for_work([], [])
+
+
+@dataclass(frozen=True)
+class LookedAt(Scene):
+    """A scene that tells how often somebody has counted what was done."""
+
+    looks: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def done(self, who: str) -> int:
+        count = super().done(who)
+        self.looks.release()
+        return count
+
+
+def test_work_is_waited_for_until_so_much_is_noted_after_the_call(tmp_path: Path) -> None:
+    """What was noted before it does not count, nor what is no work; it returns with the last piece that it wants."""
+    scene = LookedAt("memory://nobody", tmp_path / "scene")
+    scene.begin()
+    notes = scene.notes("writer")
+    notes.add(version=0)
+
+    def work() -> None:
+        """A note after each look, the first of which is how much was there when the call began."""
+        for noted in ({"again": 1}, {"version": 1}, {"again": 2}, {"version": 2}):
+            assert scene.looks.acquire(timeout=60)
+            notes.add(**noted)
+
+    writer = threading.Thread(target=work, daemon=True)
+    writer.start()
+    scene.wait_for_work(["writer"], [], more=2)
+    assert scene.done("writer") == 3
+    writer.join()
 
 
 @pytest.mark.parametrize(

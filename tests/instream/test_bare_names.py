@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from instream_bench import At, Bench, Party, T
 
 from conformance.simulator.faults import Fate
 from metadata.acks import up_to
-from metadata.errors import SubscriptionNotFound, TopicNotFound, TxnSegmentError
+from metadata.errors import SubscriptionNotFound, TopicNotFound, TopicSealed, TransactionNotFound
+from metadata.instream import paths
 from metadata.instream.migrating import Migrator
 from metadata.instream.remains import LOOKED_AT
+from metadata.instream.transaction_log import TRANSACTION_LOG
+from metadata.instream.txn_records import TxnEntry, TxnState
 from metadata.names import PersistentName, TopicName
 from metadata.orphans import sweep_orphans
 from metadata.row_ranges import end_of
@@ -20,6 +24,8 @@ from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
 
 LOGS, ACKS, SUBSCRIPTIONS = "/persistent/logs/persistent%3A%2F%2Fpublic", "/persistent/acks/", "/persistent/subscriptions/"
+
+TRANSACTIONS = paths.log(TRANSACTION_LOG).path
 
 
 def names(count: int) -> list[PersistentName]:
@@ -103,19 +109,43 @@ def test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_app
     swept_away(bench, kept)
 
 
-def test_a_transaction_that_sleeps_through_the_deletion_cannot_commit_and_what_it_appended_goes() -> None:
-    bench = Bench(topics=[T])
-    bury(bench, 2 * LOOKED_AT)
-    kept = len(bench.kept(LOGS))
-    party = bench.party(gate := At(10**9, meanwhile=lambda: deleting(bench, T), kinds=("write",)))
+def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tuple[Party, str]:
+    """A party, and a transaction of it whose data stands above what happened between its look at the topic and its append."""
+    party = bench.party(gate := At(10**9, meanwhile=meanwhile, kinds=("write",)))
     txn = party.coordinator.begin(topics=[T])
     gate.k = gate.steps + 1  # after the system property
     party.coordinator.append(txn, {T: [bench.part("late")]})
     assert gate.hit
-    with pytest.raises(TxnSegmentError):
+    return party, txn
+
+
+def test_a_transaction_that_sleeps_through_the_deletion_cannot_commit_and_what_it_appended_goes() -> None:
+    """So long that it was timed out and forgotten."""
+    bench = Bench(topics=[T])
+    bury(bench, 2 * LOOKED_AT)
+    kept = len(bench.kept(LOGS))
+    party, txn = asleep_before_its_append(bench, lambda: deleting(bench, T))
+    with pytest.raises(TransactionNotFound):
         party.coordinator.end(txn, commit=True)
     assert len(bench.kept(LOGS)) > kept
     swept_away(bench, kept)
+
+
+def test_a_transaction_that_is_open_still_cannot_commit_above_a_deletion() -> None:
+    """Neither its age nor a sweep decides here: the deletion does, before anything says that it commits."""
+    bench = Bench(topics=[T])
+    kept = len(bench.kept(LOGS))
+    party, txn = asleep_before_its_append(bench, lambda: bench.party().sealing.delete(T))
+    with pytest.raises(TopicSealed, match=f"{T} was deleted while transaction {txn} wrote to it"):
+        party.coordinator.end(txn, commit=True)
+    assert TxnState.COMMITTING not in decisions(bench)
+    assert TxnState.ABORTING in decisions(bench)
+    swept_away(bench, kept)
+
+
+def decisions(bench: Bench) -> list[TxnState | None]:
+    """What the transaction log holds of all transactions, word for word."""
+    return [TxnEntry.of(record).state for key, record in bench.state.records.items() if key.path.startswith(TRANSACTIONS)]
 
 
 def swept_away(bench: Bench, kept: int) -> None:

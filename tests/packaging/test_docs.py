@@ -200,6 +200,22 @@ def test_sections_that_the_code_names_exist() -> None:
     assert seen["words"] > 5
 
 
+PLACEHOLDER = re.compile(r"\b(?:[A-Z]+TABLE|TO-?DO|FIXME|TBD|XXX)(?![\w-])")
+
+
+def prose(text: str) -> str:
+    """What stands in no block and in no backquotes."""
+    return re.sub(r"`[^`\n]+`", "", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def test_nothing_is_left_to_be_filled_in() -> None:
+    """A word that stands where a table or a sentence is to come (QUICKTABLE, TODO): in no page outside code."""
+    assert PLACEHOLDER.findall("QUICKTABLE; TODO: FIXME, TBD. (XXX)") == ["QUICKTABLE", "TODO", "FIXME", "TBD", "XXX"]
+    texts = {page.name: prose(text_of(page)) for page in PAGES}
+    assert min(len(text.split()) for text in texts.values()) > 100, "the words are there"
+    assert [(name, found) for name, text in texts.items() for found in PLACEHOLDER.findall(text)] == []
+
+
 def test_every_page_can_be_reached_from_the_readme() -> None:
     seen, look = set[Path](), [ROOT / "README.md"]
     while look:
