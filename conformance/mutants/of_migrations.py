@@ -263,7 +263,7 @@ MUTANTS = (
     mutant(
         "replay-without-its-lock",
         "in-stream log, 8.1, 8.4",
-        "Two threads of a process read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
+        "Two threads read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
         ("metadata.instream.replay:Replay._read", "with self.lock:", "if True:"),
     ),
 )
