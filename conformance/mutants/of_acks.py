@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+from functools import partial
 
+from conformance.mutants import planting
+
+mutant = partial(planting.mutant, kind="acking")
 _TESTS = "tests/protocol/test_pending_ack.py"
 _ACKNOWLEDGED = "metadata.acks:acknowledged"
 _CONFLICTS = (f"{_TESTS}::test_two_transactions_one_message_one_wins",)
@@ -60,6 +63,7 @@ MUTANTS = (
         "A child's cursors are made with the layout that shows it.",
         ("metadata.cursors:make_children", "make_missing(store, [(name, subscription) for subscription in made])", "made = []"),
         tests=(f"{_TESTS}::test_children_have_their_cursors_when_the_layout_shows_them[split-Fate.CRASH_BEFORE]",),
+        kind="splitting",
     ),
     mutant(
         "subscriptions-by-prefix",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+from functools import partial
 
+from conformance.mutants import planting
+
+mutant = partial(planting.mutant, kind="migrating")
 _KEPT = "tests/instream/test_migrated_remains.py"
 _BARE = "tests/instream/test_bare_names.py"
 _STREAMS = "tests/instream/test_migrated_streams.py"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from conformance.mutants.planting import mutant
+from conformance.mutants import planting
 
-scheduled = partial(mutant, kind="migrating")
-"""Only schedules with a migration show these."""
+mutant = partial(planting.mutant, kind="migrating")
 _TESTS = "tests/instream/test_migration.py"
 _STREAMS = "tests/instream/test_migrated_streams.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
@@ -59,25 +58,25 @@ MUTANTS = (
         ),
         tests=(f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",),
     ),
-    scheduled(
+    mutant(
         "subscriptions-of-a-migrated-topic-begin-anew",
         "8.11",
         "The cursor of a subscription is carried over as it stood at its own last word.",
         (f"{_MIGRATOR}.carry", "make_missing(self.cluster.store, [where], cursor)", "make_missing(self.cluster.store, [where])"),
     ),
-    scheduled(
+    mutant(
         "subscription-sealed-over-claims",
         "8.11",
         "The last word of a subscription does not count while a transaction holds a claim there.",
         ("metadata.instream.ack_rules:fold", "if not state.cursor.claims:", "if True:"),
     ),
-    scheduled(
+    mutant(
         "stream-goes-on-before-the-old-topic-ends",
         "8.13",
         "A stream of the old name reads it to its SEAL before what goes on from it.",
         ("spark_txn_source.stream:StreamReader.latestOffset", "end = begin", "end = end"),
     ),
-    scheduled(
+    mutant(
         "onward-under-another-application",
         "8.8",
         "A writer that goes on commits as the application whose versions were carried over.",
@@ -87,26 +86,26 @@ MUTANTS = (
             "app_topic=work.app_topic",
         ),
     ),
-    scheduled(
+    mutant(
         "old-and-new-name-are-both-read",
         "8.5",
         "What is read under the old name is left out of the topic that goes on.",
         ("spark_txn_source.topics:selected", "beside=tuple(map(str, selection.persistent))", "beside=()"),
     ),
-    scheduled(
+    mutant(
         "two-migrations-two-names",
         "8.12",
         "The SEAL says where a topic goes on; another name counts only if that one is another topic's for ever.",
         (f"{_MIGRATOR}._said", "and self._is_taken(name, topic_name(first))", "and True"),
     ),
-    scheduled(
+    mutant(
         "applications-carried-before-the-seal",
         "8.8",
         "What applications have committed is read after the SEAL: nothing of the old topic is committed above it.",
         (f"{_MIGRATOR}.migrate", "self.sealing.seal(name,", "self._carry_applications(name, to)\n        self.sealing.seal(name,"),
         (f"{_MIGRATOR}._carry_over", "until(lambda: self._carry_applications(name, to))", "pass"),
     ),
-    scheduled(
+    mutant(
         "version-without-rows-behind-the-seal",
         "8.8",
         "No version of an application of the old topic is committed behind its SEAL, with rows or without.",
@@ -255,16 +254,16 @@ MUTANTS = (
         (f"{_FEEDS}._join", "check_nothing_left(self._client, shown, ended.after, self.done.get(name, NONE))", "pass"),
         tests=(f"{_CONSUMERS}::test_what_is_deleted_with_the_topic_that_goes_on",),
     ),
-    scheduled(
+    mutant(
         "buffer-without-its-lock",
         "in-stream reading, 8.4",
         "Two threads of a process replay a topic's log one after the other: they fold into one state.",
         ("metadata.instream.buffer:InStreamBuffer.open", "with known.lock:", "if True:"),
     ),
-    scheduled(
-        "transaction-log-without-its-lock",
+    mutant(
+        "replay-without-its-lock",
         "in-stream log, 8.1, 8.4",
-        "Two threads of a process read the coordinator's log one after the other: they fold into one state.",
+        "Two threads read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
         ("metadata.instream.replay:Replay._read", "with self.lock:", "if True:"),
     ),
 )

@@ -197,5 +197,6 @@ MUTANTS = (
         "8.16, a stale watch trusted",
         "A reading with something undecided is never the newest: nobody has to tell of the decision.",
         (f"{_FOLLOWING}._is_newest", "    if reading.undecided:\n        return False\n", ""),
+        kind="wide",
     ),
 )

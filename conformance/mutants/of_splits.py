@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+from functools import partial
 
+from conformance.mutants import planting
+
+mutant = partial(planting.mutant, kind="splitting")
 _SEALED_LAYOUT = "metadata.transitions:sealed_layout"
 _REROUTED = "metadata.rerouting:rerouted"
 _SPLITS = "tests/protocol/test_splits.py"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+from functools import partial
 
+from conformance.mutants import planting
+
+mutant = partial(planting.mutant, kind="compacting")
 _COMPACTING = ("tests/protocol/test_compacting.py",)
 _COMPACTED = ("tests/ledgers/test_compaction.py::test_rows_positions_and_order_stay",)
 _TRIMMING = "tests/protocol/test_trimming.py"

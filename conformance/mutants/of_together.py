@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+from functools import partial
 
+from conformance.mutants import planting
+
+mutant = partial(planting.mutant, kind="moving")
 _AREA = "metadata.staging_manifests:StagingArea"
 _SWEEP = "metadata.orphans:sweep_orphans"
 _TESTS = "tests/face/test_spark_transaction.py"

@@ -46,6 +46,7 @@ MUTANTS = (
         "A1, 8.3",
         "Blocks of transaction ids are taken by CAS: no id is used twice.",
         ("metadata.txn_ids:TxnIds._take", "expect=ABSENT if record is None else record", "expect=None"),
+        kind="wide",
     ),
     mutant(
         "abort-predecessor",
@@ -103,6 +104,7 @@ MUTANTS = (
             "[client.cluster.storage.delete(part.path) for m in staged for _, part in m.parts]\n"
             "    _coordinator(client, topic).abort_attempt(",
         ),
+        kind="wide",
     ),
     mutant(
         "lost-reply-is-success",

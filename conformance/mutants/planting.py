@@ -41,7 +41,7 @@ class Mutant:
     why      the rule, in one sentence
     store    URL scheme of the store that it sits in: the store suite may catch it
     tests    pytest node ids that may catch it, for what neither scripts nor simulator run
-    kind     of the simulator's schedules only those of this kind can show it
+    kind     of the simulator's schedules those of this kind show it best; without one, quick ones are run
     """
 
     name: str
