@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -16,11 +19,15 @@ from metadata.store.zookeeper import ZooKeeperStore
 A = Key("/a", "")
 LATE = 200
 """Records of 100 kB that a follower has to take in before it is no longer behind."""
+SLOW_SECONDS = 120.0
+"""How long a server may be silent before anybody gives it up: the leader its follower, a client its session."""
+SETTINGS = {"syncLimit": f"{2 * SLOW_SECONDS:.0f}", "maxSessionTimeout": f"{1000 * SLOW_SECONDS:.0f}"}
+"""(A tick is half a second.)"""
 
 
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
-    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble")) as running:
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("ensemble"), settings=SETTINGS) as running:
         yield running
 
 
@@ -44,13 +51,15 @@ def test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before(ens
     """
     other = ensemble.leader()
     server = next(each for each in ensemble.servers if each is not other)
+    slow = partial(ZooKeeperStore, connect_seconds=SLOW_SECONDS, session_seconds=SLOW_SECONDS)
     with (
-        ZooKeeperStore(server.hosts, "/behind", session_seconds=30) as behind,
-        ZooKeeperStore(other.hosts, "/behind", session_seconds=30) as ahead,
+        slow(server.hosts, "/behind") as behind,
+        slow(other.hosts, "/behind") as ahead,
         ThreadPoolExecutor(3) as readers,
     ):
         record = ahead.put(A, b"0")
         assert behind.view().get(A) == record
+        before = connection(behind)
         server.suspend()
         try:
             for n in range(LATE):
@@ -62,9 +71,24 @@ def test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before(ens
                 readers.submit(lambda: behind.view().get(made.key)),
                 readers.submit(lambda: behind.view().keys(LOG.range())),
             ]
+            wait_until_sent(behind, {"MultiGet": 2, "GetChildren": 2})
         finally:
             server.resume()
         assert [each.result() for each in asked] == [record, made, [appended.key.path]]
+        assert connection(behind) == before, "the follower was dropped: it did not answer as one that is behind"
+
+
+def connection(store: ZooKeeperStore) -> tuple[int | None, object]:
+    """The session, and the one socket that it has had so long as nobody hung up."""
+    return store._session.id, store._session.client()._connection._socket.getsockname()
+
+
+def wait_until_sent(store: ZooKeeperStore, reads: dict[str, int], seconds: float = SLOW_SECONDS / 2) -> None:
+    """Until the server's connection holds so many reads of each kind, which it has not answered."""
+    client, until = store._session.client(), time.monotonic() + seconds
+    while not (sent := Counter(type(request).__name__ for request, _, _ in tuple(client._pending))) >= Counter(reads):
+        assert time.monotonic() < until, f"only {sent} were sent"
+        time.sleep(0.005)
 
 
 def test_a_server_dies_and_the_session_goes_on_elsewhere(ensemble: ZooKeeperEnsemble) -> None:
