@@ -265,5 +265,6 @@ MUTANTS = (
         "in-stream log, 8.1, 8.4",
         "Two threads read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
         ("metadata.instream.replay:Replay._read", "with self.lock:", "if True:"),
+        tests=("tests/instream/test_replaying.py",),
     ),
 )

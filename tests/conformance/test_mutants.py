@@ -182,6 +182,15 @@ def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
         by_tests(fault)
 
 
+def test_the_first_example_that_fails_is_enough(tmp_path: Path) -> None:
+    """To make it smaller takes a minute or three where each try compacts files."""
+    test = tmp_path / "test_shrinks.py"
+    test.write_text(
+        "from hypothesis import Phase, settings\n\n\ndef test_it() -> None:\n    assert Phase.shrink in settings().phases\n"
+    )
+    assert by_tests(replace(by_name("cut-at-the-end"), tests=(str(test),))) is not None
+
+
 def test_an_unknown_mutant_is_an_error() -> None:
     with pytest.raises(OptionError, match="no mutant"):
         by_name("nobody")
