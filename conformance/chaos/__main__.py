@@ -146,7 +146,7 @@ class Run:
             if 2 * reached < max(meant, 1):  # (under load one migration takes more calls than another)
                 wrong.append(f"of {meant} crash points only {reached} were reached")
             what = f"migrations, {fate.name}{' beside a twin' * twins}: {meant} crash points"
-            self._note(f"{what}, {reached} reached", wrong, began)
+            self._note(f"{what}, {reached} reached (demanded: half of them)", wrong, began)
 
     def load(self) -> None:
         """Writers and readers, one of them a Spark query."""
