@@ -105,7 +105,8 @@ def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Trut
             own.truth.trims.began(event)
     if own.sealed and own.ongoing:  # it was terminated while they were open, and stalls: no read shows everything
         part = [event._replace(final=False) if isinstance(event, Read) else event for event in part]
-    acking = Truth(store=True, txns=by_markers(part, common, in_stream.txns, found), committed=own.truth.committed)
+    txns = by_markers(part, common, in_stream.txns, found)
+    acking = Truth(store=True, txns=txns, committed=own.truth.committed, trims=own.truth.trims)
     reads = _second_pass(part, own.truth, found, acks=True, acking=acking)
     for last in [e for e in part if isinstance(e, Read) and e.final][-1:]:
         in_stream.end(own, last.began)

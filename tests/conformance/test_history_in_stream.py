@@ -9,7 +9,7 @@ from told import Telling
 
 from conformance.history.checker import check, verdict
 from conformance.history.files import line, parse
-from conformance.history.format import Commit, Entry, Event, Horizon, Plan, Poll, Read, Row, Told, Trim, Written
+from conformance.history.format import Ack, Commit, Entry, Event, Horizon, Plan, Poll, Read, Row, Told, Trim, Written
 
 P, Q, T = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/t"
 SEGMENT = "segment://p/d/t/0000-ffff-0"
@@ -57,6 +57,17 @@ def forgotten(*, trimmed: bool) -> H:
     if trimmed:
         history.add(Trim, len(history.events), P, 1)
     return history.data(P, "late", 1).marks(P, "ABORT", 1).reads(cut=3)
+
+
+def passed_over(*, trimmed: bool) -> H:
+    """A subscription is given the rows beyond one that it has released."""
+    claimed = {"segment": P, "subscription": "s", "ranges": (((1, 0), (1, 0, 0)),), "txn": "1000000_9"}
+    history = committed().data(P, "b").begins(9).add(Ack, **claimed, state="pending")
+    if trimmed:
+        history.add(Trim, len(history.events), P, 1)
+    history.status(9, "ABORTING").add(Ack, **claimed, state="released").status(9, "ABORTED")
+    began = len(history.events)
+    return history.add(Poll, began, "c", 0, (P,), (Row("b", P, (3, 0, 0)),), subscription="s", ordered=False, log=P)
 
 
 CASES: list[tuple[str, int, H, H]] = [
@@ -163,6 +174,7 @@ CASES: list[tuple[str, int, H, H]] = [
         committed().data(P, "b").add(Poll, 9, "s", 0, (P,), (Row("a", P, (1, 0, 0)),), 0, 2, log=P)
         .add(Poll, 9, "s", 1, (P,), (Row("b", P, (3, 0, 0)),), 2, 3, log=P),
     ),
+    ("not redelivered", 11, passed_over(trimmed=False), passed_over(trimmed=True)),
     (
         "stands still",
         9,

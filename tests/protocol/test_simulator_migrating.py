@@ -9,8 +9,8 @@ from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import schedule
 from conformance.simulator.stage import P, Q, W, Y, Z
 
-SEEDS = (*range(100, 152), 164, 398, 438, 50155, 206934)
-"""50155: retention takes what a subscription was given and has released before it can be given again. 206934: two threads of a
+SEEDS = (*range(100, 152), 164, 398, 438, 915, 50155, 206934)
+"""915, 50155: retention takes what a subscription was given and has released before it can be given again. 206934: two threads of a
 process replay one log at once, unless a lock keeps them apart."""
 WANTED = (
     *("void seal", "behind the seal", "marker behind the seal", "second common seal", "split", "application carried"),
