@@ -29,11 +29,11 @@ def _backing(rng: random.Random, trace: bool) -> Cast:
 
 
 QUICK: tuple[Share, ...] = (
-    (0.86, partial(casts.middle, sweeping=0.02, brief=True)),
-    (0.07, acking.short),
-    (0.03, partial(casts.small, brief=True)),
-    (0.015, moving.short),
-    (0.015, splitting.short),
+    (0.9, partial(casts.middle, sweeping=0.02, brief=True)),
+    (0.05, acking.short),
+    (0.02, partial(casts.small, brief=True)),
+    (0.01, moving.short),
+    (0.01, splitting.short),
     (0.01, compacting.short),
 )
 """What is run when nothing else is asked for: a few meet over what was committed before, so that two cores do a thousand of them in

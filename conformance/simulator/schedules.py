@@ -31,7 +31,7 @@ from metadata.reading import Selection
 from metadata.topics import Topics
 
 STEPS = 20_000
-SWEPT = 0.2
+SWEPT = 0.1
 """The share of brief worlds that end with a sweep although nothing asks for one: neither that headers are forgotten, nor claims
 whose owner may have died. The others end with a reader, who has to judge by what everybody left where it was.
 """
