@@ -55,6 +55,8 @@ def storm(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Rand
     """
     forks.call(make, place, SETTINGS)
     report = Stormed()
+    if not kills:
+        return report
     while report.kills < kills or (not report.midway and report.rounds < ROUNDS_TO_HIT):
         _round(forks, place, folder / f"round{report.rounds}", max(1, min(KILLS_A_ROUND, kills - report.kills)), rng, report)
         report.rounds += 1
@@ -100,16 +102,17 @@ def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Ran
         time.sleep(rng.uniform(0.0, 1.0))
         running["migrator"] = starts["migrator"]()
         for blow in range(kills):
-            aimed = not blow and not report.midway and report.rounds < ROUNDS_TO_HIT
-            if aimed:
+            between = False
+            if not blow and not report.midway and report.rounds < ROUNDS_TO_HIT:
                 _wait_for_the_first(scene, running["migrator"])
+                between = len(parties.read_notes(scene.folder / "migrator.jsonl")) < len(cast.goes_on)
                 name, hit = "migrator", strike("migrator", starts, running, rng, kill=1.0)
             else:
                 time.sleep(rng.uniform(*BETWEEN_SECONDS))
                 others = [name for name in running if name != "migrator"]
                 name = "migrator" if rng.random() < 0.5 and not running["migrator"].ended(0) else rng.choice(others)
                 hit = strike(name, starts, running, rng)
-            report.midway += aimed and hit is Struck.KILLED
+            report.midway += between and hit is Struck.KILLED
             report.kills += hit is Struck.KILLED
             report.stops += hit is Struck.STOPPED
             report.migrators += name == "migrator" and hit is not Struck.MISSED

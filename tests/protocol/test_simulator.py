@@ -50,7 +50,7 @@ def test_the_same_seed_is_the_same_run(only: str) -> None:
 def test_the_same_seed_is_the_same_run_in_another_process() -> None:
     """Whatever the order of its sets, whether or not decoding is remembered, and whichever schedules came before."""
     with quiet():
-        here = [schedule(seed, only="wide", digest=True).digest for seed in range(24)]
+        here = [schedule(seed, only=only, digest=True).digest for seed in range(24) for only in ("", "wide")]
     assert [_elsewhere(hash_seed) for hash_seed in ("1", "2")] == [here, here]
 
 
@@ -65,7 +65,8 @@ def test_a_run_that_is_traced_is_the_same_run(only: str) -> None:
 
 def _elsewhere(hash_seed: str) -> list[str]:
     code = "from conformance.simulator.schedules import schedule\n"
-    code += "for digest in reversed([schedule(s, only='wide', digest=True).digest for s in reversed(range(24))]): print(digest)"
+    code += "seeds = [(seed, only) for seed in range(24) for only in ('', 'wide')]\n"
+    code += "for digest in reversed([schedule(s, only=k, digest=True).digest for s, k in reversed(seeds)]): print(digest)"
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return found.stdout.split()
