@@ -34,11 +34,12 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class Crash:
-    """What happens before or after call number `call`, counted from 1."""
+    """What happens before or after call number `call`, counted from 1, of those whose names begin with `of`."""
 
     call: int
     when: When
     fate: Fate = Fate.DIE
+    of: str = ""
 
 
 class CrashingStore(MetadataStore):
@@ -73,7 +74,9 @@ class CrashingStore(MetadataStore):
             return len(self.calls)
 
     def reach(self, call: int, when: When) -> None:
-        if self._crash is None or (self._crash.call, self._crash.when) != (call, when):
+        if self._crash is None or self._crash.when is not when or not self.calls[call - 1].startswith(self._crash.of):
+            return
+        if self._crash.call != sum(name.startswith(self._crash.of) for name in self.calls[:call]):
             return
         match self._crash.fate:
             case Fate.DIE:

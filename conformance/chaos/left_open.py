@@ -1,13 +1,24 @@
-"""Transactions on persistent topics that have written, and that nobody ends: what a migration may find in its way."""
+"""Transactions that have written, and that nobody ends: what a migration may find in its way, and a reader before it."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import pyarrow as pa
 
+from conformance.chaos.crashing import Crash, When
+from conformance.chaos.driver import crashing_client
+from conformance.chaos.forks import Died
 from metadata.names import persistent_name
+from metadata.records import State
 from metadata.write_set import Committed
 from txnsegment import Cluster, connect
 from txnsegment.transaction import Transaction
+
+LATE_SECONDS = 60.0
+"""Beyond its deadline what is swept has ended, on a machine that is busy with other things, too."""
+PAUSE_SECONDS = 0.05
 
 
 class _LeftOpen(Transaction):
@@ -45,3 +56,30 @@ def leave_behind(url: str, topic: str) -> None:
             txn = open_in(cluster, topic, "nobody", "nobody.0")
             if abort:
                 cluster.client.instream.coordinator.end(txn, commit=False)
+
+
+def die_registered(url: str, topics: Sequence[str]) -> None:
+    """Be killed between the registration of a transaction over all of these topic:// and its claims, op records and decision: no
+    reader gets beyond it before its deadline, and nobody who goes on with the work meets anything that makes him wait for that.
+    """
+    client, _ = crashing_client(url, Crash(1, When.AFTER, of="write Append"))
+    with Transaction(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms) as transaction:
+        for topic in topics:
+            transaction.append(topic, pa.table({"key": ["nobody"], "id": ["nobody.0"]}))
+        transaction.commit()
+
+
+def wait_for_deadlines(url: str) -> None:
+    """Sweep until everything that is OPEN now has ended: what a killed party left, at its deadline.
+
+    Raises Died if that takes longer than the cluster's timeout, its allowance and `LATE_SECONDS`.
+    """
+    with connect(url) as cluster:
+        settings = cluster.client.cluster.settings
+        until = time.monotonic() + (settings.txn_timeout_ms + settings.deadline_allowance_ms) / 1000 + LATE_SECONDS
+        before = {txn.id for txn in cluster.transactions.list(State.OPEN)}
+        while left := before & {txn.id for txn in cluster.transactions.list(State.OPEN)}:
+            if time.monotonic() > until:
+                raise Died(f"{', '.join(sorted(left))} are still OPEN, {LATE_SECONDS:g} s beyond their deadlines.")
+            time.sleep(PAUSE_SECONDS)
+            cluster.sweep()

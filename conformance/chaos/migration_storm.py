@@ -13,6 +13,7 @@ from conformance.chaos.carried import Cast
 from conformance.chaos.carrying_on import ROWS, Scene
 from conformance.chaos.driver import Place, make
 from conformance.chaos.forks import Child, Died, Forks, Struck, strike
+from conformance.chaos.left_open import die_registered, wait_for_deadlines
 from conformance.chaos.migrations import LAST_SECONDS, SETTINGS, WAIT_SECONDS, judge, prepare
 
 KILLS_A_ROUND = 6
@@ -119,9 +120,12 @@ def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Ran
         running.pop("migrator").result(LAST_SECONDS)
         writing = [*cast.writers, *cast.senders]
         scene.wait_for_work([*writing, *cast.movers], running.values(), more=2)
+        if not forks.start(die_registered, place.url, list(cast.goes_on)).killed():
+            report.wrong.append("who was to be killed once it had registered a transaction was not")
         scene.end_work()
         for name in writing:
             running.pop(name).result(LAST_SECONDS)
+        forks.call(wait_for_deadlines, place.url)  # else who reads takes the row before what is open for the last
         scene.end_reading()
         for name in list(running):
             running.pop(name).result(LAST_SECONDS)
