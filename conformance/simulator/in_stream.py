@@ -12,7 +12,13 @@ from conformance.history.format import Counts
 from conformance.simulator.casts import Cast
 from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
 from conformance.simulator.in_stream_consumers import SUBSCRIPTION, start_in_stream_consumer
-from conformance.simulator.in_stream_readers import GONE, read_all, start_in_stream_reader, start_in_stream_stream
+from conformance.simulator.in_stream_readers import (
+    GONE,
+    read_all,
+    start_in_stream_reader,
+    start_in_stream_stream,
+    unexplained,
+)
 from conformance.simulator.plan import Plan
 from conformance.simulator.readers import Stream, start_batch_reader
 from conformance.simulator.scheduler import SETTINGS, Process, World
@@ -129,10 +135,10 @@ def start_keeper(world: World, name: str, rounds: int, process: Process | None =
             what = "sweep" if rng.random() < 0.5 else rng.choice(sorted(parts))
             try:
                 parts[what]()
-            except GONE as error:
-                world.history.bad(f"{name}: {error}", 5)
-                return
-            except TxnSegmentError:
+            except TxnSegmentError as error:
+                if unexplained(error):
+                    world.history.bad(f"{name}: {error}", 5)
+                    return
                 continue
             process.cluster.clock.sleep(0.2)
 

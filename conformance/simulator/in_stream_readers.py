@@ -8,12 +8,17 @@ from conformance.simulator.readers import Stream, rows_of
 from conformance.simulator.scheduler import Process, World
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata import transitions
-from metadata.errors import CorruptRecord, DataLoss, OffsetOutOfRange, TxnSegmentError
+from metadata.errors import CorruptRecord, DataLoss, OffsetOutOfRange, SweepIncomplete, TxnSegmentError
 from metadata.instream.reading import TopicReading
 from metadata.names import persistent_name
 
 GONE = (CorruptSnapshot, CorruptRecord, MissingFile)
 """What no fault of a world explains."""
+
+
+def unexplained(error: TxnSegmentError) -> bool:
+    """Whether no fault of a world explains it; a sweep that is incomplete is judged by what kept it from a topic."""
+    return isinstance(error.__cause__ if isinstance(error, SweepIncomplete) else error, GONE)
 
 
 def start_in_stream_reader(

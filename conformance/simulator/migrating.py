@@ -12,7 +12,12 @@ from conformance.history.format import Event, Layout
 from conformance.simulator.casts import Cast, may_nap
 from conformance.simulator.in_stream import start_keeper, start_trimmer, world_of
 from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
-from conformance.simulator.in_stream_readers import GONE, read_all, start_in_stream_reader, start_in_stream_stream
+from conformance.simulator.in_stream_readers import (
+    read_all,
+    start_in_stream_reader,
+    start_in_stream_stream,
+    unexplained,
+)
 from conformance.simulator.onward_consumers import drain, start_onward_consumer
 from conformance.simulator.onward_readers import Query, Streaming, micro_batch, read_onward, start_onward_batch, start_query
 from conformance.simulator.readers import Stream, start_batch_reader
@@ -181,10 +186,10 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
             began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
             try:
                 client.sweep()
-            except GONE as error:
-                world.history.bad(f"{name}: {error}", 5)
-                return
-            except TxnSegmentError:
+            except TxnSegmentError as error:
+                if unexplained(error):
+                    world.history.bad(f"{name}: {error}", 5)
+                    return
                 continue
             world.history.swept(name, began, min(now_ms, *world.clock.falls[falls:], now_ms))
 

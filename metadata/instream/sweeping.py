@@ -54,7 +54,7 @@ class InStreamReport:
             name, error = next(iter(self.failed.items()))
             raise SweepIncomplete(
                 f"{len(self.failed)} persistent topics could not be swept, such as {name}: {error.message}", advice=error.advice
-            )
+            ) from error
 
 
 @dataclass
