@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 
-from benchmarks import at_rest, commits, compaction, consumer, history, memory, microbatch, models, segments, throughput
+from benchmarks import at_rest, catching, commits, compaction, consumer, history, memory, microbatch, models, segments, throughput
 from benchmarks.measure import machine
 
 ALL = {
@@ -19,6 +19,7 @@ ALL = {
     "memory": memory,
     "compaction": compaction,
     "at_rest": at_rest,
+    "catching": catching,
 }
 
 

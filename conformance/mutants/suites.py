@@ -118,15 +118,17 @@ def by_simulator(fault: Mutant, count: int, seed: int = 0) -> Catch | None:
 
 
 def _by_schedules(fault: Mutant, count: int, seed: int) -> Catch | None:
-    def look(each: int) -> str | None:
-        return next(iter(schedule(each, only=fault.kind).violations), None)
-
     with planted(fault), quiet():  # in this order: what it remembers is remembered of the changed code
         for each in range(seed, seed + count):
-            said = _said(partial(look, each))
+            said = by_schedule(each, fault.kind)
             if said is not None:
                 return Catch("simulator", f"--seed {each}{fault.kind and f' --kind {fault.kind}'}", each - seed + 1, said)
     return None
+
+
+def by_schedule(seed: int, kind: str = "") -> str | None:
+    """What one schedule finds to be wrong with the code as it is at this moment."""
+    return _said(lambda: next(iter(schedule(seed, only=kind).violations), None))
 
 
 def by_search(fault: Mutant) -> Catch | None:

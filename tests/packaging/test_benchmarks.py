@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import models, segments
+from benchmarks import catching, models, segments
+from conformance.mutants.catalogue import by_name
 from metadata.cluster import open_cluster
 
 
@@ -28,3 +29,9 @@ def test_the_spread_of_commits(tmp_path: Path) -> None:
         assert 0 < deciding < median
     _, median, _ = segments.spread(f"file://{tmp_path}/busy", 1, 1, runs=1, busy_ms=5)
     assert median > 5
+
+
+def test_what_schedules_catch() -> None:
+    assert catching.rate(by_name("drop-before-folding"), "", 20)[1] > 0
+    (claim,) = catching.run(("drop-before-folding",), {"quick": 20, "wide": 5}).claims
+    assert claim.holds
