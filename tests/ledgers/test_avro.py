@@ -178,7 +178,7 @@ def test_a_registered_schema_grows_with_the_columns() -> None:
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_avro_to_rows_to_avro_is_the_identity(data: st.DataObject) -> None:
     schema = data.draw(records())
@@ -192,7 +192,7 @@ def test_avro_to_rows_to_avro_is_the_identity(data: st.DataObject) -> None:
         assert codec.encode(rows.slice(1, 1), row_named).to_pylist() == given[1:2]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_bytes_that_are_not_the_schema_s_are_refused_or_read_whole(data: st.DataObject) -> None:
     schema = data.draw(records(depth=1))
@@ -337,7 +337,7 @@ def test_rows_that_could_not_be_read_as_avro_are_refused_when_they_are_written()
 # --- which schemas fit each other ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.data())
 def test_the_judgement_is_that_of_avro_s_schema_resolution(data: st.DataObject) -> None:
     """Write with the old one, read with the new one: fastavro does what is said to work, and nothing else."""
@@ -353,7 +353,7 @@ def test_the_judgement_is_that_of_avro_s_schema_resolution(data: st.DataObject) 
     assert fits == resolved
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(records())
 def test_every_schema_fits_itself(schema: dict[str, Any]) -> None:
     assert problems(parse(schema), parse(schema)) == []
