@@ -84,7 +84,7 @@ class Connections(SequentialThreadingHandler):
         return wake_ups, wake_ups
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
-        """What kazoo waits with. (Select does not see what TLS has read already: replies that came together would wait for a ping.)"""
+        """What kazoo waits with. (Select sees nothing of what TLS has read: replies that came together would wait for a ping.)"""
         if not self._answered and timeout is not None:  # kazoo would wait as long as a session lives
             timeout = min(timeout, self._answer_seconds)
         ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.pending()]
