@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.turns import turn
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """A test marked `alone` runs beside no other one (nor the making of its fixtures), in whatever process of the run."""
-    cache = item.config.cache
-    assert cache is not None
-    with turn(cache.mkdir("turns"), alone=item.get_closest_marker("alone") is not None):
-        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
