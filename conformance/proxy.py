@@ -33,6 +33,8 @@ class TcpProxy:
         self._refusing = False
         self._dropping: int | None = None
         self._delay = 0.0
+        self._mute = 0
+        self._unheard: list[socket.socket] = []
         self._passing = threading.Event()
         self._passing.set()
         self._stopped = False
@@ -96,6 +98,10 @@ class TcpProxy:
         finally:
             self._passing.set()
 
+    def mute(self, connections: int = 1) -> None:
+        """The next so many connections are accepted and never hear anything: a server that has lost them."""
+        self._mute = connections
+
     def ports(self) -> list[int]:
         """The local ports of its connections to the server, by which the server knows them."""
         with self._guard:
@@ -115,6 +121,10 @@ class TcpProxy:
                 return  # closed
             if self._stopped or self._refusing or self._dropping is not None:
                 _close(client)
+                continue
+            if self._mute:
+                self._mute -= 1
+                self._unheard.append(client)
                 continue
             try:
                 server = socket.create_connection(self._target, timeout=5)
@@ -157,6 +167,7 @@ class TcpProxy:
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept
         self._listener.close()
         self.cut()
+        _close(*self._unheard)
         for thread in self._threads:
             thread.join(5)
 

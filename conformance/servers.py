@@ -11,7 +11,8 @@ They listen on 127.0.0.1 only, keep their files in the folder given, and end wit
 them be killed, they are killed too. `conformance.fixtures` has them as pytest fixtures.
 """
 
+from conformance.ports import LOCAL, free_ports
 from conformance.spark_cluster import Executor, SparkCluster
-from conformance.zookeeper_server import LOCAL, ZooKeeperEnsemble, ZooKeeperServer, free_ports, zookeeper_classpath
+from conformance.zookeeper_server import ZooKeeperEnsemble, ZooKeeperServer, zookeeper_classpath
 
 __all__ = ["LOCAL", "Executor", "SparkCluster", "ZooKeeperEnsemble", "ZooKeeperServer", "free_ports", "zookeeper_classpath"]

@@ -21,8 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from conformance.ports import LOCAL, free_ports
 from conformance.processes import Found, Session, processes
-from conformance.zookeeper_server import LOCAL, free_ports, zookeeper_classpath
+from conformance.zookeeper_server import zookeeper_classpath
 from metadata.errors import ConfigurationError, Unavailable
 from txnsegment.java import find_java
 

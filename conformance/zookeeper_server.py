@@ -20,25 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from conformance.ports import LOCAL, free_ports
 from conformance.processes import marked
 from metadata.errors import ConfigurationError, Unavailable
 from txnsegment.java import find_java
 
-START_SECONDS = 30.0
+START_SECONDS = 180.0
 STOP_SECONDS = 10.0
-LOCAL = "127.0.0.1"
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now. All are held until all are found, so that they differ."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((LOCAL, 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def zookeeper_classpath() -> str:
@@ -63,7 +51,9 @@ class ZooKeeperServer:
         java_options: Sequence[str] = (),
         member: int | None = None,
     ) -> None:
-        """`settings`: further lines of zoo.cfg. `member`: its number in an ensemble, whose members `settings` lists."""
+        """`port`: default: one that is held for it until this process ends. `settings`: further lines of zoo.cfg. `member`: its
+        number in an ensemble, whose members `settings` lists.
+        """
         self.folder = Path(folder)
         self.port = port or free_ports(1)[0]
         self._settings = dict(settings or {})
@@ -120,9 +110,11 @@ class ZooKeeperServer:
         """Until it serves clients: alone, or as a member of a quorum. Raises Unavailable with the end of its log."""
         deadline = time.monotonic() + seconds
         while not self.serves():
-            if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
+            ended = not self.running
+            if ended or time.monotonic() > deadline:
+                how = "has ended" if ended else f"does not serve after {seconds:g} s"
                 raise Unavailable(
-                    f"The ZooKeeper server on {self.hosts} does not serve after {seconds:g} s: ...{self._end_of_log()}",
+                    f"The ZooKeeper server on {self.hosts} {how}: ...{self._end_of_log()}",
                     advice=f"See {self.folder / 'server.log'}.",
                 )
             time.sleep(0.05)

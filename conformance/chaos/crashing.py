@@ -12,7 +12,7 @@ from types import TracebackType
 
 from metadata.errors import Unavailable, UnknownOutcome
 from metadata.paths import Key, KeyRange, Prefix
-from metadata.store.contract import MetadataStore, Record, View, Watch, Write
+from metadata.store.contract import Append, MetadataStore, Record, View, Watch, Write
 
 
 class When(Enum):
@@ -55,7 +55,7 @@ class CrashingStore(MetadataStore):
         return _CrashingView(self, self._inner.view())
 
     def write(self, *writes: Write) -> list[Record | None]:
-        with _Call(self, f"write {' '.join(type(w).__name__ for w in writes)}"):
+        with _Call(self, f"write {' '.join(map(_name, writes))}"):
             return self._inner.write(*writes)
 
     def skip(self, prefix: Prefix, to: int) -> None:
@@ -87,6 +87,10 @@ class CrashingStore(MetadataStore):
                 raise UnknownOutcome(f"The reply to store call {call} was lost.")
             case Fate.FAIL:
                 raise Unavailable(f"Store call {call} was not answered.")
+
+
+def _name(write: Write) -> str:
+    return f"Append {write.prefix.path}" if isinstance(write, Append) else type(write).__name__
 
 
 class _Call:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from conformance.chaos.crashing import Crash, When
 from conformance.chaos.driver import crashing_client
 from conformance.chaos.forks import Died
+from metadata import paths
 from metadata.names import persistent_name
 from metadata.records import State
 from metadata.write_set import Committed
@@ -62,7 +63,7 @@ def die_registered(url: str, topics: Sequence[str]) -> None:
     """Be killed between the registration of a transaction over all of these topic:// and its claims, op records and decision: no
     reader gets beyond it before its deadline, and nobody who goes on with the work meets anything that makes him wait for that.
     """
-    client, _ = crashing_client(url, Crash(1, When.AFTER, of="write Append"))
+    client, _ = crashing_client(url, Crash(1, When.AFTER, of=f"write Append {paths.LOG.path}"))
     with Transaction(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms) as transaction:
         for topic in topics:
             transaction.append(topic, pa.table({"key": ["nobody"], "id": ["nobody.0"]}))

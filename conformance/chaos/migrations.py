@@ -132,6 +132,14 @@ def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
     return found + judged(cast, ROWS, notes, final)
 
 
+def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
+    """As `carrying_on.migrate_on`, but be killed in the second topic: right after the first entry that it appends to a log, its
+    SEAL or the end of a transaction that is in its way.
+    """
+    parties.migrate_on(scene, who, topics[:1], segments, how[:1])
+    migrate(scene.url, *topics[1], segments, how[1], Crash(1, When.AFTER, of="write Append"))
+
+
 # --- crash points -------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from conformance.chaos.driver import Place, make
 from conformance.chaos.forks import Child, Forks, Struck, strike
 from conformance.chaos.history import judged, now
+from conformance.chaos.left_open import wait_for_deadlines
 from conformance.chaos.reading import micro_batches, position_of
 from conformance.history.files import line, repair
 from conformance.history.files import read as read_history
@@ -104,7 +105,7 @@ def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
 
 
 def read_on(place: Place, name: str, folder: Path, stop: Path, limit: int | None) -> None:
-    """Micro-batch by micro-batch; after `stop` it goes on until there is nothing new."""
+    """Micro-batch by micro-batch; once there is `stop` it goes on until there is nothing new."""
     log, topics = Log(folder / f"{name}.jsonl"), (str(topic_name(place.topic)),)
     options = {"path": place.topic, "serviceUrl": place.url}
     for one in micro_batches(options, folder / f"{name}.checkpoint", stop.exists, limit):
@@ -175,7 +176,7 @@ def prepare(place: Place) -> None:
 def splits(forks: Forks, place: Place, folder: Path, *, seconds: float, faults: int, rng: random.Random) -> Report:
     """Run it for so long, and until it was split and merged back once at least; `faults` are spread over that time."""
     forks.call(prepare, place)
-    stop, report = folder / "stop", Report()
+    stop, all_written, report = folder / "stop", folder / "all-written", Report()
     names = [f"writer{i}" for i in range(WRITERS)]
     starts: dict[str, Callable[[], Child]] = {
         name: lambda name=name: forks.start(write_on, place, name, folder, stop)  # type: ignore[misc]
@@ -183,7 +184,7 @@ def splits(forks: Forks, place: Place, folder: Path, *, seconds: float, faults: 
     }
     for i in range(READERS):
         limit = None if i else 3 * ROWS
-        starts[f"reader{i}"] = lambda i=i, limit=limit: forks.start(read_on, place, f"reader{i}", folder, stop, limit)  # type: ignore[misc]
+        starts[f"reader{i}"] = lambda i=i, limit=limit: forks.start(read_on, place, f"reader{i}", folder, all_written, limit)  # type: ignore[misc]
     starts["splitter"] = lambda: forks.start(split_on, place, folder, stop)
     running = {name: start() for name, start in starts.items()}
     try:
@@ -195,7 +196,11 @@ def splits(forks: Forks, place: Place, folder: Path, *, seconds: float, faults: 
             report.stops += hit is Struck.STOPPED
         time.sleep(max(0.0, until - time.monotonic()))
         stop.touch()
-        for name in (*names, "splitter", *(name for name in running if name.startswith("reader"))):
+        for name in (*names, "splitter"):
+            running.pop(name).result(LAST_SECONDS)
+        forks.call(wait_for_deadlines, place.url)  # else who reads takes the row before what is open for the last
+        all_written.touch()
+        for name in list(running):
             running.pop(name).result(LAST_SECONDS)
     finally:
         for child in running.values():

@@ -26,11 +26,14 @@ Address = tuple[str, int]
 class Connections(SequentialThreadingHandler):
     """kazoo's handler. `refused` is called, from kazoo's thread, when `refusal` is set: a reason that waiting does not mend.
 
-    A refusal counts once one server has refused twice: until then another server of the ensemble may let us in.
+    A refusal counts once one server has refused twice: until then another server of the ensemble may let us in. A server that is
+    starting may accept a connection and forget it: after `answer_seconds` without an answer kazoo makes another one.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None, refused: Callable[[], None]) -> None:
+    def __init__(self, tls: ssl.SSLContext | None, refused: Callable[[], None], answer_seconds: float) -> None:
         super().__init__()
+        self._answer_seconds = answer_seconds
+        self._answered = False
         self._tls = tls
         self._refused = refused
         self._once: set[Address] = set()
@@ -43,6 +46,7 @@ class Connections(SequentialThreadingHandler):
 
     def connected(self) -> None:
         """A session has its connection: what was before is past."""
+        self._answered = True
         self._once.clear()
         self._probed.clear()
         self.refusal, self.last = None, ""
@@ -50,6 +54,7 @@ class Connections(SequentialThreadingHandler):
     def create_connection(self, address: Address, hostname: str, timeout: float, **_: Any) -> socket.socket:
         """What kazoo calls. Its arguments about TLS are not used: it would check no host name, and trust the system besides."""
         server = f"{hostname}:{address[1]}"
+        self._answered = False
         try:
             plain = socket.create_connection(address, timeout)
         except OSError as error:
@@ -79,7 +84,9 @@ class Connections(SequentialThreadingHandler):
         return wake_ups, wake_ups
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
-        """What TLS has read already does not wake a select: replies that came together would wait for the next ping."""
+        """What kazoo waits with. (Select sees nothing of what TLS has read: replies that came together would wait for a ping.)"""
+        if not self._answered and timeout is not None:  # kazoo would wait as long as a session lives
+            timeout = min(timeout, self._answer_seconds)
         ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.pending()]
         found = super().select(rlist, wlist, xlist, 0 if ready else timeout)
         return ready + [one for one in found[0] if one not in ready], found[1], found[2]

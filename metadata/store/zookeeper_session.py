@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
 AUTH_TRIES = 2
+CONNECT_TRIES = 2
+"""So many connections that a server accepts and does not answer fit into the time that a call waits for one."""
 QUORUM = "/zookeeper/config"
 KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
@@ -140,7 +142,7 @@ class Session:
         if dead is not None:
             dead.stop()
             dead.close()
-        connections = Connections(self._credentials.tls, self._notify)
+        connections = Connections(self._credentials.tls, self._notify, self._connect_seconds / CONNECT_TRIES)
         client: Any = KazooClient(
             hosts=self.hosts,
             handler=connections,

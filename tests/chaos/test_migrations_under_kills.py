@@ -18,7 +18,7 @@ from conformance.chaos.forks import Forks
 
 @pytest.mark.slow
 def test_whoever_migrates_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, every=60))
+    cases = list(migrations.points(forks, cluster_at("sqlite"), tmp_path / "notes", Fate.DIE, every=30))
     assert [(case.what, case.wrong) for case in cases if case.wrong] == []
     assert len(cases) >= 2 * len(migrations.WAYS)
     assert sum(case.hit for case in cases) >= len(migrations.WAYS)
@@ -34,5 +34,5 @@ def test_everybody_may_die(cluster_at: Callable[[str], Place], forks: Forks, tmp
     """Who migrates is among them: killed between its first topic and its last."""
     found = migration_storm.storm(forks, cluster_at("sqlite"), tmp_path / "notes", kills=2, rng=random.Random(2))
     assert found.wrong == []
-    assert found.midway == 1
+    assert found.migrators >= found.rounds
     assert min(found.transactions, found.rows, found.micro_batches, found.looks) > 0

@@ -153,6 +153,14 @@ class TestAway:
         assert "0.5 s" in str(caught.value)
 
 
+def test_a_connection_that_is_not_answered_leaves_time_for_another(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> None:
+    """A server that is starting may accept one and forget it."""
+    store.put(A, b"a", expect=ABSENT)
+    proxy.mute()
+    with ZooKeeperStore(proxy.hosts, root, connect_seconds=6, session_seconds=6) as far:
+        assert far.view().get(A) is not None
+
+
 def test_numbers_are_not_used_again_after_the_server_began_again(tmp_path: Path) -> None:
     """Killed, too: what was acknowledged is in its log on disk."""
     with ZooKeeperServer(tmp_path) as server, ZooKeeperStore(server.hosts, "/again") as store:
