@@ -70,6 +70,10 @@ lint: venv  ## style, formatting, types and import rules
 test: venv lint  ## lint, then all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
+.PHONY: properties
+properties: venv  ## the property tests with new draws (make test has the same ones always); again, for more of them
+	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile new-draws $(PYTEST_ARGS)
+
 .PHONY: scripts
 scripts: venv  ## rewrite the answers of the golden scripts in tests/scripts; review them with git diff
 	$(BIN)/python -m conformance.scripts --rewrite

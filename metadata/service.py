@@ -121,7 +121,8 @@ def _file(name: str, text: str, rest: str) -> ServiceUrl:
     path = "/" + posixpath.normpath(decoded).lstrip("/")
     if path == "/":
         raise _bad(name, text, "it names the root of the file system", "Name a folder: file:///data/txnsegment.")
-    return ServiceUrl("file://" + quote(path, safe="/:@!$&'()*+,=~"), "file", path)
+    # (Not `&` nor `;`: what follows them in plain is taken for a parameter, and `&key=` for a credential.)
+    return ServiceUrl("file://" + quote(path, safe="/:@!$'()*+,=~"), "file", path)
 
 
 def _zookeeper(name: str, text: str, rest: str) -> ServiceUrl:

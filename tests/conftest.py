@@ -8,9 +8,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# Property tests draw the same in every run, however slow the machine is: the code alone decides. `make properties` draws anew.
+settings.register_profile(
+    "same-draws", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("new-draws", settings.get_profile("same-draws"), derandomize=False, print_blob=True)
+settings.load_profile("same-draws")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

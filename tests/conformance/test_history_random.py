@@ -113,14 +113,14 @@ def drops_transaction(rows: tuple[Row, ...], rng: random.Random) -> tuple[Row, .
     return tuple(r for r in rows if r.position[0] != number)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 2**32), st.booleans())
 def test_right_histories_pass(seed: int, store: bool) -> None:
     assert list(map(str, check(World(seed, store=store).events))) == []
 
 
 @pytest.mark.parametrize("change", [drops, doubles, swaps, adds_foreign, drops_transaction], ids=lambda c: c.__name__)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), store=st.booleans(), which=st.integers(0, 10_000))
 def test_one_change_is_found(change: Change, seed: int, store: bool, which: int) -> None:
     events = World(seed, store=store).events
@@ -132,7 +132,7 @@ def test_one_change_is_found(change: Change, seed: int, store: bool, which: int)
     assert check(events)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(0, 10_000))
 def test_a_row_of_an_aborted_transaction_is_found(seed: int, which: int) -> None:
     events = World(seed, store=True).events

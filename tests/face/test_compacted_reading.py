@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
@@ -83,9 +83,11 @@ def everything(url: str, cluster: Cluster, end: int, times: list[int]) -> dict[s
     target=st.sampled_from([4_000, 1 << 20]),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_random_histories_read_the_same(tmp_path: Path, sizes: list[int], split: bool, target: int, seed: int) -> None:
-    url, chance = f"file://{tmp_path}/{len(list(tmp_path.iterdir()))}", random.Random(seed)
+@settings(max_examples=3)
+def test_random_histories_read_the_same(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], split: bool, target: int, seed: int
+) -> None:
+    url, chance = f"file://{tmp_path_factory.mktemp('cluster')}/c", random.Random(seed)
     with connect(url) as cluster:
         cluster.topics.create("t", segments=2, key="id", schema=SCHEMA)
         cluster.subscriptions.create("t", "acked", start="earliest")

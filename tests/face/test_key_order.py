@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -60,7 +60,7 @@ def active(cluster: Cluster) -> list[tuple[int, int]]:
     return sorted((s.start, int(s.name.rpartition("-")[2])) for s in found if s.sealed_ms is None)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_rows_of_a_key_keep_their_order_over_any_splits_and_merges(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """Transactions staged before a seal and committed after it among them."""

@@ -52,7 +52,7 @@ def shown(state: TopicState, entries: list[LogEntry]) -> list[int]:
     return [n for n, e in enumerate(entries, 1) if e.kind is EntryKind.DATA and n <= cut and visible(state, n, e.txn)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(ENTRIES, st.data())
 def test_a_snapshot_and_a_replay_from_its_max_read_position_equal_a_replay_of_all(
     entries: list[LogEntry], pick: st.DataObject
@@ -69,7 +69,7 @@ def test_a_snapshot_and_a_replay_from_its_max_read_position_equal_a_replay_of_al
     assert again == whole
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ENTRIES)
 def test_what_is_shown_only_grows_and_nothing_undecided_is_shown(entries: list[LogEntry]) -> None:
     before: list[int] = []
@@ -83,7 +83,7 @@ def test_what_is_shown_only_grows_and_nothing_undecided_is_shown(entries: list[L
         before, cut = now, max_read(state, n)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ENTRIES, st.data())
 def test_trimming_changes_nothing_above_it(entries: list[LogEntry], pick: st.DataObject) -> None:
     whole = run(entries)

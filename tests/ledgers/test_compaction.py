@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers import snapshot_changes, snapshots, stretches
@@ -140,9 +140,9 @@ class Chain:
     ranges=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 200)), max_size=3),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 def test_rows_positions_and_order_stay(
-    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
     sizes: list[tuple[int, int, bool]],
     target: int,
     min_files: int,
@@ -150,7 +150,7 @@ def test_rows_positions_and_order_stay(
     ranges: list[tuple[int, int]],
     seed: int,
 ) -> None:
-    chain = Chain(tmp_path / f"{len(list(tmp_path.iterdir()))}", seed)
+    chain = Chain(tmp_path_factory.mktemp("chain"), seed)
     for count, schema_id, compact in sizes:
         chain.add(count, schema=(SCHEMA, WIDER)[schema_id], schema_id=schema_id)
         if compact:
@@ -228,7 +228,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chain, Chain]:
 
 
 @given(through=st.integers(0, 320), compact=st.booleans(), more=st.integers(1, 20))
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12)
 def test_a_trimmed_chain_lists_the_rest(long: tuple[Chain, Chain], through: int, compact: bool, more: int) -> None:
     chain = copy.copy(long[compact])
     chain.path = snapshot_changes.trimmed(chain.storage, chain.head(), through, name=next(chain.names))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers.errors import CorruptPart, SchemaError
@@ -82,11 +82,17 @@ def read(storage: LedgerStorage, part: Part, **options: object) -> pa.Table:
     compression=st.sampled_from(["zstd", "lz4", "snappy", "none"]),
     batch_rows=st.integers(1, 300),
 )
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25)
 def test_round_trip(
-    tmp_path: Path, rows: int, batch: int, entry_rows: int, entry_bytes: int, compression: str, batch_rows: int
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: int,
+    batch: int,
+    entry_rows: int,
+    entry_bytes: int,
+    compression: str,
+    batch_rows: int,
 ) -> None:
-    storage = LedgerStorage(str(tmp_path))
+    storage = LedgerStorage(str(tmp_path_factory.mktemp("ledgers")))
     whole = table(rows, seed=rows)
     writer = PartWriter(
         *(storage, "f", SCHEMA, 7),

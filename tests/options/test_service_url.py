@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.fs
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metadata.errors import OptionError
@@ -21,6 +21,7 @@ from metadata.store import folder_of
         ("file:///data/x", "file", "/data/x", (), "file:///data/x"),
         (" FILE:///data//x/../y/ ", "file", "/data/y", (), "file:///data/y"),
         ("file:///a b/%C3%A9~", "file", "/a b/é~", (), "file:///a%20b/%C3%A9~"),
+        ("file:///a&b;c=1", "file", "/a&b;c=1", (), "file:///a%26b%3Bc=1"),
         ("file:///home/me@work/x", "file", "/home/me@work/x", (), "file:///home/me@work/x"),
         ("zk://h:1", "zk", "", ("h:1",), "zk://h:1"),
         ("zk://h/", "zk", "", ("h:2181",), "zk://h:2181"),
@@ -126,6 +127,7 @@ def test_ledgers_of_an_embedded_cluster() -> None:
         embedded_ledgers(parse_service_url("x", "zk://h:1/c"))
 
 
+@example("&key=1")
 @given(st.text(st.characters(min_codepoint=32, exclude_characters="/\x7f", exclude_categories=["Cs", "Cc"]), min_size=1))
 def test_every_folder_has_a_url_that_leads_back(name: str) -> None:
     folder = Path("/data") / ("x" + name)

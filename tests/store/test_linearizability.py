@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.store.history import Operation, random_operations, recorded
@@ -137,7 +137,6 @@ def histories(draw: st.DrawFn) -> list[Operation]:
     return history
 
 
-@settings(deadline=None)
 @given(histories(), st.randoms())
 def test_what_a_real_register_did_passes_in_any_order_of_recording(history: list[Operation], random: Random) -> None:
     shuffled = random.sample(history, len(history))
@@ -146,7 +145,6 @@ def test_what_a_real_register_did_passes_in_any_order_of_recording(history: list
     assert all(operation in verdict.order for operation in history if operation.answer != "unknown")
 
 
-@settings(deadline=None)
 @given(histories(), st.data())
 def test_a_read_of_what_nobody_wrote_fails(history: list[Operation], data: st.DataObject) -> None:
     history = [*history, get(50, 51, "mutated", 0)] if not any(o.kind == "get" for o in history) else history
@@ -155,7 +153,6 @@ def test_a_read_of_what_nobody_wrote_fails(history: list[Operation], data: st.Da
     assert check(history).linearizable is False
 
 
-@settings(deadline=None)
 @given(histories())
 def test_a_read_that_goes_back_in_time_fails(history: list[Operation]) -> None:
     """After all has ended: a delete, a put, another one, and then a read of the first."""
