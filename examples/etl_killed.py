@@ -18,7 +18,7 @@ from subprocess import Popen
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from jobs import all_right, console, job, kill_when
+from jobs import all_right, console, job, kill_when, open_transaction
 from nycflights import by_day, source_file
 
 from txnsegment import Cluster, connect
@@ -100,21 +100,21 @@ class Schedule:
         return pa.Table.from_batches(batches) if batches else pa.table({field.name: [] for field in schema or ()})
 
 
-def stages(schedule: Schedule) -> dict[str, Callable[[], Callable[[], bool]]]:
-    """When a run is killed: each makes, as it begins, the question whether it is time."""
+def stages(schedule: Schedule) -> dict[str, Callable[[], Callable[[], object]]]:
+    """When a run is killed: each makes, as it begins, the question whether it is time (`kill_when`)."""
 
-    def staged(count: int) -> Callable[[], bool]:
+    def staged(count: int) -> Callable[[], object]:
         before = schedule.staged()
-        return lambda: schedule.staged() >= before + count
+        return lambda: schedule.staged() >= before + count or None
 
-    def committed() -> Callable[[], bool]:
+    def committed() -> Callable[[], object]:
         before = schedule.committed()
-        return lambda: schedule.committed() > before
+        return lambda: schedule.committed() > before or None
 
     return {
         "its first write is staged": lambda: staged(1),
         "both writes are staged": lambda: staged(2),
-        "its transaction is OPEN": lambda: lambda: bool(schedule.cluster.transactions.list("OPEN")),
+        "its transaction is OPEN": lambda: lambda: open_transaction(schedule.cluster),
         "it has committed": committed,
     }
 
@@ -123,7 +123,7 @@ def kill_at(schedule: Schedule, stage: str) -> bool:
     """A run that is killed there. False: it was faster."""
     due = stages(schedule)[stage]()
     with schedule.run() as process:
-        return kill_when(process, due, pause=0.0 if "OPEN" in stage else 0.002)
+        return kill_when(process, due, pause=0.0 if "OPEN" in stage else 0.002) is not None
 
 
 def main() -> int:

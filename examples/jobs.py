@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -18,8 +19,17 @@ from rich.table import Table
 from txnsegment import Cluster
 
 console = Console(highlight=False)
+T = TypeVar("T")
 Start = Callable[[int], AbstractContextManager[subprocess.Popen[bytes]]]
 """Starts a job for the n-th time."""
+LOOK_SECONDS = 0.5
+"""From one look at what a job has started to the next."""
+
+
+def make_cluster(service_url: str) -> None:
+    """Make a cluster that lists ended transactions for a day and not for 15 minutes, since we count them at the end."""
+    txnsegment = Path(sys.executable).with_name("txnsegment")
+    subprocess.run([txnsegment, "init", service_url, "--set", "headerRetentionMs=86400000"], stdout=subprocess.DEVNULL, check=True)
 
 
 def session(name: str, service_url: str) -> SparkSession:
@@ -62,93 +72,109 @@ def job(command: Sequence[str], log: Path, environment: Mapping[str, str] | None
             yield process
         finally:
             if process.poll() is None:
-                kill(process_groups(process.pid))
+                running = Processes(process.pid)
+                with running.stopped():
+                    running.kill()
                 process.wait()
     if process.returncode not in (0, -signal.SIGKILL):
         sys.exit(f"{log.stem} ended with {process.returncode}:\n{log.read_text(errors='replace')[-4000:]}")
 
 
-def process_groups(pid: int) -> set[int]:
-    """The groups of a process and of everything below it: Spark's JVM, and its Python workers, which make groups of their own."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,pgid="], capture_output=True, text=True, check=True).stdout
-    rows = [tuple(map(int, line.split())) for line in listed.splitlines()]
-    family, grew = {pid}, True
-    while grew:
-        below = {child for child, parent, _ in rows if parent in family}
-        grew = not below <= family
-        family |= below
-    return {group for member, _, group in rows if member in family}
+class Processes:
+    """The first process of a group and all that it starts, by their groups, the first one's first: Spark's JVM is in that one, and
+    its Python workers make groups of their own.
+    """
 
+    def __init__(self, first: int) -> None:
+        self._groups = [first]
 
-def kill(groups: set[int]) -> None:
-    for group in groups:
+    def look(self) -> set[int]:
+        """Take note of groups that are new. Those that have a thread which is neither stopped nor ended."""
+        listed = subprocess.run(["ps", "-A", "-L", "-o", "pid=,ppid=,pgid=,s="], capture_output=True, text=True, check=True).stdout
+        threads = [(int(pid), int(parent), int(group), state) for pid, parent, group, state in map(str.split, listed.splitlines())]
+        while True:
+            members = {pid for pid, _, group, _ in threads if group in self._groups}
+            new = {group for _, parent, group, _ in threads if parent in members} - set(self._groups)
+            if not new:
+                return {group for _, _, group, state in threads if group in self._groups and state not in "TtXZ"}
+            self._groups += sorted(new)
+
+    def send(self, number: signal.Signals) -> None:
+        """To all that are known."""
+        for group in self._groups:
+            with suppress(ProcessLookupError):  # the group's last process has ended by itself
+                os.killpg(group, number)
+
+    def kill(self) -> None:
+        """SIGKILL to all that are known; none of them runs any more."""
+        self.send(signal.SIGKILL)
+        while self.look():
+            time.sleep(0.005)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """None of them runs, and none starts another, until the end of the block: then those go on that were not killed."""
         try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            continue  # the group's last process has ended by itself
+            self.send(signal.SIGSTOP)
+            while self.look():
+                self.send(signal.SIGSTOP)
+            yield
+        finally:
+            self.send(signal.SIGCONT)
 
 
-def kill_when(process: subprocess.Popen[bytes], due: Callable[[], bool], *, pause: float = 0.0) -> bool:
-    """SIGKILL to a job and all below it as soon as `due`, looking every `pause` seconds. False: it had ended before."""
-    groups, known_at = process_groups(process.pid), time.monotonic()
-    while not due():
-        if process.poll() is not None:
-            return False
-        if time.monotonic() - known_at > 0.5:
-            groups, known_at = process_groups(process.pid), time.monotonic()
+def kill_when(process: subprocess.Popen[bytes], due: Callable[[], T | None], *, pause: float = 0.0) -> T | None:
+    """SIGKILL to a job and all below it when `due`, which is asked every `pause` seconds, has an answer. What it sees may be over
+    in some ms: so the job is stopped and `due` asked again. Only if the answer is the same, the job is killed; else it goes on.
+
+    The answer; None: the job had ended before.
+    """
+    running, known_at = Processes(process.pid), -LOOK_SECONDS
+    while process.poll() is None:
+        if time.monotonic() - known_at > LOOK_SECONDS:  # so that stopping begins with (nearly) all of them
+            running.look()
+            known_at = time.monotonic()
+        answer = due()
+        if answer is not None:
+            with running.stopped():
+                if due() == answer:
+                    running.kill()
+                    return answer if process.wait() == -signal.SIGKILL else None
         time.sleep(pause)
-    kill(groups)  # at once: a commit takes some ms only
-    process.wait()
-    return True
+    return None
 
 
 def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: int) -> str | None:
-    """Wait for `after` commits, then for an OPEN transaction, and kill. The id of the transaction if it stayed OPEN.
-
-    None: the job was faster, and the transaction was committed before the signal arrived.
+    """Wait for `after` commits, then kill in the next one that can be caught while its transaction is OPEN. The transaction's id;
+    None: the job had ended before.
     """
-    while len(cluster.transactions.list("COMMITTED")) < after:
-        if process.poll() is not None:
-            return None
+    while process.poll() is None and len(cluster.transactions.list("COMMITTED")) < after:
         time.sleep(0.05)
-    found: list[str] = []
-
-    def one_is_open() -> bool:
-        found.extend(txn.id for txn in cluster.transactions.list("OPEN"))
-        return bool(found)
-
-    killed = kill_when(process, one_is_open)
-    return found[0] if killed and cluster.transactions.get(found[0]).state == "OPEN" else None
+    return kill_when(process, lambda: open_transaction(cluster))
 
 
-def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int], *, more_tries: int = 6) -> tuple[int, list[str]]:
-    """Run a job to its end, killed in a commit once so many have committed, for each number in `after`. A kill that came just after
-    a commit is tried again, so often (`more_tries`; none: it will do). How often it was started, and the transactions that it was
-    killed in.
+def open_transaction(cluster: Cluster) -> str | None:
+    """The id of the first transaction that is OPEN."""
+    return next((txn.id for txn in cluster.transactions.list("OPEN")), None)
+
+
+def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int]) -> list[str]:
+    """Run a job to its end, killed in a commit once so many have committed, for each number in `after`, and started again. The
+    transactions that it was killed in. Ends us if the job was done before it could be killed so often.
     """
     killed: list[str] = []
-    kills = list(after)
-    starts = 0
-    while True:
-        starts += 1
-        with start(starts) as process:
-            if kills and starts <= len(after) + more_tries:
-                txn = kill_in_a_commit(cluster, process, kills[0])
-                if process.poll() == 0:
-                    sys.exit("The streaming job was done before it could be killed in a commit.")
-                committed = len(cluster.transactions.list("COMMITTED"))
-                if txn is None:
-                    kills = kills if more_tries else kills[1:]
-                    again = "; once more" if more_tries else ""
-                    console.print(f"start {starts}: SIGKILL came just after a commit ({committed} committed){again}")
-                else:
-                    killed.append(txn)
-                    kills.pop(0)
-                    console.print(f"start {starts}: SIGKILL while transaction {txn} was OPEN, {committed} committed before it")
-                continue
-            process.wait()
-        console.print(f"start {starts}: ran to the end, {len(cluster.transactions.list('COMMITTED'))} committed")
-        return starts, killed
+    for number, commits in enumerate(after, 1):
+        with start(number) as process:
+            txn = kill_in_a_commit(cluster, process, commits)
+        if txn is None:
+            sys.exit(f"start {number}: the streaming job was done before it could be killed in a commit.")
+        killed.append(txn)
+        committed = len(cluster.transactions.list("COMMITTED"))
+        console.print(f"start {number}: SIGKILL while transaction {txn} was OPEN, {committed} committed before it")
+    with start(len(killed) + 1) as process:
+        process.wait()
+    console.print(f"start {len(killed) + 1}: ran to the end, {len(cluster.transactions.list('COMMITTED'))} committed")
+    return killed
 
 
 # --- what came of it ------------------------------------------------------------------------------------------------

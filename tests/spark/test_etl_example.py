@@ -1,10 +1,14 @@
-"""examples/etl.py as a user runs it: by spark-submit, killed while it stages, and run again. `examples/etl_killed.py` does more."""
+"""examples/etl.py as a user runs it: by spark-submit, killed while it stages, and run again (`examples/etl_killed.py` does more);
+and how the examples kill their jobs.
+"""
 
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -47,3 +51,42 @@ def test_the_split_stream_expects_every_flight_once(example: Callable[[str], Mod
     expected = split.expected(flights)
     assert sum(count for count, _ in expected.values()) == flights.num_rows == 336_776
     assert len(expected) == 3
+
+
+BUSY = "setsid sh -c 'while :; do :; done' & wait"
+"""A shell with a child in a group of its own, which runs all the time."""
+
+
+def test_a_job_is_killed_only_in_what_still_is_so_once_it_is_stopped(example: Callable[[str], ModuleType], tmp_path: Path) -> None:
+    jobs = example("jobs")
+    answers = iter(["decided meanwhile", None, None, "open", "open"])
+    runs: list[bool] = []
+    with jobs.job(["sh", "-c", BUSY], tmp_path / "log") as process:
+        processes = jobs.Processes(process.pid)
+
+        def due() -> str | None:
+            running = processes.look()
+            if not runs and len(running) < 2:
+                return None
+            runs.append(bool(running))
+            return next(answers)
+
+        assert jobs.kill_when(process, due) == "open"
+        assert runs == [True, False, True, True, False]
+        assert (process.returncode, processes.look()) == (-signal.SIGKILL, set())
+
+
+def test_a_stopped_job_goes_on_after_an_error_and_is_ended_with_the_example(
+    example: Callable[[str], ModuleType], tmp_path: Path
+) -> None:
+    jobs = example("jobs")
+    with jobs.job(["sh", "-c", BUSY], tmp_path / "log") as process:
+        processes = jobs.Processes(process.pid)
+        while len(processes.look()) < 2:
+            assert process.poll() is None
+        with suppress(KeyboardInterrupt), processes.stopped():
+            assert processes.look() == set()
+            raise KeyboardInterrupt
+        assert len(processes.look()) == 2
+        processes.send(signal.SIGSTOP)
+    assert (process.returncode, processes.look()) == (-signal.SIGKILL, set())
