@@ -220,8 +220,10 @@ class _Watch(Watch):
     def __init__(self, poller: _Poller, target: Key | Prefix, wake: Callable[[], None]) -> None:
         self._poller, self.target, self.wake = poller, target, wake
         self.seen: tuple[int, int] | None = None
+        self.closed = False
 
     def close(self) -> None:
+        self.closed = True
         self._poller.remove(self)
 
 
@@ -254,6 +256,10 @@ class _Poller:
             if watch in self._watches:
                 self._watches.remove(watch)
 
+    def _open(self) -> list[_Watch]:
+        with self._changed:
+            return list(self._watches)
+
     def stop(self) -> None:
         self._stopped.set()
         with self._changed:
@@ -267,18 +273,17 @@ class _Poller:
             with self._changed:
                 if not self._watches and not self._stopped.is_set():
                     self._changed.wait()
-                watches = list(self._watches)
-            woken: list[_Watch] = []
             try:
                 with self._database.reading() as connection:
                     (now,) = connection.execute("PRAGMA data_version").fetchone()
-                    if now != version:
-                        version = now
-                        woken = [watch for watch in watches if _has_changed(connection, watch)]
+                    # Who watches is asked last: nobody who was there before this change goes without it.
+                    changed = [watch for watch in self._open() if _has_changed(connection, watch)] if now != version else []
+                    version = now
             except StoreError:
-                woken, version = watches, None  # let them look for themselves: their reads meet the same error and report it
-            for watch in woken:
-                watch.wake()
+                changed, version = self._open(), None  # let them look for themselves: their reads meet the same error and report it
+            for watch in changed:
+                if not watch.closed:
+                    watch.wake()
             self._stopped.wait(POLL_SECONDS)
 
 
