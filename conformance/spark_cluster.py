@@ -9,11 +9,11 @@ Everything listens on 127.0.0.1 only and ends with the block. Executors are proc
 
 from __future__ import annotations
 
+import http.client
 import itertools
 import json
 import os
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from conformance.zookeeper_server import zookeeper_classpath
 from metadata.errors import ConfigurationError, Unavailable
 from txnsegment.java import find_java
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that live for minutes beside many others: they start in less processor time."""
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
@@ -75,6 +75,11 @@ class SparkCluster:
         """`spark://host:port`, as `--master` takes it."""
         return f"spark://{LOCAL}:{self.port}"
 
+    @property
+    def web(self) -> str:
+        """The master's own pages."""
+        return f"http://{LOCAL}:{self._ui_port}"
+
     def start(self) -> Self:
         self._temporary.mkdir(parents=True, exist_ok=True)
         try:
@@ -116,7 +121,7 @@ class SparkCluster:
     def _wait(self) -> None:
         """Until all workers are registered. Raises Unavailable."""
         deadline = time.monotonic() + START_SECONDS
-        while (alive := self._alive()) < self._workers:
+        while (alive := self.alive()) < self._workers:
             ended = [session for session in self._sessions if not session.running()]
             if ended or time.monotonic() > deadline:
                 log = (ended or self._sessions)[0]
@@ -126,15 +131,19 @@ class SparkCluster:
                 )
             time.sleep(0.1)
 
-    def _alive(self) -> int:
+    def alive(self) -> int:
+        """How many workers are registered; 0 as long as the master does not listen or does not answer as it will."""
         try:
             return sum(worker["state"] == "ALIVE" for worker in self.state()["workers"])
-        except (urllib.error.URLError, json.JSONDecodeError):
-            return 0  # the master does not listen yet, or does not know this page yet (it then shows its first one)
+        except (OSError, http.client.HTTPException, json.JSONDecodeError):  # (it shows its first page before it knows this one)
+            return 0
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself in JSON: `workers`, `activeapps`, `completedapps`. Raises URLError, JSONDecodeError."""
-        with urllib.request.urlopen(f"http://{LOCAL}:{self._ui_port}/json/", timeout=10) as answer:
+        """What the master says of itself in JSON: `workers`, `activeapps`, `completedapps`.
+
+        Raises OSError, HTTPException, JSONDecodeError.
+        """
+        with urllib.request.urlopen(f"{self.web}/json/", timeout=10) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 

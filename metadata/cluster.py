@@ -28,7 +28,7 @@ from metadata.errors import (
 from metadata.service import ServiceUrl, embedded_ledgers, parse_service_url
 from metadata.service import service_url as given_or_environment
 from metadata.store import open_store
-from metadata.store.contract import ABSENT, MetadataStore, Record, decide, look, time_ms
+from metadata.store.contract import ABSENT, BUSY_SECONDS, MetadataStore, Record, decide, look, time_ms
 
 MARK = "cluster.json"
 """In the ledger root: whose it is."""
@@ -204,14 +204,17 @@ def _identity(store: MetadataStore) -> str:
 
 def _mark(storage: LedgerStorage, identity: str, clock: Clock) -> None:
     """Write the mark, or wait until a founder beside us has written his."""
-    for left in range(100, -1, -1):
+    deadline = clock.monotonic() + BUSY_SECONDS
+    while True:
         try:
             storage.publish(MARK, json.dumps({"cluster": identity}).encode())
             return
         except StorageError as error:
             if storage.info(MARK) is not None:
                 return
-            if not left or not storage.is_local:
+            if not isinstance(error.__cause__, FileExistsError):
+                raise
+            if clock.monotonic() >= deadline:
                 error.add_note(f"If nobody else is just making this cluster, delete {_UNFINISHED} in the ledger root.")
                 raise
             clock.sleep(0.01)

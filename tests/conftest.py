@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.turns import turn
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -21,15 +19,6 @@ settings.register_profile(
 )
 settings.register_profile("new-draws", settings.get_profile("same-draws"), derandomize=False, print_blob=True)
 settings.load_profile("same-draws")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """A test marked `alone` runs beside no other one (nor the making of its fixtures), in whatever process of the run."""
-    cache = item.config.cache
-    assert cache is not None
-    with turn(cache.mkdir("turns"), alone=item.get_closest_marker("alone") is not None):
-        return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

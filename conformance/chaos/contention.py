@@ -1,6 +1,6 @@
 """Atomic reading under load: writers commit transactions over all segments as fast as they can while readers look on.
 
-No read may see part of a transaction, and none may fall behind (`Lag`).
+No read may see part of a transaction, and none may miss what was readable when it began (`missed`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -20,6 +21,7 @@ from conformance.chaos.history import Observation, Row, judged, now
 from conformance.chaos.history import seen as rows_seen
 from conformance.chaos.reading import Following, position_of, read_all
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
+from conformance.chaos.together import looks, ready, wait_until_ready
 from conformance.history import format as history
 from conformance.processes import Session
 from metadata.client import Client, client
@@ -40,6 +42,8 @@ PAUSE_SECONDS = 0.01
 """Between two plans of the batch reader, so that it does not take a whole core for itself."""
 WARM = 20
 """Commits ahead of the load that a Spark query sees one by one, until its code is compiled."""
+AT_LEAST = 2
+"""Commits of each writer: on a slow machine they take longer than they were asked to."""
 PER_WRITER = 1_000_000
 """Numbers of batches that one writer has for itself."""
 
@@ -65,8 +69,9 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer that a reader got: when, and up to which number it saw."""
+    """One answer that a reader got: when it asked (no sooner), when it had the answer, and up to which number it saw."""
 
+    began_ms: float
     at_ms: float
     through: int
 
@@ -81,7 +86,8 @@ class Watched:
 
 
 def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Commit]:
-    """Stage and commit one transaction after the other over all segments, beginning when the file `start` exists.
+    """Stage and commit one transaction after the other over all segments, beginning when the file `start` exists, for so many
+    seconds and at least `AT_LEAST` times.
 
     The writers give way to the readers: eight of them on two cores would measure who gets a core, not who waits for a decision.
     """
@@ -89,10 +95,11 @@ def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Co
     plan = planned(place)
     mine = client(open_cluster(place.url))
     done: list[Commit] = []
+    ready(start)
     while not start.exists():
         time.sleep(0.005)
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    while time.monotonic() < until or len(done) < AT_LEAST:
         done.append(_commit(mine, plan, writer, len(done)))
     mine.close()
     return done
@@ -149,7 +156,7 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
     mine = client(open_cluster(place.url))
     name = str(topic_name(place.topic))
     seen = Watched()
-    while not stop.exists():
+    for _ in looks(stop):
         began = now()
         reading = mine.buffer.read(Selection(names=(name,)))
         at = now()
@@ -157,7 +164,7 @@ def watch_buffer(place: Place, stop: Path) -> Watched:
         tops = ((s.name, s.last(reading.cut)) for s in reading.segments)
         positions = tuple((segment, top) for segment, top in tops if top is not None)
         seen.events.append(history.Horizon(at, began, "buffer", (name,), reading.cut, positions))
-        seen.answers.append(Answer(at, reading.cut))
+        seen.answers.append(Answer(began, at, reading.cut))
         time.sleep(PAUSE_SECONDS)
     mine.close()
     return seen
@@ -181,11 +188,11 @@ def torn(reading: Reading) -> list[str]:
 def watch_batches(place: Place, stop: Path) -> Watched:
     """Batch reads with all their rows, one after the other."""
     seen, noted = Watched(), Observation(str(topic_name(place.topic)))
-    while not stop.exists():
+    for _ in looks(stop):
         began = now()
         rows = read_all(place.url, place.topic)
         noted.read(began, rows)
-        seen.answers.append(Answer(now(), max((r.position[0] for r in rows), default=0)))
+        seen.answers.append(Answer(began, now(), max((r.position[0] for r in rows), default=0)))
     seen.events = noted.events
     return seen
 
@@ -194,17 +201,29 @@ def watch_stream(place: Place, stop: Path) -> Watched:
     """One streaming read, as fast as it can, through to the end."""
     following = Following(place.url, place.topic)
     seen, noted = Watched(), Observation(str(topic_name(place.topic)))
-    last = False
-    while not last:
-        last = stop.exists()
+    for _ in looks(stop):
         began, start = now(), following.log
         rows = following.next()
         noted.poll(began, start, following.log, rows)
-        seen.answers.append(Answer(now(), following.log))
+        seen.answers.append(Answer(began, now(), following.log))
         if not rows:
             time.sleep(POLL_SECONDS)
     seen.events = noted.events
     return seen
+
+
+def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
+    """The answers of one reader that are older than their question: a commit and all below it had returned when the reader asked,
+    and it did not see that far.
+    """
+    ordered = sorted(commits, key=lambda c: c.number)
+    readable = list(accumulate((c.returned_ms for c in ordered), max))
+    found = []
+    for answer in answers:
+        known = bisect_left(readable, answer.began_ms)
+        if known and answer.through < (number := ordered[known - 1].number):
+            found.append(f"an answer asked for at {answer.began_ms:.0f} reached {answer.through}, {number} was readable before")
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +298,15 @@ def followed(query: Session, folder: Path, topic: str) -> Watched:
     query.kill()
     if code != 0:
         seen.wrong.append(f"the streaming query ended with {code}: {query.tail()}")
-    through = 0
+    through, before = 0, 0.0
     for line in (folder / "spark" / "seen").read_text().splitlines():
         noted = json.loads(line)
         rows = [Row(key, seq, batch, of, segment, position_of(at), txn) for key, seq, batch, of, segment, at, txn in noted["rows"]]
         at_ms, topics = noted["at_ms"], (str(topic_name(topic)),)
         seen.events.append(history.Poll(at_ms, at_ms, "spark", noted["batch"], topics, rows_seen(rows), ordered=False))
         through = max([through, *(r.position[0] for r in rows)])
-        seen.answers.append(Answer(at_ms, through))
+        seen.answers.append(Answer(before, at_ms, through))
+        before = at_ms  # a micro-batch is planned once the one before it is over
     return seen
 
 
@@ -314,9 +334,9 @@ def load(
         first += forks.call(warm_up, place, writers, range(1, WARM), folder / "spark" / "seen")
     watching = {name: forks.start(READERS[name], place, stop) for name in readers}
     writing = [forks.start(write_for, place, w, start, seconds) for w in range(writers)]
-    time.sleep(1.0)  # let all of them open their stores; nothing depends on it but the evenness of the load
-    start.touch()
     try:
+        wait_until_ready((*watching.values(), *writing), folder)
+        start.touch()
         done: list[list[Commit]] = [child.result() for child in writing]
         stop.touch()
         watched: dict[str, Watched] = {name: child.result() for name, child in watching.items()}
@@ -328,7 +348,9 @@ def load(
         if query is not None:
             query.kill()
     commits = [c for found in done for c in found]
-    wrong = [f"{name}: {what}" for name, seen in watched.items() for what in seen.wrong]
+    wrong = [
+        f"{name}: {what}" for name, seen in watched.items() for what in (*seen.wrong, *missed([*first, *commits], seen.answers))
+    ]
     left, last = forks.call(end_of_load, place)
     topic = str(topic_name(place.topic))
     asked = [event for commit in (*first, *commits) for event in commit.events(topic)]

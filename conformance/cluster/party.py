@@ -61,6 +61,7 @@ class Party:
         set_shift(self.clock, self.shift)
         self.proxies = [TcpProxy(LOCAL, server.port) for server in ensemble.servers]
         self._drivers: list[Session] = []
+        self._replaced: Session | None = None
         self._applications: list[Path] = []
         self._lock = threading.RLock()
         self._unattended = False
@@ -102,6 +103,7 @@ class Party:
             if code == 0:
                 self.done = True
             else:
+                self._replaced = self.driver
                 self.restarts += 1
                 how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}: {_cause(self.driver)}"
                 self._say(f"{self.name}: its driver {how}; started again")
@@ -160,9 +162,9 @@ class Party:
         """The end of what the newest driver said."""
         return self.driver.tail(characters)
 
-    def first_log(self, characters: int = 3000) -> str:
-        """The end of what the first driver said."""
-        return self._drivers[0].tail(characters)
+    def last_words(self, characters: int = 3000) -> str:
+        """The end of what the driver said that was replaced last; empty if none was."""
+        return "" if self._replaced is None else self._replaced.tail(characters)
 
     def close(self) -> None:
         for driver in self._drivers:

@@ -235,4 +235,11 @@ MUTANTS = (
         "A transaction is aborted once its deadline has passed by the store's clock, with the allowance.",
         (f"{_TXN}:expired", "+ allowance_ms", ""),
     ),
+    mutant(
+        "a-late-abort-of-the-forgotten-fails",
+        "in-stream end, A36",
+        "Spark's abort of a transaction that others have ended, and forgotten, meanwhile does nothing.",
+        ("metadata.instream.coordinator:InStreamCoordinator.abort_attempt", "(TxnConflict, TransactionNotFound)", "TxnConflict"),
+        tests=("tests/instream/test_instream_faults.py::test_a_late_abort_sleeps_while_others_act",),
+    ),
 )

@@ -168,7 +168,7 @@ class InStreamCoordinator(TransactionSteps):
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
                 try:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
-                except TxnConflict as error:  # it has just committed: not ours to end
+                except (TxnConflict, TransactionNotFound) as error:  # it has ended meanwhile, either way, and may be forgotten
                     log.info("abort app=%s version=%s: %s", app, claim.version, error)
 
     def share(self, names: Sequence[PersistentName]) -> None:

@@ -28,6 +28,9 @@ ABSENT: Final = -1
 MAX_VALUE: Final = 768 * 1024
 """Longest value in bytes that every backend takes (one znode holds 1 MB with its index entries). Longer: ValueTooLarge."""
 
+BUSY_SECONDS: Final = 10.0
+"""How long whoever finds another one of this machine at work waits for his turn, before it is an error."""
+
 
 class Put(NamedTuple):
     """Write a record. `expect`: ANY (None) = whatever is there; ABSENT (-1) = it must not exist; a Record or a version = it must

@@ -17,6 +17,7 @@ from metadata.clock import Clock, SystemClock
 from metadata.errors import SessionLost, StoreError, Unavailable
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.store.contract import (
+    BUSY_SECONDS,
     Append,
     Delete,
     IndexEntry,
@@ -57,7 +58,7 @@ class SqliteStore(MetadataStore):
         *,
         clock: Clock | None = None,
         create: bool = True,
-        busy_seconds: float = 10.0,
+        busy_seconds: float = BUSY_SECONDS,
         lease_ms: int = LEASE_MS,
     ) -> None:
         """`busy_seconds`: how long a write waits for its turn. `lease_ms`: how long ephemeral records outlive a process that

@@ -105,18 +105,22 @@ class Connections(SequentialThreadingHandler):
     def _probe(self, address: Address, server: str) -> None:
         """A server that speaks TLS where we do not, or the other way round, only hangs up, as does one that is starting: ask it.
 
-        Once for an address, and only when the connection before had come to nothing.
+        Once for an address, and only when the connection before had come to nothing. One that is too busy to say is asked again.
         """
         if address not in self._once:
             self._once.add(address)
             return
         if address in self._probed:
             return
+        try:
+            speaks_other = _speaks_tls(address) if self._tls is None else _speaks_plain(address)
+        except TimeoutError:
+            return
         self._probed.add(address)
-        if self._tls is None and _speaks_tls(address):
+        if self._tls is None and speaks_other:
             problem = "it speaks TLS on this port, and we do not"
             self._count(address, ConfigurationError(f"ZooKeeper at {server}: {problem}.", advice=f"Set {TLS_CA}."))
-        elif self._tls is not None and _speaks_plain(address):
+        elif speaks_other:
             problem = "it does not speak TLS on this port"
             advice = "Give the servers' secureClientPort in the URL, or unset TXNSEGMENT_ZK_TLS_*."
             self._count(address, ConfigurationError(f"ZooKeeper at {server}: {problem}.", advice=advice))
@@ -163,6 +167,7 @@ def _meaning(error: ssl.SSLError) -> tuple[str, str]:
 
 
 def _speaks_tls(address: Address) -> bool:
+    """Raises TimeoutError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said there: only whether it is TLS
     try:
@@ -170,16 +175,20 @@ def _speaks_tls(address: Address) -> bool:
             return True
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
+    except TimeoutError:
+        raise
     except OSError:
         return False
 
 
 def _speaks_plain(address: Address) -> bool:
-    """ZooKeeper answers a command of four letters in plain text, if only with a refusal."""
+    """ZooKeeper answers a command of four letters in plain text, if only with a refusal. Raises TimeoutError."""
     try:
         with socket.create_connection(address, PROBE_SECONDS) as plain:
             plain.sendall(b"ruok")
             return plain.recv(4) in (b"imok", b"ruok")
+    except TimeoutError:
+        raise
     except OSError:
         return False
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from conformance.cluster.clock_shim import VARIABLE, set_shift
 from conformance.cluster.disk import Disk
 from conformance.proxy import LOCAL, TcpProxy
+from conformance.servers import SparkCluster
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,6 +53,23 @@ def test_what_is_said_arrives_late(ends: tuple[TcpProxy, socket.socket, socket.s
         server.sendall(b"hello")
         assert client.recv(5) == b"hello"
     assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"nothing of HTTP\r\n", None])
+def test_a_master_that_does_not_answer_yet_has_no_workers(answer: bytes | None, tmp_path: Path) -> None:
+    """It closes the connection without a word, in the middle, after nonsense, or resets it (None)."""
+    cluster = SparkCluster(tmp_path)
+    port = int(cluster.web.rpartition(":")[2])
+    with socket.create_server((LOCAL, port)) as listener, ThreadPoolExecutor(1) as thread:
+        alive = thread.submit(cluster.alive)
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            if answer is None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            else:
+                connection.sendall(answer)
+        assert alive.result() == 0
 
 
 def test_the_server_knows_it_by_its_port(ends: tuple[TcpProxy, socket.socket, socket.socket]) -> None:

@@ -142,6 +142,7 @@ def test_the_daemon_survives_a_pass_that_fails(cluster: Cluster, url: str) -> No
             root.rename(away)
             root.write_text("a file in the way")  # what is staged can be committed, but nothing can be folded
             txn.commit()
+        cluster.client.finish()  # what this process does behind a commit is done while nothing can be folded
         assert "cannot fold segment://public/default/t/" in process.stderr.readline()
         assert "the sweep failed" in process.stderr.readline()
         root.unlink()

@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from metadata.client import shared_client
 from metadata.errors import OptionError, SchemaChanged, SchemaError, ValueFormatError
-from metadata.store.contract import decide
+from metadata.reading import Selection
 from spark_txn_sink.commit import Identity, commit
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
@@ -61,8 +61,9 @@ def _topic(cluster: Cluster) -> None:
 
 
 def schema_ids(cluster: Cluster) -> list[int]:
-    listing = decide(cluster.client.cluster.store, cluster.client.buffer.log.list)
-    return [p.schema for e in listing.entries for w in e.registration.segments.values() for p in w.parts]
+    """Of all parts, in order, folded or not."""
+    reading = cluster.client.buffer.read(Selection(("topic://public/default/t",)))
+    return [part.schema for segment in reading.segments for ledger in segment.ledgers(0, reading.cut) for part in ledger.parts]
 
 
 def test_values_are_read_by_the_version_they_were_written_in(cluster: Cluster) -> None:

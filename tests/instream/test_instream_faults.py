@@ -174,6 +174,25 @@ def test_a_zombie_wakes_after_others_have_acted(name: str, empty: bool) -> None:
     each(run)
 
 
+@pytest.mark.parametrize("name", ["sweep", "retention", "successor", "successor-and-retention"])
+def test_a_late_abort_sleeps_while_others_act(name: str) -> None:
+    """A36: at every step of Spark's abort others end the transaction, and even forget it. That is what was wanted: no error."""
+
+    def run(k: int) -> At:
+        bench = Bench()
+        work = bench.work(1)
+        with pytest.raises(Crashed):  # dies with its data appended
+            bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)
+        gate = At(k, meanwhile=lambda: INTERRUPTIONS[name](bench))
+        bench.party(gate).coordinator.abort_attempt(work.app, work.app_topic, work.claim)
+        assert not [txn for txn in bench.party().coordinator.log.live() if txn.attempt == work.claim.attempt], gate.hit
+        bench.finish()
+        assert bench.read(T) == bench.read(U) == (["app.1"] if gate.hit and "successor" in name else []), gate.hit
+        return gate
+
+    assert each(run) > 3
+
+
 @pytest.mark.parametrize("name", ["sweep", "retention", "other"])
 def test_a_reader_sleeps_while_others_act(name: str) -> None:
     """A28, A29: at every step of a read others end, snapshot, compact and commit; what it shows is a prefix of what there is."""

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from conformance.simulator.clock import SimulatedClock
+from conformance.simulator.faults import Fate
+from ledgers import local_files
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.clock import SystemClock
@@ -19,7 +22,7 @@ from metadata.errors import ConfigurationError, StorageError, Unavailable
 from metadata.orphans import sweep_orphans
 from metadata.paths import Key
 from metadata.store import open_store
-from metadata.store.contract import MetadataStore, Record
+from metadata.store.contract import BUSY_SECONDS, MetadataStore, Record
 
 
 def old(path: Path) -> Path:
@@ -119,6 +122,60 @@ def test_founders_of_one_cluster_all_succeed(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(found, range(6)))) == 1
+
+
+def test_a_founder_whose_disk_is_slow_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, clock, sync = f"file://{tmp_path}/a", SimulatedClock(), local_files._sync
+    began, writing, written = clock.now, threading.Event(), threading.Event()
+
+    def slow(path: Path) -> None:
+        if path.name == ".cluster.json.tmp":
+            writing.set()
+            assert written.wait(60)
+        sync(path)
+
+    monkeypatch.setattr(local_files, "_sync", slow)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(lambda: open_cluster(url).close())
+        assert writing.wait(60)
+
+        def slept(kind: str, what: str) -> Fate:
+            if clock.now - began >= 5_000:
+                written.set()
+                other.result()
+            return Fate.GO
+
+        clock.pause = slept
+        try:
+            open_cluster(url, clock=clock).close()
+        finally:
+            written.set()
+    assert 5_000 <= clock.now - began < 6_000
+
+
+def test_what_a_founder_who_died_left_of_his_mark_is_named(tmp_path: Path) -> None:
+    clock, left = SimulatedClock(), tmp_path / "a" / "ledgers" / ".cluster.json.tmp"
+    began = clock.now
+    left.parent.mkdir(parents=True)
+    left.touch()
+    with pytest.raises(StorageError, match="exists already") as refused:
+        open_cluster(f"file://{tmp_path}/a", clock=clock)
+    assert left.name in refused.value.__notes__[0]
+    assert clock.now - began == 1_000 * BUSY_SECONDS
+    left.unlink()
+    open_cluster(f"file://{tmp_path}/a").close()
+
+
+def test_a_root_that_takes_no_files_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(storage: LedgerStorage, rel: str, data: bytes) -> None:
+        raise StorageError("no space left on the device")
+
+    monkeypatch.setattr(LedgerStorage, "publish", full)
+    clock = SimulatedClock()
+    began = clock.now
+    with pytest.raises(StorageError, match="no space left"):
+        open_cluster(f"file://{tmp_path}/a", clock=clock)
+    assert clock.now == began
 
 
 def test_of_two_clusters_that_are_founded_on_one_root_one_is_refused(tmp_path: Path) -> None:

@@ -137,11 +137,13 @@ def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_p
     first.commit()
     failed: list[BaseException] = []
     with TcpProxy("127.0.0.1", zookeeper.port) as proxy, ExitStack() as broken:
-        store = Breaking(ZooKeeperStore(*hosts_and_root(f"zk://{proxy.hosts}/lost"), connect_seconds=1.5, session_seconds=3))
+        inner = ZooKeeperStore(*hosts_and_root(f"zk://{proxy.hosts}/lost"))
+        store = Breaking(inner)
         face = Face(client(Cluster(url, store, LedgerStorage(f"file://{tmp_path}/ledgers"), settings)))
 
         def breaks(write: Callable[[], list[Record | None]]) -> list[Record | None]:
             broken.enter_context(proxy.drop_replies())
+            inner._session._connect_seconds = 0.1  # nobody answers any more, however long he is waited for
             return write()
 
         store.deciding = breaks

@@ -32,7 +32,7 @@ from conformance.proxy import TcpProxy
 from conformance.servers import ZooKeeperServer, free_ports
 from ledgers.storage import LedgerStorage
 from metadata import paths
-from metadata.client import Client, client
+from metadata.client import Client, client, shared_client
 from metadata.clock import SystemClock
 from metadata.cluster import Cluster, open_cluster
 from metadata.cluster_records import ClusterRecord, Settings
@@ -419,9 +419,11 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def on_disk(disk: Disk, tmp_path: Path) -> Site:
-    """Ledgers on the small disk; the records beside it."""
+    """Ledgers on the small disk; the records beside it. Nobody has a file of it open: a disk in use cannot be made read-only."""
     connect(f"file://{tmp_path}/cluster", ledgers=f"file://{disk.folder}/ledgers").close()
-    return Site(tmp_path)
+    site = Site(tmp_path)
+    shared_client(site.url).finish()
+    return site
 
 
 def test_a_full_disk(disk: Disk, tmp_path: Path) -> None:

@@ -189,11 +189,15 @@ class TestLeases:
         store.close()
 
     def test_a_living_session_is_renewed(self, tmp_path: Path) -> None:
-        with SqliteStore(str(tmp_path), lease_ms=60) as leader, SqliteStore(str(tmp_path)) as store:
+        clock = HandClock()
+        with SqliteStore(str(tmp_path), clock=clock, lease_ms=60) as leader, SqliteStore(str(tmp_path), clock=clock) as store:
             leader.put(A, b"me", ephemeral=True)
             (first,) = store.database.connection().execute("SELECT expires_ms FROM sessions").fetchone()
+            clock.ms += 59
             renewed = threading.Event()
             look(lambda: store.database.connection().execute("SELECT expires_ms FROM sessions").fetchone()[0] > first, renewed)
+            clock.ms += 59
+            assert clock.ms > first
             assert store.view().get(A) is not None
 
 

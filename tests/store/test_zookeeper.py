@@ -62,11 +62,20 @@ def raw(hosts: str) -> Iterator[KazooClient]:
 
 
 def expire(store: ZooKeeperStore) -> None:
-    """End its session on the server: another connection takes the session over and closes it."""
-    thief = KazooClient(store._session.hosts, client_id=store._session.client().client_id)
-    thief.start()
-    thief.stop()
-    thief.close()
+    """End its session on the server, and wait until it knows: another connection takes the session over and closes it.
+
+    Taking it over ends the store's own connection. The store connects again, and takes the session back if the close is late.
+    """
+    session, client_id = store._session, store._session.client().client_id
+    until = time.monotonic() + 60
+    while session.id == client_id[0]:
+        assert time.monotonic() < until, "the session outlived every thief"
+        thief = KazooClient(session.hosts, client_id=client_id)
+        thief.start_async().wait(10)
+        thief.stop()
+        thief.close()
+        with session._changed:
+            session._changed.wait_for(lambda: session.id != client_id[0], 1)
 
 
 class TestSessions:

@@ -24,6 +24,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.protocol.states import KeeperState
 
+from conformance.proxy import TcpProxy
 from conformance.servers import LOCAL, ZooKeeperServer, free_ports
 from metadata.client import shared_client
 from metadata.errors import ConfigurationError
@@ -361,6 +362,20 @@ class TestTls:
         refused(f"zk://{secure.tls_hosts}{chroot}", "it speaks TLS", "TXNSEGMENT_ZK_TLS_CA")
         environment.tls()
         refused(f"zk://{secure.hosts}{chroot}", "does not speak TLS", "secureClientPort")
+
+    def test_a_port_that_is_too_busy_to_say_what_it_speaks_is_asked_again(self, secure: Secure) -> None:
+        with TcpProxy(LOCAL, int(secure.tls_hosts.rpartition(":")[2])) as proxy:
+            connections = Connections(None, refused=lambda: None, answer_seconds=1.0)
+            proxy.mute(1000)
+            for _ in range(2):
+                connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
+                assert connections.refusal is None
+            proxy.mute(0)
+            for _ in range(60):  # seconds: here it may be busy, too
+                connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
+                if connections.refusal is not None:
+                    break
+            assert "it speaks TLS on this port" in str(connections.refusal)
 
     @pytest.mark.parametrize(
         ("values", "says"),

@@ -106,14 +106,14 @@ class AppendsAreRepeated(Sound):
 
 @planted("histories/threads")
 class AcknowledgedNotDone(Sound):
-    """Every thirtieth put is acknowledged and forgotten."""
+    """Every tenth put is acknowledged and forgotten."""
 
     calls: ClassVar[Counter[str]] = Counter()
 
     def write(self, *writes: Write) -> list[Record | None]:
         if len(writes) == 1 and isinstance(put := writes[0], Put) and put.expect is ANY:
             self.calls["put"] += 1
-            if self.calls["put"] % 30 == 0:
+            if self.calls["put"] % 10 == 0:
                 found = self.store.view().get(put.key)
                 return [Record(put.key, put.value, found.version + 1 if found else 0, put.indexes)]
         return self.store.write(*writes)
