@@ -1,19 +1,19 @@
-"""A Spark driver that is there to be killed: it streams the input files into a topic, one transaction for each pair of files.
+"""A Spark driver that is there to be killed: it streams the input files into a topic, one transaction for each file.
 
-    python -m conformance.chaos.job --url URL --topic NAME --input FOLDER --checkpoint FOLDER --marks FOLDER
+    python -m conformance.chaos.job --url URL --topic NAME --input FOLDER --checkpoint FOLDER --marks FOLDER --stop FILE
 
-It ends when all input is written. In `--marks` it leaves a file `<pid>` once its query runs.
+It ends once `--stop` exists and all input is written. In `--marks` it leaves a file `<pid>` once its query runs.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from conformance.chaos.files import FILES, SCHEMA
+from conformance.chaos.files import streamed
+from conformance.cluster.jobs import given, run_until
 from conformance.domains import keyed
 
 
@@ -41,26 +41,20 @@ def session(folder: Path) -> SparkSession:
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(prog="python -m conformance.chaos.job")
-    for name in ("url", "topic", "input", "checkpoint", "marks"):
-        arguments.add_argument(f"--{name}", required=True)
-    given = arguments.parse_args()
-    marks = Path(given.marks)
+    words = given("python -m conformance.chaos.job", "url", "topic", "input", "checkpoint", "marks", "stop")
+    marks = Path(words.marks)
     spark = session(marks)
     query = (
-        spark.readStream.schema(SCHEMA)
-        .option("maxFilesPerTrigger", FILES)
-        .parquet(given.input)
+        streamed(spark, Path(words.input))
         .writeStream.format("txnsegment")
-        .option("serviceUrl", given.url)
-        .options(**keyed(given.topic, segments="4"))
-        .option("checkpointLocation", given.checkpoint)
+        .option("serviceUrl", words.url)
+        .options(**keyed(words.topic, segments="4"))
+        .option("checkpointLocation", words.checkpoint)
         .outputMode("append")
-        .trigger(availableNow=True)
-        .start(given.topic)
+        .start(words.topic)
     )
     (marks / str(os.getpid())).touch()
-    query.awaitTermination()
+    run_until(Path(words.stop), query)
     spark.stop()
 
 

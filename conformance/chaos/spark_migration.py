@@ -23,6 +23,7 @@ from txnsegment.cli.app import build
 
 BATCHES, MORE = 40, 10
 """Of the job that runs while the topic migrates, and of the next one on its checkpoint."""
+JOBS_STOP = "stop-jobs"
 START_SECONDS, RUN_SECONDS = 180.0, 600.0
 LOOK_SECONDS = 0.05
 
@@ -63,10 +64,10 @@ def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
         report.took_ms = round(1000 * (time.monotonic() - began))
         if code != 0:
             report.wrong.append(f"topics migrate ended with {code}: {said}")
-        _end(jobs[0], report)
+        _end(jobs[0], folder, report)
         add_batches(folder / "input", BATCHES, MORE)
         jobs.append(_job(place, folder))
-        _end(jobs[1], report)
+        _end(jobs[1], folder, report)
         stop.touch()
         code = reading.wait(RUN_SECONDS)
         if code != 0:
@@ -88,6 +89,7 @@ def _job(place: Place, folder: Path) -> Session:
     marks = folder / "marks"
     marks.mkdir(exist_ok=True)
     given = {"url": place.url, "topic": place.topic, "input": folder / "input", "checkpoint": folder / "checkpoint", "marks": marks}
+    given["stop"] = folder / JOBS_STOP
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     output = folder / f"job-{len(list(folder.glob('job-*')))}.log"
     return launched("conformance.chaos.job", words, output, SPARK_ENVIRONMENT)
@@ -109,7 +111,9 @@ def _noted(seen: Path) -> list[list[list[object]]]:
     return [json.loads(text)["rows"] for text in seen.read_text().split("\n")[:-1]]
 
 
-def _end(job: Session, report: Report) -> None:
+def _end(job: Session, folder: Path, report: Report) -> None:
+    """Once it has written all its input."""
+    (folder / JOBS_STOP).touch()
     code = job.wait(RUN_SECONDS)
     job.kill()
     if code != 0:

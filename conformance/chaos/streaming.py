@@ -5,23 +5,25 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from conformance.chaos.driver import Place, end, make, planned
 from conformance.chaos.files import add_batches
-from conformance.chaos.forks import Child, Forks
+from conformance.chaos.forks import Child, Died, Forks
 from conformance.chaos.history import Observation, commit, committed, judged, now
 from conformance.chaos.reading import Following, read_all
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
 from conformance.history.format import Event
+from conformance.input_files import Singly
 from conformance.processes import Session
 from metadata.cluster_records import Settings
 from metadata.names import any_topic_name
 
 START_SECONDS = 180.0
 RUN_SECONDS = 600.0
+LOOK_SECONDS = 0.02
 
 
 @dataclass
@@ -71,6 +73,7 @@ class StreamingJob:
         self._marks.mkdir(parents=True)
         self._launched: list[Session] = []
         self._events: list[Event] = []
+        self._singly = Singly(self._checkpoint, self._lay_down)
         self.batches = 0
         self.report = Report()
         forks.call(make, place, Settings())
@@ -79,44 +82,76 @@ class StreamingJob:
         self._observer: Child = forks.start(observe, place, self._stop)
 
     def feed(self, count: int) -> None:
-        """More input, which somebody may commit from now on."""
-        topic = str(any_topic_name(self._place.topic))
-        self._events += [commit(now(), batch, topic) for batch in range(self.batches, self.batches + count)]
-        add_batches(self._input, self.batches, count)
+        """More input, to be laid down while `go_on` runs."""
         self.batches += count
+
+    def _lay_down(self, batch: int) -> None:
+        """Somebody may commit it from now on."""
+        self._events.append(commit(now(), batch, str(any_topic_name(self._place.topic))))
+        add_batches(self._input, batch, 1)
+
+    def written(self) -> bool:
+        """Whether all input is."""
+        return self._singly.laid == self.batches and self._singly.committed()
 
     def start(self) -> Session:
         """A driver on the checkpoint. Returned at once, before its query runs."""
-        given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
-        arguments = [word for name, value in {**given, "marks": self._marks}.items() for word in (f"--{name}", str(value))]
         output = self._folder / f"driver-{len(self._launched)}.log"
+        given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
+        given |= {"marks": self._marks, "stop": _stop(output)}
+        arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         driver = launched("conformance.chaos.job", arguments, output, SPARK_ENVIRONMENT)
         self._launched.append(driver)
         return driver
 
     def runs(self, driver: Session) -> bool:
-        """Wait until the query of a driver runs; False if the driver ended before."""
-        return driver.wait_for(self._marks / str(driver.pid), START_SECONDS)
+        """Whether the query of a driver does, or has done."""
+        return (self._marks / str(driver.pid)).exists()
+
+    def go_on(self, drivers: Sequence[Session], seconds: float, until: Callable[[], bool]) -> bool:
+        """Lay down the input while drivers run: until that is so (True), or so many seconds have passed, or they have ended."""
+        deadline = time.monotonic() + seconds
+        while not until():
+            if time.monotonic() > deadline or not any(driver.running() for driver in drivers):
+                return False
+            self._singly.feed(self.batches)
+            time.sleep(LOOK_SECONDS)
+        return True
+
+    def until_it_runs(self, driver: Session) -> None:
+        """Raises Died if the query does not."""
+        if not self.go_on([driver], START_SECONDS, lambda: self.runs(driver)):
+            raise Died(f"A driver's query did not run within {START_SECONDS:g} s: {driver.tail()}")
 
     def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
-        """SIGKILL to all of a driver's processes so many seconds after its start, or after its query runs; False if it had ended
-        before that."""
-        if not starting and not self.runs(driver):
-            return False
-        ended = driver.wait(seconds) is not None
+        """SIGKILL to all of a driver's processes so many seconds after its start, or after its query runs; False if it had nothing
+        to do any more. Raises Died if it ended before."""
+        if not starting:
+            self.until_it_runs(driver)
+        idle = self.go_on([driver], seconds, self.written)
+        if not driver.running():
+            raise Died(f"A driver that nobody had disturbed ended: {driver.tail()}")
         driver.kill()
-        self.report.kills += not ended
-        return not ended
+        self.report.kills += not idle
+        return not idle
+
+    def end(self, driver: Session) -> int | None:
+        """Let a driver write what was laid down and end: its exit code."""
+        _stop(driver.output).touch()
+        code = driver.wait(RUN_SECONDS)
+        driver.kill()
+        return code
 
     def finish(self) -> None:
         """A driver that nobody disturbs writes what is left."""
         driver = self.start()
-        code = driver.wait(RUN_SECONDS)
-        driver.kill()
-        if code == 0:
+        written = self.go_on([driver], RUN_SECONDS, self.written)
+        code = self.end(driver)
+        if written and code == 0:
             self._events += [committed(now(), batch) for batch in range(self.batches)]
         else:
-            self.report.wrong.append(f"the last driver ended with {code}: {driver.tail()}")
+            done = f"after {self._singly.laid} of {self.batches} batches were laid down"
+            self.report.wrong.append(f"the last driver ended with {code} {done}: {driver.tail()}")
 
     def check(self) -> Report:
         """End the readers; the history checker judges what they saw (the history is left in the job's folder)."""
@@ -139,6 +174,11 @@ class StreamingJob:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _stop(output: Path) -> Path:
+    """The file that ends the driver with this output."""
+    return output.with_suffix(".stop")
 
 
 def prepare(place: Place) -> None:
@@ -167,13 +207,13 @@ def zombie_driver(job: StreamingJob, rng: random.Random) -> Report:
     """A driver sleeps while it writes; its successor writes all there is; then it wakes and goes on."""
     job.feed(8)
     zombie = job.start()
-    if job.runs(zombie):
-        zombie.wait(rng.uniform(0.5, 4))
+    job.until_it_runs(zombie)
+    job.go_on([zombie], rng.uniform(0.5, 4), job.written)
     zombie.send(signal.SIGSTOP)
+    job.feed(2)
     job.finish()
     zombie.send(signal.SIGCONT)
-    zombie.wait(RUN_SECONDS)
-    zombie.kill()
+    job.end(zombie)
     return job.check()
 
 
@@ -181,9 +221,11 @@ def two_drivers(job: StreamingJob) -> Report:
     """Two drivers of one checkpoint at the same time. Spark ends one when it notices; a third one writes what is left."""
     job.feed(8)
     drivers = [job.start(), job.start()]
+    job.go_on(drivers, START_SECONDS, lambda: all(job.runs(driver) or not driver.running() for driver in drivers))
+    job.feed(2)
+    job.go_on(drivers, RUN_SECONDS, job.written)
     for driver in drivers:
-        driver.wait(RUN_SECONDS)
-        driver.kill()
+        job.end(driver)
     job.feed(2)
     job.finish()
     return job.check()

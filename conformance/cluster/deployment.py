@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,7 @@ from conformance.cluster.installation import build_wheel, fresh_environment
 from conformance.cluster.jobs import SCRIPT
 from conformance.cluster.party import Party
 from conformance.cluster.scene import Reads, Scene, Writes
+from conformance.input_files import Singly
 from conformance.processes import Session, left_behind
 from conformance.servers import SparkCluster, ZooKeeperEnsemble
 from metadata.client import client
@@ -34,8 +36,7 @@ CHROOT = "/suite"
 WORKERS = 2
 """Of Spark's cluster."""
 BACKLOG = 12
-"""Batches of input that lie ready beyond what any writer has written. A query gets them one by one: of a driver that dies between
-Spark's note of a file and that of the micro-batch, the next one takes two files for one, if there is a second."""
+"""Batches of input that lie ready beyond what any writer has written. A query gets them one by one (`Singly`)."""
 SESSION_MS = 4_000
 """What the servers grant a session at most, so that one can expire while we look on."""
 SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
@@ -111,7 +112,7 @@ class Deployment:
         self.script.write_text(SCRIPT)
         self.input, self.stop, self._readers_stop = folder / "input", folder / "stop", folder / "stop-readers"
         self.input.mkdir()
-        self._singly: dict[str, tuple[Path, int]] = {}
+        self._queries: list[Singly] = []
         self.parties: dict[str, Party] = {}
         self.progress: dict[str, Progress] = {}
         for job in self.scene.writers:
@@ -136,7 +137,7 @@ class Deployment:
             checkpoint, fed = self.checkpoint(job.name), self.folder / f"{job.name}-input"
             keeps, module, done = {"checkpoint": checkpoint, "input": fed}, "writer", checkpoint / "commits"
             fed.mkdir()
-            self._singly[job.name] = (fed, 0)
+            self._queries.append(Singly(checkpoint, partial(add_file, fed)))
         else:
             done = self.folder / f"{job.name}-progress"
             done.mkdir()
@@ -230,7 +231,8 @@ class Deployment:
                     progress.look()
                 if not self._drained:
                     self._feed()
-                self._feed_singly()
+                for query in self._queries:
+                    query.feed(len(self.fed))
                 for party in self.parties.values():
                     party.tend()
                 self._changed()
@@ -241,12 +243,6 @@ class Deployment:
         while len(self.fed) < max(self.committed(name) for name in self.writers) + BACKLOG:
             add_file(self.input, len(self.fed))
             self.fed.append(time.monotonic() * 1000)
-
-    def _feed_singly(self) -> None:
-        for name, (folder, given) in self._singly.items():
-            if given <= self.committed(name) and given < len(self.fed):
-                add_file(folder, given)
-                self._singly[name] = (folder, given + 1)
 
     def _end_supervisor(self) -> None:
         self._over.set()

@@ -8,21 +8,19 @@ All writers are fed the same; each puts its name in the column `writer` and befo
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import concat, lit
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from conformance.input_files import lay_down
 
 ROWS = 200
 """Rows of one batch."""
 KEYS = 29
 """No divisor of ROWS, so that keys wander over the places of a batch."""
-EPOCH = 1_700_000_000
-"""Spark takes files in the order of their modification times, which are made: one second for each."""
 SCHEMA = StructType(
     [
         StructField("key", StringType()),
@@ -58,8 +56,5 @@ def table(batch: int) -> pa.Table:
 
 
 def add_file(folder: Path, batch: int) -> None:
-    """Write the file of a batch, whole under its name at once."""
-    made = folder / f".{batch}"
-    pq.write_table(table(batch), made)
-    os.utime(made, (EPOCH + batch, EPOCH + batch))
-    made.rename(folder / f"batch-{batch:06d}.parquet")
+    """Write the file of a batch."""
+    lay_down(folder, batch, table(batch))

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from conformance.chaos.driver import SCHEMA, Place, unfinished
-from conformance.chaos.files import FILES, add_batches
+from conformance.chaos.driver import Place, unfinished
+from conformance.chaos.files import add_batches, streamed
 from conformance.chaos.forks import Forks
 from conformance.chaos.history import complete
 from conformance.chaos.reading import read_all
+from conformance.input_files import Singly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,9 +29,7 @@ class Stream:
     def run(self, checkpoint: str, **options: str) -> None:
         """All input that there is; raises what the query raises."""
         query = (
-            self.spark.readStream.schema(SCHEMA)
-            .option("maxFilesPerTrigger", FILES)
-            .parquet(str(self.folder / "input"))
+            streamed(self.spark, self.folder / "input")
             .writeStream.format("txnsegment")
             .options(serviceUrl=self.place.url, segments="4", keyColumn="key", **options)
             .option("checkpointLocation", str(self.folder / checkpoint))
@@ -60,6 +59,19 @@ def test_a_deleted_last_entry_of_the_commit_log_replays_its_batch_and_writes_not
     assert stream.wrong(3) == []
     add_batches(stream.folder / "input", 3, 2)
     stream.run("checkpoint")
+    assert stream.wrong(5) == []
+
+
+def test_a_driver_that_died_between_the_notes_of_a_file_and_of_its_batch_has_batches_of_one_file(stream: Stream) -> None:
+    """Its successor would take the next file, too, if that were there already."""
+    singly = Singly(stream.folder / "checkpoint", lambda batch: add_batches(stream.folder / "input", batch, 1))
+    singly.laid = 3
+    stream.run("checkpoint")
+    for of in ("offsets", "commits"):
+        for name in ("2", ".2.crc"):
+            (stream.folder / "checkpoint" / of / name).unlink()
+    while singly.feed(5) or not singly.committed():
+        stream.run("checkpoint")
     assert stream.wrong(5) == []
 
 
