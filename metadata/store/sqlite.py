@@ -219,7 +219,7 @@ class SqliteView(View):
 class _Watch(Watch):
     def __init__(self, poller: _Poller, target: Key | Prefix, wake: Callable[[], None]) -> None:
         self._poller, self.target, self.wake = poller, target, wake
-        self.seen: tuple[int, int] | None = None
+        self.seen: tuple[object, ...] | None = None
         self.closed = False
 
     def close(self) -> None:
@@ -230,7 +230,7 @@ class _Watch(Watch):
 class _Poller:
     """One thread that looks at `PRAGMA data_version` while there are watches: it changes with every commit of anyone else.
 
-    A watch on a key is woken when its row changed; one on a prefix by any commit, since looking closer costs more than waking.
+    A watch on a key is woken when its record changed; one on a prefix by any commit, since looking closer costs more than waking.
     """
 
     def __init__(self, database: Database) -> None:
@@ -294,9 +294,12 @@ def _has_changed(connection: sqlite3.Connection, watch: _Watch) -> bool:
     return watch.seen != before
 
 
-def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[int, int] | None:
-    row = connection.execute("SELECT id, version FROM records WHERE path = ? AND partition = ?", key).fetchone()
-    return (row[0], row[1]) if row else None
+def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[object, ...] | None:
+    """What a look would see. (A record that was deleted and made again may have the version, and the rowid, that it had.)"""
+    row: tuple[object, ...] | None = connection.execute(
+        "SELECT version, value, indexes FROM records WHERE path = ? AND partition = ?", key
+    ).fetchone()
+    return row
 
 
 def _apply(connection: sqlite3.Connection, write: Write, session: int | None) -> Record | None:

@@ -346,7 +346,7 @@ def test_many_first_uses_at_once(tmp_path: Path) -> None:
 class TestWatches:
     """Others act between two steps of the thread that looks for changes."""
 
-    LOOK, COMPARE = "PRAGMA data_version", "SELECT id, version FROM records"
+    LOOK, COMPARE = "PRAGMA data_version", "SELECT version, value, indexes FROM records"
 
     def stepped(self, monkeypatch: pytest.MonkeyPatch, acts: dict[tuple[str, str], Callable[[], object]]) -> None:
         """Each act is done once, `before` or `after` that thread runs the SQL that it is given for."""
@@ -385,6 +385,21 @@ class TestWatches:
             first.put(store.watch(A, closed.set))
             assert added.wait(10)
             assert not closed.is_set()
+
+    def test_one_whose_record_was_deleted_and_made_again_between_two_looks_is_woken(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        woken = threading.Event()
+
+        def again() -> None:
+            other.delete(A)
+            other.put(A, b"another")
+
+        self.stepped(monkeypatch, {("before", self.LOOK): again})
+        with SqliteStore(str(tmp_path)) as other, SqliteStore(str(tmp_path)) as store:
+            other.put(A, b"one")
+            store.watch(A, woken.set)
+            assert woken.wait(10)
 
     def test_one_that_is_closed_once_its_change_was_found_is_silent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         woken, watches = list[int](), list[Watch]()
