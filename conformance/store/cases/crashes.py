@@ -77,9 +77,7 @@ def _number(value: object) -> int:
 
 @cases.add
 def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
-    """Processes are killed while they append, and all is deleted each time: numbers go on rising, none comes twice. (What was sent
-    before a kill may arrive after that: it has its place in the sequence, and counts for the process that sent it.)
-    """
+    """Processes are killed while they append, and all is deleted each time: numbers go on rising, none comes twice."""
     highest = 0
     for n in range(area.sizes.rounds):
         actor = f"k{n}"
@@ -90,6 +88,7 @@ def numbers_of_killed_processes_are_not_used_again(area: Area) -> None:
         numbers += child.kill()
         values = {record.number: record.value.decode() for record in area.store.view().scan(LOG.range())}
         there = sorted(values)
+        # What was sent before a kill may arrive after our list, and be in the next one: it counts for the process that sent it.
         its = {number for number in there if values[number].startswith(f"{actor}.")}
         holds(set(numbers) <= its, f"the acknowledged {numbers} are among {sorted(its)}")
         holds(len(its) <= len(numbers) + 1, f"at most one append was done and not acknowledged: {sorted(its - set(numbers))}")
