@@ -21,7 +21,6 @@ from conformance.processes import Session
 from metadata.cluster_records import Settings
 from metadata.names import any_topic_name
 
-START_SECONDS = 180.0
 RUN_SECONDS = 600.0
 LOOK_SECONDS = 0.02
 
@@ -120,8 +119,8 @@ class StreamingJob:
 
     def until_it_runs(self, driver: Session) -> None:
         """Raises Died if the query does not."""
-        if not self.go_on([driver], START_SECONDS, lambda: self.runs(driver)):
-            raise Died(f"A driver's query did not run within {START_SECONDS:g} s: {driver.tail()}")
+        if not self.go_on([driver], RUN_SECONDS, lambda: self.runs(driver)):
+            raise Died(f"A driver's query did not run within {RUN_SECONDS:g} s: {driver.tail()}")
 
     def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
         """SIGKILL to all of a driver's processes so many seconds after its start, or after its query runs; False if it had nothing
@@ -221,7 +220,7 @@ def two_drivers(job: StreamingJob) -> Report:
     """Two drivers of one checkpoint at the same time. Spark ends one when it notices; a third one writes what is left."""
     job.feed(8)
     drivers = [job.start(), job.start()]
-    job.go_on(drivers, START_SECONDS, lambda: all(job.runs(driver) or not driver.running() for driver in drivers))
+    job.go_on(drivers, RUN_SECONDS, lambda: all(job.runs(driver) or not driver.running() for driver in drivers))
     job.feed(2)
     job.go_on(drivers, RUN_SECONDS, job.written)
     for driver in drivers:
