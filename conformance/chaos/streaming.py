@@ -89,9 +89,13 @@ class StreamingJob:
         self._events.append(commit(now(), batch, str(any_topic_name(self._place.topic))))
         add_batches(self._input, batch, 1)
 
+    def fed(self) -> bool:
+        """Whether all input is laid down."""
+        return self._singly.laid == self.batches
+
     def written(self) -> bool:
-        """Whether all input is."""
-        return self._singly.laid == self.batches and self._singly.committed()
+        """Whether all input is committed."""
+        return self.fed() and self._singly.committed()
 
     def start(self) -> Session:
         """A driver on the checkpoint. Returned at once, before its query runs."""
@@ -207,7 +211,7 @@ def zombie_driver(job: StreamingJob, rng: random.Random) -> Report:
     job.feed(8)
     zombie = job.start()
     job.until_it_runs(zombie)
-    job.go_on([zombie], rng.uniform(0.5, 4), job.written)
+    job.go_on([zombie], rng.uniform(0.5, 4), job.fed)  # the last batch at the latest
     zombie.send(signal.SIGSTOP)
     job.feed(2)
     job.finish()
