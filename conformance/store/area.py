@@ -123,7 +123,8 @@ class Area:
         """A process that has opened this area and waits to be told to go on. Raises NotApplicable."""
         if not self.site.traits.processes:
             raise NotApplicable("This store lives in one process; no other process can open it.")
-        return self._ends.enter_context(Child(self.place, self.site.opener, job, arguments, patience=self.sizes.patience))
+        opener = self.site.elsewhere or self.site.opener
+        return self._ends.enter_context(Child(self.place, opener, job, arguments, patience=self.sizes.patience))
 
     def far(self) -> tuple[MetadataStore, TcpProxy]:
         """A session on this area whose connection goes through a proxy that fails on command. Raises NotApplicable."""

@@ -56,6 +56,8 @@ class Site:
     url: str
     traits: Traits = Traits()
     opener: Opener = open_store
+    elsewhere: Opener | None = None
+    """How other processes open it, if not as this one does."""
     _run: str = field(default_factory=lambda: f"conformance-{uuid.uuid4().hex[:12]}")
     _places: int = 0
 

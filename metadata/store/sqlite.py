@@ -219,16 +219,18 @@ class SqliteView(View):
 class _Watch(Watch):
     def __init__(self, poller: _Poller, target: Key | Prefix, wake: Callable[[], None]) -> None:
         self._poller, self.target, self.wake = poller, target, wake
-        self.seen: tuple[int, int] | None = None
+        self.seen: tuple[object, ...] | None = None
+        self.closed = False
 
     def close(self) -> None:
+        self.closed = True
         self._poller.remove(self)
 
 
 class _Poller:
     """One thread that looks at `PRAGMA data_version` while there are watches: it changes with every commit of anyone else.
 
-    A watch on a key is woken when its row changed; one on a prefix by any commit, since looking closer costs more than waking.
+    A watch on a key is woken when its record changed; one on a prefix by any commit, since looking closer costs more than waking.
     """
 
     def __init__(self, database: Database) -> None:
@@ -254,6 +256,10 @@ class _Poller:
             if watch in self._watches:
                 self._watches.remove(watch)
 
+    def _open(self) -> list[_Watch]:
+        with self._changed:
+            return list(self._watches)
+
     def stop(self) -> None:
         self._stopped.set()
         with self._changed:
@@ -267,18 +273,17 @@ class _Poller:
             with self._changed:
                 if not self._watches and not self._stopped.is_set():
                     self._changed.wait()
-                watches = list(self._watches)
-            woken: list[_Watch] = []
             try:
                 with self._database.reading() as connection:
                     (now,) = connection.execute("PRAGMA data_version").fetchone()
-                    if now != version:
-                        version = now
-                        woken = [watch for watch in watches if _has_changed(connection, watch)]
+                    # Who watches is asked last: nobody who was there before this change goes without it.
+                    changed = [watch for watch in self._open() if _has_changed(connection, watch)] if now != version else []
+                    version = now
             except StoreError:
-                woken, version = watches, None  # let them look for themselves: their reads meet the same error and report it
-            for watch in woken:
-                watch.wake()
+                changed, version = self._open(), None  # let them look for themselves: their reads meet the same error and report it
+            for watch in changed:
+                if not watch.closed:
+                    watch.wake()
             self._stopped.wait(POLL_SECONDS)
 
 
@@ -289,9 +294,12 @@ def _has_changed(connection: sqlite3.Connection, watch: _Watch) -> bool:
     return watch.seen != before
 
 
-def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[int, int] | None:
-    row = connection.execute("SELECT id, version FROM records WHERE path = ? AND partition = ?", key).fetchone()
-    return (row[0], row[1]) if row else None
+def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[object, ...] | None:
+    """What a look would see. (A record that was deleted and made again may have the version, and the rowid, that it had.)"""
+    row: tuple[object, ...] | None = connection.execute(
+        "SELECT version, value, indexes FROM records WHERE path = ? AND partition = ?", key
+    ).fetchone()
+    return row
 
 
 def _apply(connection: sqlite3.Connection, write: Write, session: int | None) -> Record | None:

@@ -1,4 +1,4 @@
-"""The stores with short leases and little patience, for cases that wait for either. Processes of a case import it by its name."""
+"""The stores as tests that wait want them: with a short lease, or little patience. Other processes import them by name."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from metadata.store.contract import MetadataStore
 from metadata.store.sqlite import SqliteStore
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 
+LEASE_SECONDS = 3
+
+
+def open_mortal(url: str) -> MetadataStore:
+    """As `open_store`, for a process that is to be killed: its ephemeral records outlive it by about three seconds."""
+    if url.startswith("file://"):
+        return SqliteStore(folder_of(url), lease_ms=LEASE_SECONDS * 1000)
+    if url.startswith("zk://"):
+        return ZooKeeperStore(*hosts_and_root(url), session_seconds=LEASE_SECONDS)
+    return open_store(url)
+
 
 def open_impatiently(url: str) -> MetadataStore:
-    """As `open_store`; a killed process's ephemeral records last about two seconds, and so does waiting for a server."""
-    if url.startswith("file://"):
-        return SqliteStore(folder_of(url), lease_ms=2_000)
-    if url.startswith("zk://"):
-        return ZooKeeperStore(*hosts_and_root(url), connect_seconds=2, session_seconds=2)
-    return open_store(url)
+    """As `open_store`; it waits five seconds for a server."""
+    return ZooKeeperStore(*hosts_and_root(url), connect_seconds=5) if url.startswith("zk://") else open_store(url)

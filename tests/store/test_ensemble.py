@@ -92,7 +92,7 @@ def wait_until_sent(store: ZooKeeperStore, reads: dict[str, int], seconds: float
 
 
 def test_a_server_dies_and_the_session_goes_on_elsewhere(ensemble: ZooKeeperEnsemble) -> None:
-    with ZooKeeperStore(ensemble.hosts, "/dies", session_seconds=10) as store:
+    with ZooKeeperStore(ensemble.hosts, "/dies", connect_seconds=SLOW_SECONDS, session_seconds=SLOW_SECONDS) as store:
         mine = store.put(Key("/leader", ""), b"me", expect=ABSENT, ephemeral=True)
         record = store.put(A, b"1")
         view = store.view()

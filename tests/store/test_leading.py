@@ -7,25 +7,26 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from short_leases import open_impatiently
 
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.cluster import Cluster
 from metadata.cluster_records import Leader, Settings
 from metadata.leading import Leadership
-from metadata.store.contract import look
+from metadata.store import open_store
+from metadata.store.contract import MetadataStore, look
 
 URLS = ["memory", "sqlite", "zookeeper"]
 KILLED = """
 import sys
+from short_leases import open_mortal
 from test_leading import candidate
-with candidate(sys.argv[1]) as leadership:
+with candidate(sys.argv[1], open_mortal) as leadership:
     print(leadership.leads(), flush=True)
     sys.stdin.read()
 """
@@ -41,13 +42,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @contextmanager
-def candidate(url: str) -> Iterator[Leadership]:
+def candidate(url: str, opener: Callable[[str], MetadataStore] = open_store) -> Iterator[Leadership]:
     """With a session of its own."""
-    with open_impatiently(url) as store:
+    with opener(url) as store:
         yield Leadership(Cluster(url, store, LedgerStorage("file:///nothing/is/kept/here"), Settings()))
 
 
-def until_it_leads(other: Leadership, seconds: float = 20) -> bool:
+def until_it_leads(other: Leadership, seconds: float = 60) -> bool:
     """Asked again when the record may have changed, and a few times a second: a session that lapses wakes nobody."""
     woken, deadline = threading.Event(), time.monotonic() + seconds
     with ExitStack() as stack:

@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 from metadata.errors import BadVersion, ClusterFormatError, ConfigurationError, SessionLost, Unavailable, UnknownOutcome
-from metadata.paths import LOG, Key, KeyRange
+from metadata.paths import LOG, Key, KeyRange, Prefix
 from metadata.store import open_store, sqlite_database
-from metadata.store.contract import ABSENT, Append, IndexEntry, Put, decide
+from metadata.store.contract import ABSENT, Append, IndexEntry, Put, Watch, decide
 from metadata.store.sqlite import SqliteStore
 
 A = Key("/a", "p")
@@ -340,3 +341,77 @@ def test_many_first_uses_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
         for turn in range(40):
             list(pool.map(use, [tmp_path / str(turn)] * 6))
+
+
+class TestWatches:
+    """Others act between two steps of the thread that looks for changes."""
+
+    LOOK, COMPARE = "PRAGMA data_version", "SELECT version, value, indexes FROM records"
+
+    def stepped(self, monkeypatch: pytest.MonkeyPatch, acts: dict[tuple[str, str], Callable[[], object]]) -> None:
+        """Each act is done once, `before` or `after` that thread runs the SQL that it is given for."""
+
+        class Stepped(sqlite_database._Connection):
+            def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+                self.step("before", sql)
+                cursor = super().execute(sql, *arguments)  # type: ignore[arg-type]
+                self.step("after", sql)
+                return cursor
+
+            def step(self, when: str, sql: str) -> None:
+                moment = (when, sql.partition(" WHERE")[0])
+                if threading.current_thread().name == "txnsegment-watch" and moment in acts:
+                    other = threading.Thread(target=acts.pop(moment))
+                    other.start()
+                    other.join()
+
+        monkeypatch.setattr(sqlite_database, "_Connection", Stepped)
+
+    @pytest.mark.parametrize("target", [A, LOG], ids=["key", "prefix"])
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_one_that_is_added_beside_a_look_is_woken(
+        self, when: str, target: Key | Prefix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed, added = threading.Event(), threading.Event()
+        first: SimpleQueue[Watch] = SimpleQueue()
+
+        def act() -> None:
+            first.get().close()
+            store.watch(target, added.set)
+            other.write(Put(A, b"x"), Append(LOG, b"x"))
+
+        self.stepped(monkeypatch, {(when, self.LOOK): act})
+        with SqliteStore(str(tmp_path)) as other, SqliteStore(str(tmp_path)) as store:
+            first.put(store.watch(A, closed.set))
+            assert added.wait(10)
+            assert not closed.is_set()
+
+    def test_one_whose_record_was_deleted_and_made_again_between_two_looks_is_woken(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        woken = threading.Event()
+
+        def again() -> None:
+            other.delete(A)
+            other.put(A, b"another")
+
+        self.stepped(monkeypatch, {("before", self.LOOK): again})
+        with SqliteStore(str(tmp_path)) as other, SqliteStore(str(tmp_path)) as store:
+            other.put(A, b"one")
+            store.watch(A, woken.set)
+            assert woken.wait(10)
+
+    def test_one_that_is_closed_once_its_change_was_found_is_silent(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        woken, watches = list[int](), list[Watch]()
+        last = threading.Event()
+
+        def change() -> None:
+            watches.extend(store.watch(A, lambda n=n: woken.append(n)) for n in range(3))  # type: ignore[misc]
+            store.watch(A, last.set)
+            other.put(A, b"x")
+
+        self.stepped(monkeypatch, {("before", self.LOOK): change, ("after", self.COMPARE): lambda: watches[1].close()})
+        with SqliteStore(str(tmp_path)) as other, SqliteStore(str(tmp_path)) as store:
+            store.watch(Key("/b", ""), lambda: None)
+            assert last.wait(10)
+            assert woken == [0, 2]
