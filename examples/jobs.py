@@ -90,13 +90,15 @@ class Processes:
 
     def look(self) -> set[int]:
         """Take note of groups that are new. Those that have a thread which is neither stopped nor ended."""
-        listed = subprocess.run(["ps", "-A", "-L", "-o", "pid=,ppid=,pgid=,s="], capture_output=True, text=True, check=True).stdout
+        each = ["-L"] if sys.platform == "linux" else []  # thread; elsewhere it means something else, and processes must do
+        command = ["ps", "-A", *each, "-o", "pid=,ppid=,pgid=,state="]
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         threads = [(int(pid), int(parent), int(group), state) for pid, parent, group, state in map(str.split, listed.splitlines())]
         while True:
             members = {pid for pid, _, group, _ in threads if group in self._groups}
             new = {group for _, parent, group, _ in threads if parent in members} - set(self._groups)
             if not new:
-                return {group for _, _, group, state in threads if group in self._groups and state not in "TtXZ"}
+                return {group for _, _, group, state in threads if group in self._groups and state[0] not in "TtXZ"}
             self._groups += sorted(new)
 
     def send(self, number: signal.Signals) -> None:

@@ -21,7 +21,6 @@ from conformance.processes import Session
 from metadata.cluster_records import Settings
 from metadata.names import any_topic_name
 
-START_SECONDS = 180.0
 RUN_SECONDS = 600.0
 LOOK_SECONDS = 0.02
 
@@ -90,9 +89,13 @@ class StreamingJob:
         self._events.append(commit(now(), batch, str(any_topic_name(self._place.topic))))
         add_batches(self._input, batch, 1)
 
+    def fed(self) -> bool:
+        """Whether all input is laid down."""
+        return self._singly.laid == self.batches
+
     def written(self) -> bool:
-        """Whether all input is."""
-        return self._singly.laid == self.batches and self._singly.committed()
+        """Whether all input is committed."""
+        return self.fed() and self._singly.committed()
 
     def start(self) -> Session:
         """A driver on the checkpoint. Returned at once, before its query runs."""
@@ -120,8 +123,8 @@ class StreamingJob:
 
     def until_it_runs(self, driver: Session) -> None:
         """Raises Died if the query does not."""
-        if not self.go_on([driver], START_SECONDS, lambda: self.runs(driver)):
-            raise Died(f"A driver's query did not run within {START_SECONDS:g} s: {driver.tail()}")
+        if not self.go_on([driver], RUN_SECONDS, lambda: self.runs(driver)):
+            raise Died(f"A driver's query did not run within {RUN_SECONDS:g} s: {driver.tail()}")
 
     def kill_at(self, driver: Session, seconds: float, *, starting: bool) -> bool:
         """SIGKILL to all of a driver's processes so many seconds after its start, or after its query runs; False if it had nothing
@@ -208,7 +211,7 @@ def zombie_driver(job: StreamingJob, rng: random.Random) -> Report:
     job.feed(8)
     zombie = job.start()
     job.until_it_runs(zombie)
-    job.go_on([zombie], rng.uniform(0.5, 4), job.written)
+    job.go_on([zombie], rng.uniform(0.5, 4), job.fed)  # the last batch at the latest
     zombie.send(signal.SIGSTOP)
     job.feed(2)
     job.finish()
@@ -221,7 +224,7 @@ def two_drivers(job: StreamingJob) -> Report:
     """Two drivers of one checkpoint at the same time. Spark ends one when it notices; a third one writes what is left."""
     job.feed(8)
     drivers = [job.start(), job.start()]
-    job.go_on(drivers, START_SECONDS, lambda: all(job.runs(driver) or not driver.running() for driver in drivers))
+    job.go_on(drivers, RUN_SECONDS, lambda: all(job.runs(driver) or not driver.running() for driver in drivers))
     job.feed(2)
     job.go_on(drivers, RUN_SECONDS, job.written)
     for driver in drivers:
