@@ -112,14 +112,15 @@ def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Ran
         scene.end_work()
         for name in writing:
             running.pop(name).result(LAST_SECONDS)
-        forks.call(wait_for_deadlines, place.url)  # else who reads takes the row before what is open for the last
+        wrong = forks.call(wait_for_deadlines, place.url)  # else who reads takes the row before what is open for the last
         scene.end_reading()
         for name in list(running):
             running.pop(name).result(LAST_SECONDS)
     finally:
         for child in running.values():
             child.stop()
-    report.wrong += [f"round {report.rounds}: {what}" for what in forks.call(judge, place, folder, cast)]
+    wrong += forks.call(judge, place, folder, cast)
+    report.wrong += [f"round {report.rounds}: {what}" for what in wrong]
     _count(folder, report)
 
 
