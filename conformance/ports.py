@@ -1,7 +1,8 @@
 """Ports of 127.0.0.1 for servers that bind them only later: a JVM is up after seconds, and may come back to its port after an end.
 
 They lie below those that the kernel gives to whoever asks for any port, so that no client and no proxy gets one in between. Each
-is this process's until it ends: others that choose here (a second pytest worker, another clone) see its lock and choose another.
+is this process's until it ends: others of the same user and temporary folder that choose here (a second pytest worker, another
+clone) see its lock and choose another.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ LOCAL = "127.0.0.1"
 _FIRST = 10_000
 _LOWEST = 32_768
 """Where the range of the kernel begins, unless Linux says so of itself; other systems begin higher."""
+_ENOUGH = 8_192
+"""Of ports to choose from: a process gives none back before it ends."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -35,7 +38,8 @@ def free_ports(count: int) -> list[int]:
 def below(ephemeral: str | None) -> range:
     """The ports to choose from. `ephemeral`: the kernel's own, as Linux tells them ("32768 60999"); None: it does not."""
     lowest = int(ephemeral.split()[0]) if ephemeral else _LOWEST
-    return range(_FIRST, lowest if lowest > _FIRST else _LOWEST)  # the kernel may keep none back: these are then as good as others
+    found = range(_FIRST, lowest)
+    return found if len(found) >= _ENOUGH else range(_FIRST, _LOWEST)  # the kernel keeps (nearly) none back: as good as others
 
 
 class Ports:

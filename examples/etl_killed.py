@@ -18,7 +18,7 @@ from subprocess import Popen
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from jobs import all_right, console, job, kill_when, open_transaction
+from jobs import all_right, console, job, kill_when, make_cluster, open_transaction
 from nycflights import by_day, source_file
 
 from txnsegment import Cluster, connect
@@ -39,7 +39,9 @@ class Schedule:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.cluster: Cluster = connect((folder / "cluster").as_uri())
+        url = (folder / "cluster").as_uri()
+        make_cluster(url)
+        self.cluster: Cluster = connect(url)
         flights = source_file()
         self._days: Iterator[pa.Table] = (rows for _, rows in by_day(flights))
         self._arrived = flights.slice(0, 0)

@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from metadata.cluster import open_cluster
+from metadata.cluster_records import Settings
 from txnsegment import Cluster
 
 console = Console(highlight=False)
@@ -24,12 +26,15 @@ Start = Callable[[int], AbstractContextManager[subprocess.Popen[bytes]]]
 """Starts a job for the n-th time."""
 LOOK_SECONDS = 0.5
 """From one look at what a job has started to the next."""
+STOP_SECONDS, GO_ON_SECONDS, GIVE_UP_SECONDS = 3.0, 0.1, 60.0
+"""Until stopping begins anew; how long all go on before it does; until we end without them."""
+ENDED = (ProcessLookupError,) if sys.platform == "linux" else (ProcessLookupError, PermissionError)
+"""What killpg raises when a group's last process has ended. (Elsewhere also while it has not been waited for.)"""
 
 
 def make_cluster(service_url: str) -> None:
-    """Make a cluster that lists ended transactions for a day and not for 15 minutes, since we count them at the end."""
-    txnsegment = Path(sys.executable).with_name("txnsegment")
-    subprocess.run([txnsegment, "init", service_url, "--set", "headerRetentionMs=86400000"], stdout=subprocess.DEVNULL, check=True)
+    """Make a cluster that lists ended transactions for a day and not for 15 minutes, since we count them."""
+    open_cluster(service_url, settings=Settings(header_retention_ms=86_400_000)).close()
 
 
 def session(name: str, service_url: str) -> SparkSession:
@@ -104,25 +109,43 @@ class Processes:
     def send(self, number: signal.Signals) -> None:
         """To all that are known."""
         for group in self._groups:
-            with suppress(ProcessLookupError):  # the group's last process has ended by itself
+            with suppress(*ENDED):
                 os.killpg(group, number)
 
     def kill(self) -> None:
         """SIGKILL to all that are known; none of them runs any more."""
-        self.send(signal.SIGKILL)
-        while self.look():
-            time.sleep(0.005)
+        if not self._rest(signal.SIGKILL, GIVE_UP_SECONDS):
+            self._give_up()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
         """None of them runs, and none starts another, until the end of the block: then those go on that were not killed."""
+        until = time.monotonic() + GIVE_UP_SECONDS
         try:
-            self.send(signal.SIGSTOP)
-            while self.look():
-                self.send(signal.SIGSTOP)
+            # Who starts a program waits in the kernel (vfork) until it begins. Stopped before, it never does; nor does he stop.
+            while not self._rest(signal.SIGSTOP, STOP_SECONDS):
+                if time.monotonic() > until:
+                    self._give_up()
+                self.send(signal.SIGCONT)
+                time.sleep(GO_ON_SECONDS)
             yield
         finally:
             self.send(signal.SIGCONT)
+
+    def _rest(self, number: signal.Signals, seconds: float) -> bool:
+        """Send it, also to those that turn up meanwhile, until none of them runs. False: one did after so many seconds."""
+        until = time.monotonic() + seconds
+        self.send(number)
+        while self.look():
+            if time.monotonic() > until:
+                return False
+            self.send(number)
+        return True
+
+    def _give_up(self) -> NoReturn:
+        running = sorted(self.look())
+        self.send(signal.SIGKILL)
+        sys.exit(f"Process groups {running} neither stop nor end: does the disk that they use answer (ps: state D)?")
 
 
 def kill_when(process: subprocess.Popen[bytes], due: Callable[[], T | None], *, pause: float = 0.0) -> T | None:

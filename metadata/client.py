@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from metadata.aftermath import Aftermath
 from metadata.cluster import Cluster, open_cluster, resolve
 from metadata.coordinator import Coordinator
+from metadata.errors import SweepIncomplete
 from metadata.subscriptions import Subscriptions
 from metadata.sweeper import Sweeper, SweepReport
 from metadata.topics import Topics
@@ -58,7 +59,11 @@ class Client:
         swept.
         """
         more = self.instream.sweeper.sweep()
-        report = self.sweeper.sweep()
+        try:
+            report = self.sweeper.sweep()
+        except SweepIncomplete as error:
+            more.complain(error)
+            raise
         report.timed_out += more.timed_out
         report.settled += more.finished
         more.complain()

@@ -200,4 +200,10 @@ class DataLoss(TxnSegmentError):
 
 
 class SweepIncomplete(TxnSegmentError):
-    """A sweep did all it could, and says what it could not do: segments whose files cannot be read stay as they were."""
+    """A sweep did all it could, and says what it could not do: segments whose files cannot be read stay as they were. What kept it
+    from each is in the ExceptionGroup that it is raised from.
+    """
+
+    @property
+    def causes(self) -> tuple[Exception, ...]:
+        return self.__cause__.exceptions if isinstance(self.__cause__, ExceptionGroup) else ()

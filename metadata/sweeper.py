@@ -317,7 +317,7 @@ def complain(unfolded: Mapping[str, TxnSegmentError]) -> None:
         raise SweepIncomplete(
             f"Everything was swept but the segment {segment}{more}, which cannot be folded: {error}",
             advice="Until its files are back (from a copy), its registrations stay in the log, and files are not deleted.",
-        ) from error
+        ) from ExceptionGroup("segments that cannot be folded", list(unfolded.values()))
 
 
 def _due(last_ms: int | None, now_ms: int, every_ms: int) -> bool:

@@ -17,8 +17,8 @@ GONE = (CorruptSnapshot, CorruptRecord, MissingFile)
 
 
 def unexplained(error: TxnSegmentError) -> bool:
-    """Whether no fault of a world explains it; a sweep that is incomplete is judged by what kept it from a topic."""
-    return isinstance(error.__cause__ if isinstance(error, SweepIncomplete) else error, GONE)
+    """Whether no fault of a world explains it; of a sweep that is incomplete, any of what kept it."""
+    return any(isinstance(one, GONE) for one in (error.causes if isinstance(error, SweepIncomplete) else (error,)))
 
 
 def start_in_stream_reader(

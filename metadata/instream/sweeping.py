@@ -46,15 +46,16 @@ class InStreamReport:
     stalled: list[TransactionUnfinished] = field(default_factory=list)
     failed: dict[str, TxnSegmentError] = field(default_factory=dict)
 
-    def complain(self) -> None:
-        """Raise SweepIncomplete if a topic could not be swept. (A transaction that stalls is in the log, each time: nothing can be
-        done about it but to know.)
+    def complain(self, beside: SweepIncomplete | None = None) -> None:
+        """Raise SweepIncomplete if a topic could not be swept, with what the sweep `beside` this one says. (A transaction that
+        stalls is in the log, each time: nothing can be done about it but to know.)
         """
         if self.failed:
             name, error = next(iter(self.failed.items()))
-            raise SweepIncomplete(
-                f"{len(self.failed)} persistent topics could not be swept, such as {name}: {error.message}", advice=error.advice
-            ) from error
+            said = f"{len(self.failed)} persistent topics could not be swept, such as {name}: {error.message}"
+            more, causes = ("", ()) if beside is None else (f" {beside}", beside.causes)
+            group = ExceptionGroup("what cannot be swept", [*self.failed.values(), *causes])
+            raise SweepIncomplete(said, advice=f"{error.advice}{more}".strip()) from group
 
 
 @dataclass

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -20,25 +21,30 @@ from metadata.store.zookeeper_credentials import TLS_CA, TLS_CERT, TLS_KEY
 from metadata.store.zookeeper_wakeups import WakeUps
 
 PROBE_SECONDS: Final = 1.0
+PROBES: Final = 5
 Address = tuple[str, int]
 
 
 class Connections(SequentialThreadingHandler):
     """kazoo's handler. `refused` is called, from kazoo's thread, when `refusal` is set: a reason that waiting does not mend.
 
-    A refusal counts once one server has refused twice: until then another server of the ensemble may let us in. A server that is
-    starting may accept a connection and forget it: after `answer_seconds` without an answer kazoo makes another one.
+    A refusal counts once one server has refused twice: until then another server of the ensemble may let us in.
+
+    A server that is starting may accept a connection and forget it, and one that is off answers nothing at all, while kazoo would
+    wait as long as a session may last: after `answer_seconds` without an answer another connection is made, which has twice the
+    time (a slow server is reached, too), and so on up to kazoo's own limit.
     """
 
     def __init__(self, tls: ssl.SSLContext | None, refused: Callable[[], None], answer_seconds: float) -> None:
         super().__init__()
-        self._answer_seconds = answer_seconds
+        self._answer_seconds = self._patience = answer_seconds
         self._answered = False
         self._tls = tls
         self._refused = refused
         self._once: set[Address] = set()
-        self._probed: set[Address] = set()
+        self._probed: Counter[Address] = Counter()
         self.refusal: ConfigurationError | None = None
+        self._server = ""
         self.last = ""
         """What the last connection failed of; empty: of nothing that is known here."""
         if tls is not None:
@@ -46,7 +52,7 @@ class Connections(SequentialThreadingHandler):
 
     def connected(self) -> None:
         """A session has its connection: what was before is past."""
-        self._answered = True
+        self._answered, self._patience = True, self._answer_seconds
         self._once.clear()
         self._probed.clear()
         self.refusal, self.last = None, ""
@@ -54,9 +60,13 @@ class Connections(SequentialThreadingHandler):
     def create_connection(self, address: Address, hostname: str, timeout: float, **_: Any) -> socket.socket:
         """What kazoo calls. Its arguments about TLS are not used: it would check no host name, and trust the system besides."""
         server = f"{hostname}:{address[1]}"
-        self._answered = False
+        self._answered, self._server = False, server
+        timeout = min(timeout, self._patience)
         try:
             plain = socket.create_connection(address, timeout)
+        except TimeoutError:
+            self._unanswered()
+            raise
         except OSError as error:
             self.last = f"{server}: {error.strerror or error}"
             raise
@@ -66,6 +76,10 @@ class Connections(SequentialThreadingHandler):
             return plain
         try:
             secured = self._tls.wrap_socket(plain, server_hostname=hostname)
+        except TimeoutError:
+            plain.close()
+            self._unanswered()
+            raise
         except OSError as error:
             plain.close()
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
@@ -85,11 +99,17 @@ class Connections(SequentialThreadingHandler):
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
         """What kazoo waits with. (Select sees nothing of what TLS has read: replies that came together would wait for a ping.)"""
-        if not self._answered and timeout is not None:  # kazoo would wait as long as a session lives
-            timeout = min(timeout, self._answer_seconds)
+        if not self._answered and timeout is not None:
+            timeout = min(timeout, self._patience)
         ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.pending()]
         found = super().select(rlist, wlist, xlist, 0 if ready else timeout)
+        if not (self._answered or ready or any(found)):
+            self._unanswered()
         return ready + [one for one in found[0] if one not in ready], found[1], found[2]
+
+    def _unanswered(self) -> None:
+        self.last = f"{self._server}: it did not answer within {self._patience:g} s"
+        self._patience *= 2
 
     def _refuse(self, address: Address, server: str, error: ssl.SSLError) -> None:
         problem, advice = _meaning(error)
@@ -105,18 +125,19 @@ class Connections(SequentialThreadingHandler):
     def _probe(self, address: Address, server: str) -> None:
         """A server that speaks TLS where we do not, or the other way round, only hangs up, as does one that is starting: ask it.
 
-        Once for an address, and only when the connection before had come to nothing. One that is too busy to say is asked again.
+        Once for an address, and only when the connection before had come to nothing; one that does not say, `PROBES` times.
         """
         if address not in self._once:
             self._once.add(address)
             return
-        if address in self._probed:
+        if self._probed[address] >= PROBES:
             return
+        self._probed[address] += 1
         try:
             speaks_other = _speaks_tls(address) if self._tls is None else _speaks_plain(address)
         except TimeoutError:
             return
-        self._probed.add(address)
+        self._probed[address] = PROBES
         if self._tls is None and speaks_other:
             problem = "it speaks TLS on this port, and we do not"
             self._count(address, ConfigurationError(f"ZooKeeper at {server}: {problem}.", advice=f"Set {TLS_CA}."))

@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
 AUTH_TRIES = 2
-CONNECT_TRIES = 2
-"""So many connections that a server accepts and does not answer fit into the time that a call waits for one."""
+FIRST_TRY = 0.25
+"""Of the time that a call waits for a connection: so long one may go unanswered before another one is made."""
 QUORUM = "/zookeeper/config"
 KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
@@ -142,7 +142,7 @@ class Session:
         if dead is not None:
             dead.stop()
             dead.close()
-        connections = Connections(self._credentials.tls, self._notify, self._connect_seconds / CONNECT_TRIES)
+        connections = Connections(self._credentials.tls, self._notify, FIRST_TRY * self._connect_seconds)
         client: Any = KazooClient(
             hosts=self.hosts,
             handler=connections,

@@ -54,9 +54,11 @@ def test_one_in_use_is_not_given(tmp_path: Path) -> None:
     [
         ("32768\t60999\n", range(10_000, 32_768)),
         ("49152\t65535\n", range(10_000, 49_152)),
+        ("18192\t65535\n", range(10_000, 18_192)),
+        ("10240\t65535\n", range(10_000, 32_768)),
         ("1024\t65535\n", range(10_000, 32_768)),
         (None, range(10_000, 32_768)),
     ],
 )
-def test_they_lie_below_the_kernel_s_own(told: str | None, chosen: range) -> None:
+def test_they_lie_below_the_kernel_s_own_if_there_are_enough(told: str | None, chosen: range) -> None:
     assert below(told) == chosen

@@ -16,17 +16,27 @@ from metadata.aftermath import inline
 from metadata.client import Client
 from metadata.cluster import Cluster, open_cluster
 from metadata.coordinator import Coordinator
-from metadata.errors import DataLoss, NotAllowed, OptionError, SweepIncomplete, TopicExists, TransactionNotFound
+from metadata.errors import (
+    CorruptPart,
+    CorruptSnapshot,
+    DataLoss,
+    NotAllowed,
+    OptionError,
+    SweepIncomplete,
+    TopicExists,
+    TransactionNotFound,
+)
 from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
+from metadata.instream.sweeping import InStreamReport
 from metadata.names import PersistentName, TopicName, topic_name
 from metadata.orphans import sweep_orphans
 from metadata.policies import set_for_topic
 from metadata.providers import Model, Providers
 from metadata.records import Registration, SegmentWrite
 from metadata.row_ranges import parse_all
-from metadata.sweeper import Sweeper
+from metadata.sweeper import Sweeper, complain
 from metadata.topics import Topics
 from metadata.transaction_buffer import TransactionBuffer
 
@@ -410,6 +420,16 @@ def test_one_sweep_is_of_both_kinds() -> None:
     both.instream.topics.change(T, lambda now: now.model_copy(update=damaged))
     with pytest.raises(SweepIncomplete, match=str(T)):
         client(bench.party().cluster).sweep()
+
+
+def test_a_sweep_of_both_kinds_says_all_that_kept_it() -> None:
+    older = InStreamReport(failed={str(T): CorruptSnapshot("One is damaged.")})
+    with pytest.raises(SweepIncomplete) as newer:
+        complain({"segment://public/default/t/0000-ffff-0": CorruptPart("Two is damaged.")})
+    InStreamReport().complain(newer.value)  # it has nothing to say
+    with pytest.raises(SweepIncomplete, match=r"One is damaged.*Two is damaged") as both:
+        older.complain(newer.value)
+    assert [str(cause) for cause in both.value.causes] == ["One is damaged.", "Two is damaged."]
 
 
 def test_both_kinds_have_their_own_schemas() -> None:

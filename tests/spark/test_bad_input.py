@@ -624,7 +624,7 @@ def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) 
     settings = Settings(deadline_allowance_ms=200)
     open_cluster(url, ledgers=f"file://{tmp_path}/ledgers", settings=settings).close()
     with TcpProxy("127.0.0.1", zookeeper.port) as proxy:
-        store = ZooKeeperStore(*hosts_and_root(f"zk://{proxy.hosts}/lost"), connect_seconds=1.5, session_seconds=3)
+        store = ZooKeeperStore(*hosts_and_root(f"zk://{proxy.hosts}/lost"))
         one = client(Cluster(url, store, LedgerStorage(f"file://{tmp_path}/ledgers"), settings))
         site = _ZooKeeperSite(one)
         site.append(1, {"n": [1]}).commit()
@@ -639,6 +639,7 @@ def test_zookeeper_lost_in_a_commit(zookeeper: ZooKeeperServer, tmp_path: Path) 
 
         thread = threading.Thread(target=commit)
         with proxy.drop_replies():
+            store._session._connect_seconds = 0.1  # no server is there until the block ends
             thread.start()
             assert proxy.wait_dropped()
             thread.join(30)

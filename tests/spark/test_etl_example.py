@@ -5,7 +5,10 @@ and how the examples kill their jobs.
 from __future__ import annotations
 
 import importlib
+import os
+import shlex
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -53,7 +56,8 @@ def test_the_split_stream_expects_every_flight_once(example: Callable[[str], Mod
     assert len(expected) == 3
 
 
-BUSY = "setsid sh -c 'while :; do :; done' & wait"
+BUSY = f"""{shlex.quote(sys.executable)} -c 'import os; os.setsid()
+while True: pass' & wait"""
 """A shell with a child in a group of its own, which runs all the time."""
 
 
@@ -89,4 +93,37 @@ def test_a_stopped_job_goes_on_after_an_error_and_is_ended_with_the_example(
             raise KeyboardInterrupt
         assert len(processes.look()) == 2
         processes.send(signal.SIGSTOP)
+    assert (process.returncode, processes.look()) == (-signal.SIGKILL, set())
+
+
+SPAWNS = """
+import os, sys
+os.posix_spawn("/bin/sleep", ["sleep", "600"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)])
+os.wait()
+"""
+"""Starts a program that begins only once somebody writes into a FIFO; until then he waits for that in the kernel."""
+
+
+def test_who_waits_for_a_program_that_is_stopped_before_it_begins_is_stopped_too(
+    example: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs, fifo = example("jobs"), tmp_path / "fifo"
+    monkeypatch.setattr(jobs, "STOP_SECONDS", 0.3)
+    os.mkfifo(fifo)
+    with jobs.job([sys.executable, "-c", SPAWNS, str(fifo)], tmp_path / "log") as process:
+
+        def states() -> list[str]:
+            listed = subprocess.run(["ps", "-A", "-o", "pgid=,state="], capture_output=True, text=True, check=True).stdout
+            return sorted(state[0] for group, state in map(str.split, listed.splitlines()) if int(group) == process.pid)
+
+        while len(states()) < 2:
+            assert process.poll() is None
+        processes = jobs.Processes(process.pid)
+        processes.send(signal.SIGSTOP)
+        while "T" not in states():
+            assert process.poll() is None
+        fd = os.open(fifo, os.O_RDWR)  # now it may begin
+        with processes.stopped():
+            assert states() == ["T", "T"]
+        os.close(fd)
     assert (process.returncode, processes.look()) == (-signal.SIGKILL, set())

@@ -17,13 +17,14 @@ from kazoo.exceptions import NoAuthError
 from conformance.proxy import TcpProxy
 from conformance.servers import LOCAL, ZooKeeperServer, free_ports
 from metadata import paths
+from metadata.clock import SystemClock
 from metadata.errors import ConfigurationError, SessionLost, Unavailable, ValueTooLarge
 from metadata.paths import LOG, Key
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, Append, IndexEntry, Put, Record, View, decide
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from metadata.store.zookeeper_paths import ERA_SIZE
-from metadata.store.zookeeper_session import Outcome, Request
+from metadata.store.zookeeper_session import Outcome, Request, Session
 
 A = Key("/a", "")
 
@@ -48,7 +49,7 @@ def proxy(zookeeper: ZooKeeperServer) -> Iterator[TcpProxy]:
 @pytest.fixture
 def far(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> Iterator[ZooKeeperStore]:
     """A session through the proxy, on the same records as `store`."""
-    with ZooKeeperStore(proxy.hosts, root, connect_seconds=3, session_seconds=6) as opened:
+    with ZooKeeperStore(proxy.hosts, root) as opened:
         yield opened
 
 
@@ -166,8 +167,16 @@ def test_a_connection_that_is_not_answered_leaves_time_for_another(proxy: TcpPro
     """A server that is starting may accept one and forget it."""
     store.put(A, b"a", expect=ABSENT)
     proxy.mute()
-    with ZooKeeperStore(proxy.hosts, root, connect_seconds=6, session_seconds=6) as far:
+    with ZooKeeperStore(proxy.hosts, root) as far:
         assert far.view().get(A) is not None
+
+
+def test_a_server_that_answers_slowly_is_reached(proxy: TcpProxy, root: str, store: ZooKeeperStore) -> None:
+    """The first connection is given up after 2 s, the next one not before 4."""
+    session = Session(proxy.hosts, root, clock=SystemClock(), connect_seconds=8, session_seconds=10)
+    with proxy.delay(1.2):  # either way
+        assert session.client().connected
+    session.close()
 
 
 def test_numbers_are_not_used_again_after_the_server_began_again(tmp_path: Path) -> None:

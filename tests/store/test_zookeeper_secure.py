@@ -31,7 +31,7 @@ from metadata.errors import ConfigurationError
 from metadata.paths import LOG, Key
 from metadata.store import open_store
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
-from metadata.store.zookeeper_connection import Connections
+from metadata.store.zookeeper_connection import PROBES, Connections
 from metadata.store.zookeeper_credentials import VARIABLES, credentials
 from metadata.store.zookeeper_session import Session, stat
 from pyspark_txnsegment import DefaultSource
@@ -363,6 +363,15 @@ class TestTls:
         environment.tls()
         refused(f"zk://{secure.hosts}{chroot}", "does not speak TLS", "secureClientPort")
 
+    def test_a_connection_that_is_not_answered_leaves_time_for_another(
+        self, secure: Secure, environment: Environment, chroot: str
+    ) -> None:
+        environment.tls()
+        with TcpProxy(LOCAL, int(secure.tls_hosts.rpartition(":")[2])) as proxy:
+            proxy.mute()
+            with open_store(f"zk://{proxy.hosts}{chroot}") as store:
+                store.put(A, b"x")
+
     def test_a_port_that_is_too_busy_to_say_what_it_speaks_is_asked_again(self, secure: Secure) -> None:
         with TcpProxy(LOCAL, int(secure.tls_hosts.rpartition(":")[2])) as proxy:
             connections = Connections(None, refused=lambda: None, answer_seconds=1.0)
@@ -371,7 +380,7 @@ class TestTls:
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 assert connections.refusal is None
             proxy.mute(0)
-            for _ in range(60):  # seconds: here it may be busy, too
+            for _ in range(PROBES - 1):  # here it may be busy, too
                 connections.create_connection((LOCAL, proxy.port), LOCAL, 5.0).close()
                 if connections.refusal is not None:
                     break
