@@ -21,7 +21,7 @@ from conformance.chaos.history import Observation, Row, judged, now
 from conformance.chaos.history import seen as rows_seen
 from conformance.chaos.reading import Following, position_of, read_all
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
-from conformance.chaos.together import looks, ready, wait_until_ready
+from conformance.chaos.together import ANSWER_SECONDS, ANSWERS, ENOUGH, LOADED, START, STOP, late, looks, say, wait_until
 from conformance.history import format as history
 from conformance.processes import Session
 from metadata.client import Client, client
@@ -42,8 +42,6 @@ PAUSE_SECONDS = 0.01
 """Between two plans of the batch reader, so that it does not take a whole core for itself."""
 WARM = 20
 """Commits ahead of the load that a Spark query sees one by one, until its code is compiled."""
-AT_LEAST = 2
-"""Commits of each writer: on a slow machine they take longer than they were asked to."""
 PER_WRITER = 1_000_000
 """Numbers of batches that one writer has for itself."""
 
@@ -85,9 +83,8 @@ class Watched:
     events: list[history.Event] = field(default_factory=list)
 
 
-def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Commit]:
-    """Stage and commit one transaction after the other over all segments, beginning when the file `start` exists, for so many
-    seconds and at least `AT_LEAST` times.
+def write_for(place: Place, writer: int, folder: Path) -> list[Commit]:
+    """Stage and commit one transaction after the other over all segments, from the file `START` on until there is `ENOUGH`.
 
     The writers give way to the readers: eight of them on two cores would measure who gets a core, not who waits for a decision.
     """
@@ -95,12 +92,12 @@ def write_for(place: Place, writer: int, start: Path, seconds: float) -> list[Co
     plan = planned(place)
     mine = client(open_cluster(place.url))
     done: list[Commit] = []
-    ready(start)
-    while not start.exists():
+    say("ready", folder)
+    while not (folder / START).exists():
         time.sleep(0.005)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until or len(done) < AT_LEAST:
+    while not (folder / ENOUGH).exists():
         done.append(_commit(mine, plan, writer, len(done)))
+        say("writing", folder)
     mine.close()
     return done
 
@@ -291,6 +288,14 @@ def follow(place: Place, folder: Path, stop: Path) -> Session:
     return query
 
 
+def _goes_on(query: Session, seen: Path) -> bool:
+    """Wait for a Spark streaming query's answers: the micro-batch that is under way was asked for before."""
+    until, enough = time.monotonic() + ANSWER_SECONDS, _lines(seen) + 1 + ANSWERS
+    while (few := _lines(seen) < enough) and query.running() and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    return not few
+
+
 def followed(query: Session, folder: Path, topic: str) -> Watched:
     """What a Spark streaming query has seen, once it has ended."""
     seen = Watched()
@@ -323,20 +328,31 @@ def load(
     readers: Sequence[str],
     spark: bool = False,
 ) -> Load:
-    """Run writers and readers together; `folder` is for the files that start and stop them. `spark`: a real streaming query too."""
-    start, stop = folder / "start", folder / "stop"
+    """Run writers and readers together for so many seconds, and until each reader has answers enough that it asked for and had
+    meanwhile. `folder` is for the files that start and stop them. `spark`: a real streaming query too.
+    """
+    stop, spark_seen, wrong = folder / STOP, folder / "spark" / "seen", []
     forks.call(make, place, Settings())
     forks.call(planned, place)
     first: list[Commit] = forks.call(warm_up, place, writers, range(1))
     query = None
     if spark:
         query = follow(place, folder, stop)
-        first += forks.call(warm_up, place, writers, range(1, WARM), folder / "spark" / "seen")
+        first += forks.call(warm_up, place, writers, range(1, WARM), spark_seen)
     watching = {name: forks.start(READERS[name], place, stop) for name in readers}
-    writing = [forks.start(write_for, place, w, start, seconds) for w in range(writers)]
+    writing = [forks.start(write_for, place, w, folder) for w in range(writers)]
     try:
-        wait_until_ready((*watching.values(), *writing), folder)
-        start.touch()
+        wait_until("ready", (*watching.values(), *writing), folder)
+        (folder / START).touch()
+        until = time.monotonic() + seconds
+        wait_until("writing", writing, folder)
+        (folder / LOADED).touch()
+        missing = [name for name, child in watching.items() if late("answered", [child], folder, ANSWER_SECONDS)]
+        if query is not None and not _goes_on(query, spark_seen):
+            missing.append("spark")
+        wrong += [f"{name}: not {ANSWERS} answers within {ANSWER_SECONDS:g} s while others wrote" for name in missing]
+        time.sleep(max(0.0, until - time.monotonic()))
+        (folder / ENOUGH).touch()
         done: list[list[Commit]] = [child.result() for child in writing]
         stop.touch()
         watched: dict[str, Watched] = {name: child.result() for name, child in watching.items()}
@@ -348,7 +364,7 @@ def load(
         if query is not None:
             query.kill()
     commits = [c for found in done for c in found]
-    wrong = [
+    wrong += [
         f"{name}: {what}" for name, seen in watched.items() for what in (*seen.wrong, *missed([*first, *commits], seen.answers))
     ]
     left, last = forks.call(end_of_load, place)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conformance.chaos.contention import READERS, Answer, Commit, Lag, Watched, lag, load, missed, watch_buffer
+from conformance.chaos import contention
+from conformance.chaos.contention import POLL_SECONDS, READERS, Answer, Commit, Lag, Watched, lag, load, missed, watch_buffer
 from conformance.chaos.driver import Place
 from conformance.chaos.forks import Forks
+from conformance.chaos.together import ENOUGH, START, looks
 
 
 @pytest.mark.slow
@@ -20,16 +23,12 @@ def test_no_read_is_torn_and_none_is_old(store: str, cluster_at: Callable[[str],
     found = load(forks, cluster_at(store), tmp_path, writers=8, seconds=4.0, readers=("buffer", "stream"))
     logging.getLogger(__name__).info("%s", found)
     assert found.wrong == []
-    assert found.commits >= 16
-    assert min(found.answers.values()) >= 2
 
 
 @pytest.mark.slow
 def test_batch_reads_with_their_rows(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
     found = load(forks, cluster_at("sqlite"), tmp_path, writers=4, seconds=3.0, readers=("batch",))
     assert found.wrong == []
-    assert found.commits >= 8
-    assert found.answers["batch"] >= 2
 
 
 def stuck(place: Place, stop: Path) -> Watched:
@@ -47,6 +46,24 @@ def test_a_reader_that_lags_is_found(
     found = load(forks, cluster_at("sqlite"), tmp_path, writers=2, seconds=0.0, readers=("stuck",))
     assert found.wrong
     assert all(what.startswith("stuck: an answer asked for at ") for what in found.wrong), found.wrong
+
+
+def shut_out(place: Place, stop: Path) -> Watched:
+    """A reader that gets no answer as long as anybody writes."""
+    for _ in looks(stop):
+        while stop.with_name(START).exists() and not stop.with_name(ENOUGH).exists():
+            time.sleep(POLL_SECONDS)
+    return Watched()
+
+
+@pytest.mark.slow
+def test_a_reader_that_writers_shut_out_is_found(
+    cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(READERS, "shut out", shut_out)
+    monkeypatch.setattr(contention, "ANSWER_SECONDS", 0.5)
+    found = load(forks, cluster_at("sqlite"), tmp_path, writers=2, seconds=0.0, readers=("shut out",))
+    assert found.wrong == ["shut out: not 3 answers within 0.5 s while others wrote"]
 
 
 def test_missed() -> None:
