@@ -43,8 +43,8 @@ SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_afte
 """Deadlines, folding and forgetting all happen within a run."""
 LOOK_SECONDS = 0.05
 DEATHS = 3
-"""Of one party's drivers before anything was done to them: that many are not for want of speed. One may be: Spark gives a Python
-worker 10 s to start, a client as much to a ZooKeeper server to answer."""
+"""Of one party's drivers before anything was done to them: so many are too many for want of speed (`Party.slow`), and one is for
+anything else."""
 
 
 @dataclass
@@ -280,8 +280,8 @@ class Deployment:
 
     def _warm(self) -> bool:
         for party in self.parties.values():
-            if party.restarts >= DEATHS:
-                raise Late(f"The {party.name} died {DEATHS} times before anything was done to it: {party.last_words()}")
+            if party.restarts > party.slow or party.restarts >= DEATHS:
+                raise Late(f"The {party.name} died before anything was done to it: {party.last_words()}")
         kept = [(job.name, kind) for job in self.scene.readers for kind in (("poll", "read") if job.batches else ("poll",))]
         return all(p.at for p in self.progress.values()) and all(any(self.seen(name).glob(f"{kind}-*")) for name, kind in kept)
 

@@ -32,7 +32,9 @@ SETTINGS = {
 
 
 class Party:
-    """A job by name, and the drivers that were started for it. `restarts`: how often one had to be replaced."""
+    """A job by name, and the drivers that were started for it. `restarts`: how often one had to be replaced; `slow`: how often of
+    them for want of speed.
+    """
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class Party:
         """`arguments`: those of the module, but for `url` and `marks`. `say`: is told why drivers were replaced."""
         self._say = say
         self.name = name
-        self.restarts = 0
+        self.restarts = self.slow = 0
         self.done = False
         self._module, self._script, self._arguments, self._cores = module, script, dict(arguments), cores
         self._folder, self._cluster = folder, cluster
@@ -104,8 +106,10 @@ class Party:
                 self.done = True
             else:
                 self._replaced = self.driver
+                log = self.driver.tail(200_000)
+                self.slow += code > 0 and for_want_of_speed(log)
                 self.restarts += 1
-                how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}: {_cause(self.driver)}"
+                how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}: {_cause(log)}"
                 self._say(f"{self.name}: its driver {how}; started again")
                 self.start(self._chroot)
 
@@ -178,7 +182,21 @@ class Party:
 _RAISED = re.compile(r"^(?:[\w.]+: )?[\w.]*(?:Error|Exception|Lost|Unavailable|Outcome|Fenced|Conflict)\b.*$", re.MULTILINE)
 
 
-def _cause(driver: Session) -> str:
-    """What its log says that it died of: the last thing raised."""
-    found = _RAISED.findall(driver.tail(200_000))
+def _cause(log: str) -> str:
+    """What a driver's log says that it died of: the last thing raised."""
+    found = _RAISED.findall(log)
     return str(found[-1])[:300] if found else "its log names nothing that was raised"
+
+
+_TRACEBACK = "\nTraceback (most recent call last):\n"
+_SLOW = re.compile(
+    r"Python worker failed to connect back|for the Python worker to connect back|No ZooKeeper server of \S+ answered"
+)
+
+
+def for_want_of_speed(log: str) -> bool:
+    """Whether a driver's last traceback is of a limit that a busy machine may exceed though all is well: Spark's, of 10 s for a
+    Python worker to start, or a client's, of as much for a ZooKeeper server to answer.
+    """
+    _, traceback, words = f"\n{log}".rpartition(_TRACEBACK)
+    return bool(traceback) and _SLOW.search(words) is not None
