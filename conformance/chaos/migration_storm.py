@@ -12,7 +12,7 @@ from conformance.chaos import carrying_on as parties
 from conformance.chaos.carried import Cast
 from conformance.chaos.carrying_on import ROWS, Scene
 from conformance.chaos.driver import Place, make
-from conformance.chaos.forks import Child, Forks, Struck, strike
+from conformance.chaos.forks import Child, Died, Forks, Killed, Struck, strike
 from conformance.chaos.left_open import die_registered, wait_for_deadlines
 from conformance.chaos.migrations import LAST_SECONDS, SETTINGS, WAIT_SECONDS, die_midway, judge, prepare
 
@@ -47,13 +47,14 @@ class Stormed:
 def storm(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random) -> Stormed:
     """Rounds of three topics in two namespaces, which migrate while all parties, and who migrates, are killed and stopped.
 
-    The first kill of each round is of who migrates, between the first of its topics and the last.
+    The first kill of each round is of who migrates, between the first of its topics and the last. No other
+    follows one with anything wrong.
     """
     forks.call(make, place, SETTINGS)
     report = Stormed()
     if not kills:
         return report
-    while report.kills < kills:
+    while report.kills < kills and not report.wrong:
         _round(forks, place, folder / f"round{report.rounds}", max(1, min(KILLS_A_ROUND, kills - report.kills)), rng, report)
         report.rounds += 1
     return report
@@ -93,8 +94,8 @@ def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Ran
     try:
         scene.wait_for_work(running, running.values())
         time.sleep(rng.uniform(0.0, 1.0))
-        _expect_kill(forks.start(die_midway, *migrates), "who migrates, in its second topic", report)
-        report.kills, report.migrators = report.kills + 1, report.migrators + 1
+        killed = expect_kill(forks.start(die_midway, *migrates), "who migrates, in its second topic", report)
+        report.kills, report.migrators = report.kills + killed, report.migrators + killed
         running["migrator"] = starts["migrator"]()
         for _ in range(kills - 1):
             time.sleep(rng.uniform(*BETWEEN_SECONDS))
@@ -107,25 +108,32 @@ def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Ran
         running.pop("migrator").result(LAST_SECONDS)
         writing = [*cast.writers, *cast.senders]
         scene.wait_for_work([*writing, *cast.movers], running.values(), more=2)
-        _expect_kill(forks.start(die_registered, place.url, list(cast.goes_on)), "who registered a transaction", report)
+        expect_kill(forks.start(die_registered, place.url, list(cast.goes_on)), "who registered a transaction", report)
         scene.end_work()
         for name in writing:
             running.pop(name).result(LAST_SECONDS)
-        forks.call(wait_for_deadlines, place.url)  # else who reads takes the row before what is open for the last
+        wrong = forks.call(wait_for_deadlines, place.url)  # else who reads takes the row before what is open for the last
         scene.end_reading()
         for name in list(running):
             running.pop(name).result(LAST_SECONDS)
     finally:
         for child in running.values():
             child.stop()
-    report.wrong += [f"round {report.rounds}: {what}" for what in forks.call(judge, place, folder, cast)]
+    wrong += forks.call(judge, place, folder, cast)
+    report.wrong += [f"round {report.rounds}: {what}" for what in wrong]
     _count(folder, report)
 
 
-def _expect_kill(child: Child, who: str, report: Stormed) -> None:
-    """Wait for one that is to kill itself."""
-    if not child.killed():
+def expect_kill(child: Child, who: str, report: Stormed) -> bool:
+    """Wait for one that is to kill itself; whether it did. What it came to instead is wrong."""
+    try:
+        child.result()
         report.wrong.append(f"{who} came to its end and was not killed")
+    except Killed:
+        return True
+    except Died as died:
+        report.wrong.append(f"{who} was not killed: {died}")
+    return False
 
 
 def _count(folder: Path, report: Stormed) -> None:

@@ -21,7 +21,7 @@ from conformance.chaos.carried import Cast, judged
 from conformance.chaos.carrying_on import ROWS, SCHEMA, Scene
 from conformance.chaos.crashing import Crash, Fate, When
 from conformance.chaos.driver import Place, crashing_client, make, unfinished
-from conformance.chaos.forks import Forks
+from conformance.chaos.forks import Died, Forks
 from conformance.chaos.left_open import leave_behind, open_in
 from metadata.cluster_records import Settings
 from metadata.errors import TxnConflict, TxnSegmentError
@@ -134,10 +134,11 @@ def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
 
 def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
     """As `carrying_on.migrate_on`, but be killed in the second topic: right after the first entry that it appends to a log, its
-    SEAL or the end of a transaction that is in its way.
+    SEAL or the end of a transaction that is in its way. Raises Died, with what it was told, if it comes to its end.
     """
     parties.migrate_on(scene, who, topics[:1], segments, how[:1])
-    migrate(scene.url, *topics[1], segments, how[1], Crash(1, When.AFTER, of="write Append"))
+    told = migrate(scene.url, *topics[1], segments, how[1], Crash(1, When.AFTER, of="write Append"))
+    raise Died(f"The migration of {topics[1][0]} was not killed, and was told {told.error or told.to}: {told.message}")
 
 
 # --- crash points -------------------------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ def splits(forks: Forks, place: Place, folder: Path, *, seconds: float, faults: 
         stop.touch()
         for name in (*names, "splitter"):
             running.pop(name).result(LAST_SECONDS)
-        forks.call(wait_for_deadlines, place.url)  # else who reads takes the row before what is open for the last
+        report.wrong += forks.call(wait_for_deadlines, place.url)  # else who reads takes the row before what is open for the last
         all_written.touch()
         for name in list(running):
             running.pop(name).result(LAST_SECONDS)

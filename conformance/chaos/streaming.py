@@ -101,7 +101,7 @@ class StreamingJob:
         """A driver on the checkpoint. Returned at once, before its query runs."""
         output = self._folder / f"driver-{len(self._launched)}.log"
         given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
-        given |= {"marks": self._marks, "stop": _stop(output)}
+        given |= {"marks": self._marks, "stop": _ends(output)}
         arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
         driver = launched("conformance.chaos.job", arguments, output, SPARK_ENVIRONMENT)
         self._launched.append(driver)
@@ -140,7 +140,7 @@ class StreamingJob:
 
     def end(self, driver: Session) -> int | None:
         """Let a driver write what was laid down and end: its exit code."""
-        _stop(driver.output).touch()
+        _ends(driver.output).touch()
         code = driver.wait(RUN_SECONDS)
         driver.kill()
         return code
@@ -179,7 +179,7 @@ class StreamingJob:
         self.close()
 
 
-def _stop(output: Path) -> Path:
+def _ends(output: Path) -> Path:
     """The file that ends the driver with this output."""
     return output.with_suffix(".stop")
 

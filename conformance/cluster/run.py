@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from conformance.chaos.driver import Place, unfinished
-from conformance.chaos.forks import Forks
+from conformance.chaos.forks import Died, Forks
 from conformance.chaos.left_open import wait_for_deadlines
 from conformance.cluster.checks import COLUMNS, Stream, complete, streamed
 from conformance.cluster.deployment import Deployment, Late
@@ -96,8 +96,8 @@ def run(
             try:
                 _drive(deployment, plan, report, quiet_seconds, say)
                 _judge(deployment, report, out, say)
-            except Late as late:
-                report.wrong.append(str(late))
+            except (Late, Died) as error:
+                report.wrong.append(str(error))
             report.figures |= {f"{name}_restarts": float(party.restarts) for name, party in deployment.parties.items()}
             report.figures["changing_restarts"] = float(deployment.changing_restarts)
         if out is not None:
@@ -158,7 +158,7 @@ def _recover(deployment: Deployment, done: Struck) -> None:
 def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -> None:
     """Count what is there, in three ways: the tables of the readers, a last read after a sweep, the history."""
     forks = Forks()
-    forks.call(wait_for_deadlines, deployment.url)  # of who changed the topics and was killed last: nobody goes on with that
+    report.wrong += forks.call(wait_for_deadlines, deployment.url)  # of who was killed last while he changed the topics, above all
     for topic in ("", *(topic for topic in deployment.topics if is_persistent(topic))):
         report.wrong += forks.call(unfinished, Place(deployment.url, topic))
     final: Seen = forks.call(read_all, deployment.url, deployment.topics)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 ROWS = 3
 """In a micro-batch."""
+LIMIT_SECONDS = 600.0
+"""For the first two micro-batches."""
 
 
 @pytest.mark.slow
@@ -32,9 +36,11 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
     first: list[int] = []
     with launched("conformance.chaos.copying", arguments, tmp_path / "driver.log", SPARK_ENVIRONMENT, nice=0) as driver:
         with cluster.consumer("out", "watch", start="earliest") as watch:
+            until = time.monotonic() + LIMIT_SECONDS
             while len(first) < 2 * ROWS:
                 assert driver.running(), driver.tail()
-                first += [message.value["id"] for message in watch.messages(timeout=1)][: 2 * ROWS - len(first)]
+                assert time.monotonic() < until, driver.tail()
+                first += [message.value["id"] for message in islice(watch.messages(timeout=1), 2 * ROWS - len(first))]
         driver.kill()
     assert sorted(first) == wanted[: 2 * ROWS]
 
