@@ -96,12 +96,13 @@ bench: venv  ## every figure of README.md, measured again (long)
 	$(BIN)/python -m benchmarks
 
 .PHONY: soak
-soak: venv  ## a million simulated schedules, 400,000 wide ones, 20,000 with migrations, the exhaustive search; with date and commit (long)
+soak: venv  ## a million simulated schedules, 400,000 wide ones, 20,000 with migrations, the exhaustive search, properties; with date and commit (long)
 	@echo "$$(date -u +%F) $$(git describe --always --dirty) $$(nproc) cores"
 	$(BIN)/python -m conformance --simulate 1000000 --seed 0 --cores $$(nproc)
 	$(BIN)/python -m conformance --simulate 400000 --seed 0 --kind wide --cores $$(nproc)
 	$(BIN)/python -m conformance --simulate 20000 --seed 0 --kind migrating --cores $$(nproc)
 	$(BIN)/python -m conformance --exhaustive --cores $$(nproc)
+	$(MAKE) properties
 
 .PHONY: chaos
 chaos: venv  ## exactly once under SIGKILL on SQLite and ZooKeeper, and 100 faults on a real cluster (long; CHAOS_ARGS=--help)

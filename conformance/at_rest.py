@@ -65,18 +65,23 @@ class Hurried(SystemClock):
 
 
 class ByHand(Hurried):
-    """Begins today (files have the machine's times) and stands still but for the hand: however slow the machine, as many commits
-    fall into the headers' retention. For stores without a time of their own.
+    """Begins today (files have the machine's times) and stands still but for the hand and for who waits, whose deadline must come:
+    however slow the machine, as many commits fall into the headers' retention. For stores without a time of their own.
     """
 
     def __init__(self) -> None:
         self._began_ms = super().now_ms()
+        self._waited = 0.0
 
     def now_ms(self) -> int:
         return self._began_ms + self.ahead_ms
 
     def monotonic(self) -> float:
-        return self.ahead_ms / 1000
+        return self.ahead_ms / 1000 + self._waited
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self._waited += seconds
 
 
 def bound_meanwhile(at_rest: int) -> int:

@@ -160,8 +160,9 @@ def _found(store: MetadataStore, url: str, ledgers: str, settings: Settings, clo
     """Make the cluster's record; whoever comes second gets the first one's. Raises ConfigurationError for a root in use.
 
     First the id (in the store), then the mark with it (in the root), then the record. So a founding that stops anywhere is
-    finished by the next try, a root is never taken over from another cluster, and once there is a record a root without a mark
-    is not ours: nobody adopts the empty mount point of a volume that is missing.
+    finished by the next try (a mark that is half written must be deleted before: `_mark` says so), a root is never taken over
+    from another cluster, and once there is a record a root without a mark is not ours: nobody adopts the empty mount point of a
+    volume that is missing.
     """
     storage = LedgerStorage(ledgers)
     storage.create()
@@ -203,7 +204,7 @@ def _identity(store: MetadataStore) -> str:
 
 
 def _mark(storage: LedgerStorage, identity: str, clock: Clock) -> None:
-    """Write the mark, or wait until a founder beside us has written his."""
+    """Write the mark, or wait until a founder beside us has written his: of one who began so long ago nothing more will come."""
     deadline = clock.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -214,7 +215,9 @@ def _mark(storage: LedgerStorage, identity: str, clock: Clock) -> None:
                 return
             if not isinstance(error.__cause__, FileExistsError):
                 raise
-            if clock.monotonic() >= deadline:
+            begun = storage.info(_UNFINISHED)
+            given_up = begun is not None and clock.now_ms() - begun[1] >= 1_000 * BUSY_SECONDS
+            if given_up or clock.monotonic() >= deadline:
                 error.add_note(f"If nobody else is just making this cluster, delete {_UNFINISHED} in the ledger root.")
                 raise
             clock.sleep(0.01)

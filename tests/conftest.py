@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 settings.register_profile(
     "same-draws", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("new-draws", settings.get_profile("same-draws"), derandomize=False, print_blob=True)
+settings.register_profile(
+    "new-draws", settings.get_profile("same-draws"), derandomize=False, print_blob=True, suppress_health_check=()
+)
 settings.load_profile("same-draws")
 
 

@@ -29,7 +29,7 @@ MAX_VALUE: Final = 768 * 1024
 """Longest value in bytes that every backend takes (one znode holds 1 MB with its index entries). Longer: ValueTooLarge."""
 
 BUSY_SECONDS: Final = 10.0
-"""How long whoever finds another one of this machine at work waits for his turn, before it is an error."""
+"""How long whoever finds another one at work, in the same database or ledger root, waits for his turn, before it is an error."""
 
 
 class Put(NamedTuple):

@@ -162,6 +162,12 @@ def test_what_a_founder_who_died_left_of_his_mark_is_named(tmp_path: Path) -> No
         open_cluster(f"file://{tmp_path}/a", clock=clock)
     assert left.name in refused.value.__notes__[0]
     assert clock.now - began == 1_000 * BUSY_SECONDS
+    os.utime(left, ns=(0, int(clock.now - 1_000 * BUSY_SECONDS) * 1_000_000))
+    began = clock.now
+    with pytest.raises(StorageError, match="exists already") as refused:
+        open_cluster(f"file://{tmp_path}/a", clock=clock)
+    assert left.name in refused.value.__notes__[0]
+    assert clock.now == began, "its founder had his turn before we came"
     left.unlink()
     open_cluster(f"file://{tmp_path}/a").close()
 

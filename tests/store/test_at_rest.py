@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from contextlib import closing
 from pathlib import Path
 
-from conformance.at_rest import GONE, ONWARD, SEGMENTS, AtRest, Left
+import pytest
+
+from conformance.at_rest import GONE, ONWARD, SEGMENTS, AtRest, ByHand, Left
+from metadata import paths
+from metadata.errors import Unavailable
+from metadata.store.sqlite import SqliteStore
 from metadata.store.sqlite_database import FILE
 
 
@@ -36,6 +42,16 @@ def test_in_sqlite(tmp_path: Path) -> None:
     assert rows["entries"] == rows["sessions"] == 0
     assert rows["sequences"] <= 1 + 2 * segments + logs, "the log, and the events of each segment and cursor that there ever was"
     assert not any(file.stat().st_size for file in folder.glob("*-wal"))
+
+
+def test_a_stuck_lock_is_an_error_though_time_passes_by_hand(tmp_path: Path) -> None:
+    clock = ByHand()
+    began = clock.now_ms()
+    with SqliteStore(str(tmp_path), clock=clock, busy_seconds=0.1) as store, closing(sqlite3.connect(tmp_path / FILE)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable):
+            store.put(paths.CLUSTER, b"{}")
+    assert clock.now_ms() == began
 
 
 def test_on_zookeeper(tmp_path: Path, zk_url: str) -> None:
