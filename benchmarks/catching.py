@@ -42,7 +42,8 @@ def rate(fault: Mutant, kind: str, count: int) -> tuple[float, int]:
 
 def run(faults: Sequence[str] = FAULTS, counts: Mapping[str, int] = COUNTS) -> Report:
     report = Report("quick and wide schedules")
-    table = Table(title=f"planted faults seen in a second of CPU time, by {counts} schedules", title_justify="left")
+    which = " and ".join(f"{count:,} {kind}" for kind, count in counts.items())
+    table = Table(title=f"planted faults seen in a second of CPU time, by {which} schedules", title_justify="left")
     for column in ("planted fault", *counts, "seen"):
         table.add_column(column)
     for fault in (SOUND, *map(by_name, faults)):

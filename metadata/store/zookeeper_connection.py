@@ -65,7 +65,7 @@ class Connections(SequentialThreadingHandler):
         try:
             plain = socket.create_connection(address, timeout)
         except TimeoutError:
-            self._unanswered()
+            self._unanswered(timeout)
             raise
         except OSError as error:
             self.last = f"{server}: {error.strerror or error}"
@@ -78,7 +78,7 @@ class Connections(SequentialThreadingHandler):
             secured = self._tls.wrap_socket(plain, server_hostname=hostname)
         except TimeoutError:
             plain.close()
-            self._unanswered()
+            self._unanswered(timeout)
             raise
         except OSError as error:
             plain.close()
@@ -103,12 +103,12 @@ class Connections(SequentialThreadingHandler):
             timeout = min(timeout, self._patience)
         ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.pending()]
         found = super().select(rlist, wlist, xlist, 0 if ready else timeout)
-        if not (self._answered or ready or any(found)):
-            self._unanswered()
+        if not (self._answered or ready or any(found)) and timeout is not None:
+            self._unanswered(timeout)
         return ready + [one for one in found[0] if one not in ready], found[1], found[2]
 
-    def _unanswered(self) -> None:
-        self.last = f"{self._server}: it did not answer within {self._patience:g} s"
+    def _unanswered(self, seconds: float) -> None:
+        self.last = f"{self._server}: it did not answer within {seconds:g} s"
         self._patience *= 2
 
     def _refuse(self, address: Address, server: str, error: ssl.SSLError) -> None:
