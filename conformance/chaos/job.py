@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from conformance.chaos.files import streamed
-from conformance.cluster.jobs import given, run_until
 from conformance.domains import keyed
+from conformance.jobs import given, run_until
 
 
 def settings(folder: Path, master: str = "local[2]") -> SparkSession.Builder:

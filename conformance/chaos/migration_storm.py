@@ -47,8 +47,8 @@ class Stormed:
 def storm(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random) -> Stormed:
     """Rounds of three topics in two namespaces, which migrate while all parties, and who migrates, are killed and stopped.
 
-    The first kill of each round is of who migrates, between the first of its topics and the last. No other
-    follows one with anything wrong.
+    The first kill of each round is of who migrates, between the first of its topics and the last. A round with anything wrong is
+    the last one.
     """
     forks.call(make, place, SETTINGS)
     report = Stormed()

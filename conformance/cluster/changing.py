@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from conformance.cluster.jobs import given
 from conformance.history.files import Writer, read, repair
 from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Written
+from conformance.jobs import given
 from metadata import paths
 from metadata.errors import TxnSegmentError
 from metadata.names import is_persistent, topic_name

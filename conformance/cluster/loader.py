@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 from conformance.cluster.input import marked
-from conformance.cluster.jobs import LOOK_SECONDS, announce, given
+from conformance.cluster.jobs import announce
 from conformance.domains import keyed
+from conformance.jobs import LOOK_SECONDS, given
 
 APP = "loader"
 

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from conformance.cluster.checks import COLUMNS, partial, vanished
-from conformance.cluster.jobs import announce, given, run_until
+from conformance.cluster.jobs import announce
+from conformance.jobs import given, run_until
 
 GROWTH = 4 / 3
 PAUSE_SECONDS = 0.5

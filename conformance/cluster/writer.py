@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from conformance.cluster.input import SCHEMA, marked
-from conformance.cluster.jobs import announce, given, run_until
+from conformance.cluster.jobs import announce
 from conformance.domains import keyed
+from conformance.jobs import given, run_until
 
 
 def main() -> None:
