@@ -10,7 +10,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 PYTEST_ARGS ?=
 CHAOS_ARGS ?=
+SURFACE_ARGS ?= --steps 20000
+POWER_ARGS ?=
 MUTANTS_ARGS ?=
+FUZZ_ARGS ?=
 
 # The first Python from 3.11 on; give another with `make venv PYTHON=/path/to/python3`.
 PYTHON ?=
@@ -45,6 +48,13 @@ if [ "$${major:-0}" -lt 17 ]; then \
 fi
 endef
 
+# Tests make thousands of clusters, and each file of those is flushed to the disk. Where there is room in memory they lie there, in
+# a third of the time; TMPDIR says where else.
+define FILES_IN_MEMORY
+if [ -z "$${TMPDIR:-}" ] && [ -w /dev/shm ] && ! grep -q '^[^ ]* /dev/shm .*noexec' /proc/mounts \
+  && [ "$$(df -Pk /dev/shm | sed -n '2s/  */ /gp' | cut -d ' ' -f 4)" -ge 4194304 ]; then export TMPDIR=/dev/shm; fi
+endef
+
 .PHONY: help
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
@@ -68,11 +78,18 @@ lint: venv  ## style, formatting, types and import rules
 
 .PHONY: test
 test: venv lint  ## lint, then all tests
+	@$(FILES_IN_MEMORY); set -x; \
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: properties
 properties: venv  ## the property tests with new draws (make test has the same ones always); again, for more of them
+	@$(FILES_IN_MEMORY); set -x; \
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile new-draws $(PYTEST_ARGS)
+
+.PHONY: fuzz
+fuzz: venv  ## coverage-guided fuzzing of all that strangers may write, a minute for each target (FUZZ_ARGS=--help; Linux x86-64)
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || true
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 .PHONY: scripts
 scripts: venv  ## rewrite the answers of the golden scripts in tests/scripts; review them with git diff
@@ -95,6 +112,10 @@ examples: venv  ## one transaction over several topics in a stream and in a sche
 bench: venv  ## every figure of README.md, measured again (long)
 	$(BIN)/python -m benchmarks
 
+.PHONY: longevity
+longevity: venv  ## two hours of streams, consumers and a sweeper: memory, descriptors and threads stay flat; a figure in out/longevity (long)
+	$(BIN)/python -m benchmarks.longevity --minutes 120 --out out/longevity
+
 .PHONY: soak
 soak: venv  ## a million simulated schedules, 400,000 wide ones, 20,000 with migrations, the exhaustive search, properties; with date and commit (long)
 	@echo "$$(date -u +%F) $$(git describe --always --dirty) $$(nproc) cores"
@@ -104,9 +125,17 @@ soak: venv  ## a million simulated schedules, 400,000 wide ones, 20,000 with mig
 	$(BIN)/python -m conformance --exhaustive --cores $$(nproc)
 	$(MAKE) properties
 
+.PHONY: power
+power: venv  ## power cuts at every crash point of everything that writes files (POWER_ARGS=--help)
+	$(BIN)/python -m conformance.power $(POWER_ARGS)
+
 .PHONY: chaos
-chaos: venv  ## exactly once under SIGKILL on SQLite and ZooKeeper, and 100 faults on a real cluster (long; CHAOS_ARGS=--help)
+chaos: venv power  ## power cuts, then exactly once under SIGKILL on SQLite and ZooKeeper, and 100 faults on a real cluster (long; CHAOS_ARGS=--help)
 	$(BIN)/python -m conformance.chaos $(CHAOS_ARGS)
+
+.PHONY: surface
+surface: venv  ## everything that a user calls, at random against a model (SURFACE_ARGS="--steps N --seed S --store zookeeper")
+	$(BIN)/python -m conformance.surface $(SURFACE_ARGS)
 
 .PHONY: mutants
 mutants: venv  ## plant every bug of the catalogue in the real code and show which suite catches it (MUTANTS_ARGS=--help)

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.queues import Queue
 from pathlib import Path
+from urllib.parse import quote
 
 from benchmarks.counting import CountingStore
 from benchmarks.measure import Report, folder
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
+from ledgers.storage import LedgerStorage
 from metadata.client import client
 from metadata.cluster import open_cluster
 from metadata.names import topic_name
@@ -21,14 +23,22 @@ from metadata.transitions import Claim
 from metadata.write_set import WriteSet
 
 SECONDS = 8.0
+BYTES = 10_000
+
+
+def _path(app: str) -> str:
+    return f"bench/{quote(app, safe='')}.parquet"
+
+
+def lay(storage: LedgerStorage, app: str) -> None:
+    """The file that all parts of an application stand for."""
+    if storage.info(_path(app)) is None:
+        storage.publish(_path(app), bytes(BYTES))
 
 
 def write_set(topic: str, segments: list[str], app: str, version: int, staged_ms: int, parts: int = 1) -> WriteSet:
-    """A transaction over all segments; its parts are named only, commits never open them."""
-    found = {
-        s: [Part(f"{app}/{version}-{i}-{n}.parquet", 100, 10_000, 1, (100,), 0) for n in range(parts)]
-        for i, s in enumerate(segments)
-    }
+    """A transaction over all segments. Commits look at their parts and never open them: all are one file (`lay`)."""
+    found = {s: [Part(_path(app), 100, BYTES, 1, (100,), 0) for _ in range(parts)] for s in segments}
     return WriteSet(app, topic, Claim(version, app, f"{app}-{version}", True), found, staged_ms, 30_000)
 
 
@@ -36,6 +46,7 @@ def _writer(url: str, app: str, seconds: float, results: Queue[list[float]]) -> 
     made = client(open_cluster(url))
     topic = made.topics.get(topic_name("bench"))
     segments = topic.segments()
+    lay(made.cluster.storage, app)
     taken = []
     version = 0
     end = time.monotonic() + seconds
@@ -71,6 +82,7 @@ def round_trips(url: str, segments: int, parts: int, history: int) -> int:
     name = topic_name(f"trips-{segments}-{parts}-{history}")
     topic = made.topics.create(name, segments=segments)
     made.coordinator.aftermath = lambda job: None  # what a commit does not wait for is not counted
+    lay(cluster.storage, str(name))
     worst = 0
     for version in range(history + 3):
         work = write_set(str(name), topic.segments(), str(name), version, cluster.store.view().now_ms(), parts)

@@ -46,12 +46,13 @@ from spark_txn_source.topics import selected
 PARTICIPANTS = (1, 4, 16, 64, 256)
 HISTORIES = (0, 1_000, 100_000)
 GROUP = 250
+BYTES = 1_000
 PICTURE = Path("out/models.png")
 
 
 def part(name: str) -> Part:
     """Named only: transactions never open it."""
-    return Part(f"{name}.parquet", 1, 1_000, 1, (1,), 0)
+    return Part(f"{name}.parquet", 1, BYTES, 1, (1,), 0)
 
 
 def persistent(cluster: Cluster, what: str, count: int) -> list[PersistentName]:
@@ -63,7 +64,9 @@ def topics(cluster: Cluster, what: str, count: int) -> list[TopicName]:
 
 
 def write_set(cluster: Cluster, participants: Sequence[str], version: int) -> WriteSet:
-    parts = {name: [part(f"{version}-{i}")] for i, name in enumerate(participants)}
+    if cluster.storage.info("bench.parquet") is None:
+        cluster.storage.publish("bench.parquet", bytes(BYTES))
+    parts = {name: [part("bench")] for name in participants}
     claim = Claim(version, "bench", f"bench-{version}", True)
     return WriteSet("bench", participants[0], claim, parts, time_ms(cluster.store), 30_000)
 

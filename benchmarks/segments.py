@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from benchmarks.commits import write_set
+from benchmarks.commits import lay, write_set
 from benchmarks.counting import CountingStore
 from benchmarks.history import SCHEMA, latest_offset, median_ms, one_part
 from benchmarks.measure import Report, alternating, folder, spark_session
@@ -110,6 +110,7 @@ def spread(url: str, segments: int, topics: int, runs: int, *, busy_ms: float = 
     names = [topic_name(f"spread-{cluster.unique()}-{i}") for i in range(topics)]
     found = [s for name in names for s in made.topics.create(name, segments=segments).segments()]
     timed = Timed(cluster, lambda job: None, made.buffer.log, busy_ms=busy_ms)  # what a commit does not wait for is another's work
+    lay(cluster.storage, names[0].name)
     taken, trips = [], 0
     for version in range(runs + 3):
         one = write_set("", found, names[0].name, version, cluster.store.view().now_ms())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -39,10 +40,19 @@ class SparkWrite:
         self._writer().abort(messages)
 
 
-def spark_write(options: Mapping[str, str], topic: str, table: pa.Table, *, between: Callable[[], object] | None = None) -> None:
-    """A whole write. `between`: what happens when its tasks are done and it is not committed yet."""
+def spark_write(
+    options: Mapping[str, str],
+    topic: str,
+    table: pa.Table,
+    *,
+    between: Callable[[], object] | None = None,
+    query: str | None = None,
+) -> None:
+    """A whole write. `between`: what happens when its tasks are done and it is not committed yet. `query`: the streaming query in
+    whose `foreachBatch` it is.
+    """
     write = SparkWrite({**options, "path": topic}, table)
-    messages = write.run()
+    messages = [replace(message, query_id=query) for message in write.run()]
     if between is not None:
         between()
     write.commit(messages)

@@ -22,6 +22,7 @@ from typing import Self
 
 from conformance.ports import LOCAL, free_ports
 from conformance.processes import marked
+from conformance.server_clock import shifted
 from metadata.errors import ConfigurationError, Unavailable
 from txnsegment.java import find_java
 
@@ -50,10 +51,12 @@ class ZooKeeperServer:
         settings: Mapping[str, str] | None = None,
         java_options: Sequence[str] = (),
         member: int | None = None,
+        clock_off: float = 0.0,
     ) -> None:
         """`port`: default: one that is held for it until this process ends. `settings`: further lines of zoo.cfg. `member`: its
-        number in an ensemble, whose members `settings` lists.
+        number in an ensemble, whose members `settings` lists. `clock_off`: by so many seconds its clock is wrong.
         """
+        self.clock_off = clock_off
         self.folder = Path(folder)
         self.port = port or free_ports(1)[0]
         self._settings = dict(settings or {})
@@ -92,12 +95,16 @@ class ZooKeeperServer:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         if self._member is not None:
             (data / "myid").write_text(f"{self._member}\n")
+        classpath, java_options = zookeeper_classpath(), list(self._java_options)
+        if self.clock_off:
+            clock, option = shifted(self.folder, self.clock_off)
+            classpath, java_options = f"{clock}{os.pathsep}{classpath}", [*java_options, option]
         main = "ZooKeeperServerMain" if self._member is None else "quorum.QuorumPeerMain"
         with (self.folder / "server.log").open("ab") as out:
             self._process = subprocess.Popen(
                 [
-                    *(str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *self._java_options),
-                    *("-cp", zookeeper_classpath(), f"org.apache.zookeeper.server.{main}", str(config)),
+                    *(str(find_java()), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *java_options),
+                    *("-cp", classpath, f"org.apache.zookeeper.server.{main}", str(config)),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -195,13 +202,17 @@ class ZooKeeperServer:
 class ZooKeeperEnsemble:
     """Several servers with a quorum. A context manager; `servers` are the members, in order."""
 
-    def __init__(self, folder: Path | str, *, size: int = 3, settings: Mapping[str, str] | None = None) -> None:
-        """`settings`: further lines of every member's zoo.cfg."""
+    def __init__(
+        self, folder: Path | str, *, size: int = 3, settings: Mapping[str, str] | None = None, clocks_off: Sequence[float] = ()
+    ) -> None:
+        """`settings`: further lines of every member's zoo.cfg. `clocks_off`: by how many seconds the clock of each is wrong."""
+        off = [*clocks_off, *[0.0] * size]
         ports = free_ports(3 * size)
         members = {f"server.{i + 1}": f"{LOCAL}:{ports[3 * i + 1]}:{ports[3 * i + 2]};{LOCAL}:{ports[3 * i]}" for i in range(size)}
         lines = {"initLimit": "20", "syncLimit": "10", **members, **(settings or {})}
         self.servers = [
-            ZooKeeperServer(Path(folder) / f"server-{i + 1}", port=ports[3 * i], settings=lines, member=i + 1) for i in range(size)
+            ZooKeeperServer(Path(folder) / f"server-{i + 1}", port=ports[3 * i], settings=lines, member=i + 1, clock_off=off[i])
+            for i in range(size)
         ]
 
     @property

@@ -51,7 +51,9 @@ batch id.
   ([in_stream.md](in_stream.md#spark)).
 - **Lists**: `a, b`, or JSON: `["a", "b"]`, for names that hold a comma.
 - **Patterns**: Python regular expressions; the whole name must match, `topic://tenant/namespace/name` or
-  `persistent://tenant/namespace/name`.
+  `persistent://tenant/namespace/name`. Python's matcher cannot be given a time, so what may take for ever is refused: more than
+  1000 characters, a repeated group with a choice or repetition in it (`(a+)+`, `(a|b)*`), more than six of `*`, `+` and
+  `{{m,n}}`, and more than 100,000 choices (alternatives and `?`, multiplied).
 
 ## The cluster, and credentials
 

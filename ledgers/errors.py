@@ -6,14 +6,19 @@ Each message says which option, topic, segment, file or transaction is meant, wh
 
 from __future__ import annotations
 
+from ledgers.plain_text import shown
+
 
 class TxnSegmentError(Exception):
-    """What happened (`message`) and what to do next (`advice`). `str()` gives both."""
+    """What happened (`message`) and what to do next (`advice`). `str()` gives both.
+
+    Messages name topics, columns and files of others, and end in terminals and logs: what is harmful there is escaped.
+    """
 
     def __init__(self, message: str, *, advice: str = "") -> None:
-        self.message = message
-        self.advice = advice
-        super().__init__(message, advice)
+        self.message = shown(message, lines=True)
+        self.advice = shown(advice, lines=True)
+        super().__init__(self.message, self.advice)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _again, (type(self), self.message, self.advice)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,12 @@ def number_of(error: OSError) -> int | None:
         return error.errno
     found = _ERRNO.search(str(error))
     return int(found.group(1)) if found else None
+
+
+def reason(error: OSError) -> str:
+    """What the operating system says of an error, e.g. "No such file or directory"."""
+    number = number_of(error)
+    return str(error) if number is None else os.strerror(number)
 
 
 def explain(error: OSError, doing: str, place: str) -> StorageError:

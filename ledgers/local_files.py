@@ -6,12 +6,13 @@ Publishing: temporary name in the same folder, fsync, link to the real name, fsy
 from __future__ import annotations
 
 import errno
-import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
+from ledgers.disk import Disk, disk
 from ledgers.errors import StorageError
 from ledgers.io_errors import explain, explained
 
@@ -23,10 +24,12 @@ class LocalFiles:
 
     def __init__(self, root: str) -> None:
         self.root = Path(root or "/")
+        self._disk = disk()
+        self._durable: set[Path] = set()
 
     def create(self) -> None:
         with explained("make the ledger folder", str(self.root)):
-            _make_folders(self.root)
+            make_folders(self._disk, self.root)
 
     def publish(self, rel: str, data: bytes) -> None:
         output = self.open_output(rel)
@@ -37,56 +40,91 @@ class LocalFiles:
         finally:
             output.discard()
 
+    def replace(self, rel: str, data: bytes) -> None:
+        path = self.root / rel
+        temporary = temporary_of(path)
+        with explained("write", str(path)):
+            try:
+                stream = self._disk.create(temporary)
+            except FileNotFoundError:
+                self._make_folders(path.parent)
+                stream = self._disk.create(temporary)
+            try:
+                with stream:
+                    stream.write(data)
+                self._sync_parents(path.parent)
+                self._disk.sync(temporary)
+                self._disk.rename(temporary, path)
+                self._disk.sync_folder(path.parent)
+            except OSError:
+                unlink(self._disk, temporary)
+                raise
+
     def open_output(self, rel: str) -> LocalOutput:
         path = self.root / rel
         with explained("write", str(path)):
             try:
-                return LocalOutput(path)
+                output = LocalOutput(self._disk, path)
             except FileNotFoundError:
-                self._require_root()
-                _make_folders(path.parent)
-                return LocalOutput(path)
+                self._make_folders(path.parent)
+                output = LocalOutput(self._disk, path)
+            try:
+                self._sync_parents(path.parent)
+            except BaseException:
+                output.discard()
+                raise
+            return output
+
+    def _make_folders(self, folder: Path) -> None:
+        """Make the folders that are missing below the root. `_sync_parents` makes them durable."""
+        if folder == self.root:
+            self._require_root()
+            return
+        self._make_folders(folder.parent)
+        _make_folder(self._disk, folder)
+
+    def _sync_parents(self, folder: Path) -> None:
+        """Make the folders from `folder` up to the root durable, once each. Another process may have made them a moment ago, and
+        may not have synced their parents yet: a file in a folder that a power failure takes away is lost with it.
+        """
+        while folder != self.root and folder not in self._durable:
+            self._disk.sync_folder(folder.parent)
+            self._durable.add(folder)
+            folder = folder.parent
 
     def open_input(self, rel: str) -> pa.NativeFile:
         with explained("read", str(self.root / rel)):
-            return pa.OSFile(str(self.root / rel), "rb")
+            return self._disk.open(self.root / rel)
 
     def info(self, rel: str) -> tuple[int, int] | None:
         with explained("look at", str(self.root / rel)):
             try:
-                found = (self.root / rel).stat()
+                return self._disk.info(self.root / rel)
             except FileNotFoundError:
                 return None
-            return found.st_size, found.st_mtime_ns // 1_000_000
 
     def list(self, folder: str) -> Iterator[tuple[str, int, int]]:
         self._require_root()
         top = self.root / folder if folder else self.root
         with explained("list", str(top)):
-            yield from self._walk(str(top))
+            yield from self._walk(top, f"{folder}/" if folder else "")
 
-    def _walk(self, folder: str) -> Iterator[tuple[str, int, int]]:
+    def _walk(self, folder: Path, prefix: str) -> Iterator[tuple[str, int, int]]:
         try:
-            entries = os.scandir(folder)
+            for name, info in self._disk.entries(folder):
+                if info is None:
+                    yield from self._walk(folder / name, f"{prefix}{name}/")
+                else:
+                    yield f"{prefix}{name}", *info
         except FileNotFoundError:
             return
-        with entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    yield from self._walk(entry.path)
-                    continue
-                try:
-                    found = entry.stat()
-                except FileNotFoundError:
-                    continue
-                yield os.path.relpath(entry.path, self.root), found.st_size, found.st_mtime_ns // 1_000_000
 
     def delete(self, rel: str) -> None:
         with explained("delete", str(self.root / rel)):
-            (self.root / rel).unlink(missing_ok=True)
+            unlink(self._disk, self.root / rel)
 
     def _require_root(self) -> None:
-        if not self.root.is_dir():
+        if not self._disk.is_folder(self.root):
             raise StorageError(
                 f"The ledger folder {self.root} does not exist.",
                 advice="Is its volume mounted on this machine? All machines of a cluster must see the same folder.",
@@ -96,21 +134,19 @@ class LocalFiles:
 class LocalOutput:
     """A file under a temporary name in the folder where it will be. Raises OSError when it cannot be made."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
         self._path = path
-        self._temporary: Path | None = path.with_name(f".{path.name}.tmp")
-        os.close(os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        self.stream: pa.NativeFile = pa.OSFile(str(self._temporary), "wb")
+        self._temporary: Path | None = temporary_of(path)
+        self.stream: pa.NativeFile = disk.create(self._temporary)
 
     def publish(self) -> None:
         if self._temporary is None:
             raise ValueError(f"{self._path} was published or discarded before")
         try:
             self.stream.close()
-            _sync(self._temporary)
-            _rename_new(self._temporary, self._path)
+            publish_file(self._disk, self._temporary, self._path)
             self._temporary = None
-            _sync(self._path.parent)
         except OSError as error:
             self.discard()
             raise explain(error, "publish", str(self._path)) from error
@@ -123,35 +159,72 @@ class LocalOutput:
             try:
                 self.stream.close()
             finally:
-                temporary.unlink(missing_ok=True)
+                unlink(self._disk, temporary)
 
 
-def _rename_new(temporary: Path, path: Path) -> None:
+def temporary_of(path: Path) -> Path:
+    """A new name in the same folder, for a file that is written to be published as `path`. No two writers take the same one: what a
+    writer left that died, or whose power failed, is in nobody's way.
+    """
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+
+
+def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
+    """Give a file that was written its real name in the same folder, whole and durably. Raises OSError; FileExistsError if there is
+    a file of that name: nothing is replaced. Who is told so relies on the file that is there, so that is durable then, too.
+    """
+    disk.sync(temporary)
+    try:
+        _rename_new(disk, temporary, path)
+    finally:
+        disk.sync_folder(path.parent)
+
+
+def _rename_new(disk: Disk, temporary: Path, path: Path) -> None:
     """Rename, but never over an existing file: link and unlink, where the file system has links."""
     try:
-        os.link(temporary, path)
+        disk.link(temporary, path)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        if path.exists():
+        try:
+            disk.info(path)
+        except FileNotFoundError:
+            disk.rename(temporary, path)
+        else:
             raise FileExistsError(errno.EEXIST, "exists", str(path)) from error
-        temporary.rename(path)
     else:
-        temporary.unlink()
+        disk.unlink(temporary)
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
+def make_folders(disk: Disk, folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and those above it, durably: a folder is only safe when its parent is on disk.
+
+    Folders that are there are synced into their parents too: another process may have made them a moment ago. A parent that this
+    user may not read is passed over. `mode`: of the folder itself.
+    """
+    for one in reversed(folder.parents):
+        _make_folder(disk, one)
+    _make_folder(disk, folder, mode)
+    for parent in folder.parents:
+        try:
+            disk.sync_folder(parent)
+        except PermissionError:
+            continue  # a system folder: whoever makes folders in it beside us is another user
+
+
+def _make_folder(disk: Disk, folder: Path, mode: int = 0o777) -> None:
+    if not disk.is_folder(folder):
+        try:
+            disk.make_folder(folder, mode)
+        except FileExistsError:
+            if not disk.is_folder(folder):
+                raise
+
+
+def unlink(disk: Disk, path: Path) -> None:
+    """Remove a file; one that is gone already is fine."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _make_folders(folder: Path) -> None:
-    """Make a folder and those above it, durably: a folder is only safe when its parent is on disk."""
-    if folder.is_dir():
+        disk.unlink(path)
+    except FileNotFoundError:
         return
-    _make_folders(folder.parent)
-    folder.mkdir(exist_ok=True)
-    _sync(folder.parent)

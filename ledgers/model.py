@@ -54,6 +54,30 @@ class CompactedPart(Part):
         return CompactedPart, (*known, self.first_row, self.file_bytes, self.groups)
 
 
+_LONG = 2**63
+
+
+def check(part: Part) -> None:
+    """Raises ValueError for a part that no file can be: parts come from records and files that may be damaged."""
+    if type(part.path) is not str or not part.path:
+        raise ValueError("a part has no path")
+    numbers = (part.rows, part.bytes, part.crc, part.schema, *part.entries)
+    if any(type(number) is not int or not -1 <= number < _LONG for number in numbers):
+        raise ValueError(f"the part {part.path:.200} has a number that is none of a part")
+    if part.rows < 1 or part.bytes < 0 or part.crc < 0 or min(part.entries, default=0) < 1 or sum(part.entries) != part.rows:
+        raise ValueError(f"the part {part.path:.200} has {part.rows} rows in entries of {part.entries[:10]}")
+    if isinstance(part, CompactedPart):
+        _check_place(part)
+
+
+def _check_place(part: CompactedPart) -> None:
+    numbers = (part.first_row, part.file_bytes, *part.groups)
+    if any(type(number) is not int or not 0 <= number < _LONG for number in numbers):
+        raise ValueError(f"the part {part.path:.200} has a number that is none of a part")
+    if part.first_row + part.rows > sum(part.groups):
+        raise ValueError(f"the part {part.path:.200} has rows behind the {sum(part.groups)} of its file")
+
+
 @dataclass(frozen=True)
 class Ledger:
     """What one registration adds to one segment. `id` is the registration's number in the log."""

@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 
 _ENOUGH = 192
 _LONGEST = 64 * 1024
+_LEVELS = 8
+"""Structs in each other: a page header has three."""
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
 _NAMES = {_PLAIN: "PLAIN", _PLAIN_DICTIONARY: "PLAIN_DICTIONARY", _RLE: "RLE", _RLE_DICTIONARY: "RLE_DICTIONARY"}
@@ -39,6 +41,8 @@ def _check_chunk(stream: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> None:
     at = chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset
     end = at + chunk.total_compressed_size
     dictionary_due = chunk.dictionary_page_offset is not None
+    if at < 0 or chunk.total_compressed_size < 0 or end > stream.size():
+        raise BadPage("its column chunk lies outside of the file")
     values = unpacked = 0
     plain_only = not dictionary_due
     while at < end:
@@ -73,7 +77,7 @@ def _read_header(stream: pa.NativeFile, at: int, end: int) -> tuple[dict[int, An
     for enough in (_ENOUGH, _LONGEST):
         raw = stream.read_at(min(enough, end - at), at)
         try:
-            return _struct(raw, 0)
+            return _struct(raw, 0, 1)
         except IndexError as error:
             if len(raw) < enough or enough == _LONGEST:
                 raise BadPage("a page header does not end") from error
@@ -94,8 +98,12 @@ def _inner(header: dict[int, Any], field: int) -> dict[int, Any]:
     return found
 
 
-def _struct(raw: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """A struct of Thrift's compact protocol: what Parquet's headers consist of (no lists occur in a page header)."""
+def _struct(raw: bytes, at: int, level: int) -> tuple[dict[int, Any], int]:
+    """A struct of Thrift's compact protocol: what Parquet's headers consist of (no lists occur in a page header). `level`: how many
+    structs it is in, itself included.
+    """
+    if level > _LEVELS:
+        raise BadPage("a page header is not what Parquet describes")
     found: dict[int, Any] = {}
     number = 0
     while True:
@@ -119,7 +127,7 @@ def _struct(raw: bytes, at: int) -> tuple[dict[int, Any], int]:
             at += length
             raw[at - 1]  # a text that ends outside the bytes read: IndexError, as everywhere here
         elif kind == 12:
-            found[number], at = _struct(raw, at)
+            found[number], at = _struct(raw, at, level + 1)
         else:
             raise BadPage("a page header is not what Parquet describes")
 

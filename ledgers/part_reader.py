@@ -147,10 +147,10 @@ def part_staging_id(storage: LedgerStorage, path: str) -> str | None:
     try:
         with storage.open_input(path) as stream:
             metadata = read_footer(stream).metadata().metadata or {}
-    except (NotParquet, pa.ArrowException, OSError) as error:
+        found = metadata.get(STAGING_KEY)
+        return None if found is None else found.decode()
+    except (NotParquet, pa.ArrowException, ValueError, OSError) as error:
         raise CorruptPart(f"The file {path} in {storage.uri} is not a part: {error}.") from error
-    found = metadata.get(STAGING_KEY)
-    return None if found is None else found.decode()
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
         raise _missing(storage, part, where) from error
     except (NotParquet, BadPage) as error:
         raise _corrupt(storage, part, where, str(error)) from error
-    except pa.ArrowException as error:
+    except (pa.ArrowException, ValueError, OverflowError) as error:  # (numbers and names that pyarrow cannot make Python's)
         raise _corrupt(storage, part, where, str(error)) from error
     except OSError as error:
         if number_of(error) is None:  # pyarrow reports a damaged page as an OSError without a number

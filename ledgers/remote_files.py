@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -44,13 +45,27 @@ class RemoteFiles:
         finally:
             output.discard()
 
+    def replace(self, rel: str, data: bytes) -> None:
+        path = self._path(rel)
+        folder, _, name = path.rpartition("/")
+        writing = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp" if self._renames else path
+        with explained("write", self._place(rel)):
+            if self._renames:
+                self._fs.create_dir(folder, recursive=True)
+            with self._fs.open_output_stream(writing) as out:
+                out.write(data)
+            if self._renames:
+                if self._fs.get_file_info(path).type == pafs.FileType.File:
+                    self._fs.delete_file(path)  # HDFS renames over no file
+                self._fs.move(writing, path)
+
     def open_output(self, rel: str) -> RemoteOutput:
         with explained("write", self._place(rel)):
             if not self._renames:
                 return RemoteOutput(self._fs, self._path(rel), self._path(rel))
             folder, _, name = self._path(rel).rpartition("/")
             self._fs.create_dir(folder, recursive=True)
-            return RemoteOutput(self._fs, f"{folder}/.{name}.tmp", self._path(rel))
+            return RemoteOutput(self._fs, f"{folder}/.{name}.{uuid.uuid4().hex}.tmp", self._path(rel))
 
     def open_input(self, rel: str) -> pa.NativeFile:
         with explained("read", self._place(rel)):

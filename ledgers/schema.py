@@ -13,6 +13,7 @@ from typing import NoReturn
 from pyspark.sql import types as T
 
 from ledgers.errors import SchemaError
+from ledgers.limits import MAX_LEVELS
 
 RESERVED = ("__topic", "__segment", "__messageId", "__publishTime", "__txnId")
 """Names of the metadata columns."""
@@ -53,10 +54,10 @@ def check_writable(schema: T.StructType) -> None:
 
 def check_types(schema: T.StructType) -> None:
     """As `check_writable`, without the rules for names of whole tables: metadata columns may occur, no column at all too."""
-    _check_struct(schema, "")
+    _check_struct(schema, "", 1)
 
 
-def _check_struct(struct: T.StructType, path: str) -> None:
+def _check_struct(struct: T.StructType, path: str, level: int) -> None:
     seen: dict[str, str] = {}
     for field in struct.fields:
         lower = field.name.lower()
@@ -65,19 +66,21 @@ def _check_struct(struct: T.StructType, path: str) -> None:
         if seen_before:
             same = "occurs twice" if other == field.name else f"differs only by case from {path}{other}"
             raise SchemaError(f"The column {path}{field.name} {same}.", advice="Rename one of them before writing.")
-        _check_type(field.dataType, path + field.name)
+        _check_type(field.dataType, path + field.name, level)
 
 
-def _check_type(kind: T.DataType, path: str) -> None:
+def _check_type(kind: T.DataType, path: str, level: int) -> None:
+    if level > MAX_LEVELS:
+        raise SchemaError(f"The column {path:.200} has more than {MAX_LEVELS} levels.", advice="Write it flatter.")
     if isinstance(kind, T.StructType):
         if not kind.fields:
             raise SchemaError(f"The column {path} is a struct without fields.", advice="Parquet cannot hold it; drop it.")
-        _check_struct(kind, f"{path}.")
+        _check_struct(kind, f"{path}.", level + 1)
     elif isinstance(kind, T.ArrayType):
-        _check_type(kind.elementType, f"{path}.element")
+        _check_type(kind.elementType, f"{path}.element", level + 1)
     elif isinstance(kind, T.MapType):
-        _check_type(kind.keyType, f"{path}.key")
-        _check_type(kind.valueType, f"{path}.value")
+        _check_type(kind.keyType, f"{path}.key", level + 1)
+        _check_type(kind.valueType, f"{path}.value", level + 1)
     elif not isinstance(kind, _PLAIN):
         advice = next((text for t, text in _ADVICE.items() if isinstance(kind, t)), "Cast it to another type before writing.")
         raise SchemaError(f"The column {path} has the type {kind.simpleString()}, which a topic cannot keep.", advice=advice)

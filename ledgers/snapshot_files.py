@@ -12,16 +12,19 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from io import BytesIO
-from itertools import accumulate
+from itertools import accumulate, starmap
 from typing import Any, NamedTuple
 
 import fastavro
 
+from ledgers.avro_containers import container, decoded, put_long, unpacked, writer_schema
 from ledgers.errors import CorruptSnapshot, MissingFile
 from ledgers.io_errors import explained
 from ledgers.model import CompactedPart, Ledger, Part
+from ledgers.snapshot_checks import check_block, check_numbers
 from ledgers.storage import LedgerStorage
 
 _NAMESPACE = "org.txnsegment"
@@ -208,69 +211,23 @@ def encode_block(ledgers: Sequence[Ledger]) -> tuple[Block, bytes]:
     fastavro.schemaless_writer(plain, _BLOCK, block_record(ledgers))
     deflate = zlib.compressobj(1, zlib.DEFLATED, -15)
     packed = deflate.compress(plain.getvalue()) + deflate.flush()
-    raw = _long(1) + _long(len(packed)) + packed
+    raw = put_long(1) + put_long(len(packed)) + packed
     return Block(ledgers[0].id, ledgers[-1].id, len(raw), zlib.crc32(raw)), raw
 
 
 def _decode_block(raw: bytes, schema: Any) -> dict[str, Any]:
-    """The LedgerBlock record of a block that was written with `schema`: files of older versions lack the newer columns."""
-    record = fastavro.schemaless_reader(BytesIO(zlib.decompress(raw[_after_longs(raw, 0) :], -15)), schema, None)
-    assert isinstance(record, dict)
+    """The LedgerBlock record of a block that was written with `schema`: files of older versions lack the newer columns. Raises
+    ValueError.
+    """
+    record = decoded(unpacked(raw), schema)
+    check_block(record)
     return record
 
 
-class OneRecord:
-    """Avro containers of one plain record, byte for byte as fastavro writes them. Its schema, the greater part of each, is put into
-    bytes once, and not parsed again where a file begins as ours do.
-    """
-
-    def __init__(self, schema: Any) -> None:
-        """`schema`: parsed."""
-        self._schema = schema
-        out = BytesIO()
-        fastavro.writer(out, schema, [], sync_marker=bytes(16))
-        self._begin = out.getvalue()[:-16]
-
-    def write(self, record: dict[str, Any], sync: bytes) -> bytes:
-        """`sync`: the marker, 16 bytes."""
-        out = BytesIO()
-        fastavro.schemaless_writer(out, self._schema, record)
-        plain = out.getvalue()
-        return b"".join((self._begin, sync, _long(1), _long(len(plain)), plain, sync))
-
-    def read(self, data: bytes) -> Any:
-        """The record of a container, also of one that others wrote."""
-        if not data.startswith(self._begin):
-            return next(iter(fastavro.reader(BytesIO(data))))
-        plain = BytesIO(data)
-        plain.seek(_after_longs(data, len(self._begin) + 16))
-        return fastavro.schemaless_reader(plain, self._schema, None)
-
-
-def _after_longs(raw: bytes, at: int) -> int:
-    """Where a block's content begins: after its count and its size, two Avro longs."""
-    for _ in range(2):
-        while raw[at] & 0x80:
-            at += 1
-        at += 1
-    return at
-
-
-def _long(value: int) -> bytes:
-    """A non-negative long as Avro writes it: zigzag, then seven bits at a time."""
-    value <<= 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _schema_text() -> str:
+def _schema_text() -> bytes:
     out = BytesIO()
     fastavro.writer(out, _BLOCK, [])
-    return str(fastavro.reader(BytesIO(out.getvalue())).metadata["avro.schema"])
+    return container(out.getvalue()).metadata["avro.schema"]
 
 
 _TODAY = _schema_text()
@@ -289,7 +246,7 @@ def make_header(path: str, blocks: Sequence[Block]) -> Header:
     fastavro.schemaless_writer(directory, _DIRECTORY_SCHEMA, columns)
     sync = blake2b(path.encode(), digest_size=16).digest()
     packed = directory.getvalue().hex().encode()
-    return Header(b"".join((_BEFORE, _long(len(packed)), packed, _AFTER, sync)), sync, tuple(blocks))
+    return Header(b"".join((_BEFORE, put_long(len(packed)), packed, _AFTER, sync)), sync, tuple(blocks))
 
 
 def _around() -> tuple[bytes, bytes]:
@@ -298,7 +255,7 @@ def _around() -> tuple[bytes, bytes]:
     """
     out, mark = BytesIO(), "directory"
     fastavro.writer(out, _BLOCK, [], codec="deflate", sync_marker=bytes(16), metadata={_DIRECTORY: mark})
-    before, after = out.getvalue()[:-16].split(_long(len(mark)) + mark.encode())
+    before, after = out.getvalue()[:-16].split(put_long(len(mark)) + mark.encode())
     return before, after
 
 
@@ -328,13 +285,18 @@ class LedgerFile:
             self._stream = storage.open_input(path)
         except MissingFile as error:
             raise corrupt(self._place, "it is missing") from error
-        with explained("read", self._place):
-            raw = self._stream.read(header_bytes)
-        if len(raw) != header_bytes or zlib.crc32(raw) != crc:
+        try:
+            with explained("read", self._place):
+                self._size: int = self._stream.size()
+                raw = self._stream.read(header_bytes) if header_bytes <= self._size else b""
+            if len(raw) != header_bytes or zlib.crc32(raw) != crc:
+                raise corrupt(self._place, "the CRC of its header differs")
+            self.header_bytes = header_bytes
+            with self._checked("its header"):
+                self.blocks, self._schema, self.is_current = _directory(raw)
+        except BaseException:
             self._stream.close()
-            raise corrupt(self._place, "the CRC of its header differs")
-        self.header_bytes = header_bytes
-        self.blocks, self._schema, self.is_current = _directory(raw)
+            raise
 
     def __enter__(self) -> LedgerFile:
         return self
@@ -348,8 +310,8 @@ class LedgerFile:
         for block in self.blocks:
             if block.last > after and (through is None or block.first <= through):
                 with explained("read", self._place):
-                    self._stream.seek(at)
-                    raw = self._stream.read(block.size)
+                    self._stream.seek(min(at, self._size))
+                    raw = self._stream.read(min(block.size, self._size))
                 if len(raw) != block.size or zlib.crc32(raw) != block.crc:
                     raise corrupt(self._place, f"the CRC of its block of ledgers {block.first} to {block.last} differs")
                 yield raw
@@ -358,7 +320,7 @@ class LedgerFile:
     def records(self, after: int, through: int) -> Iterator[dict[str, Any]]:
         """The LedgerBlock records that hold numbers with after < number <= through, in order."""
         for raw in self.raw_blocks(after, through):
-            yield _decode_block(raw, self._schema)
+            yield self._decoded(raw)
 
     def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
         """The ledgers with after < number <= through, ascending."""
@@ -370,17 +332,34 @@ class LedgerFile:
     def current_blocks(self) -> Iterator[tuple[Block, bytes]]:
         """All blocks as this version writes them: copied where they are."""
         for block, raw in zip(self.blocks, self.raw_blocks(), strict=True):
-            yield (block, raw) if self.is_current else encode_block(list(block_ledgers(_decode_block(raw, self._schema))))
+            yield (block, raw) if self.is_current else encode_block(list(block_ledgers(self._decoded(raw))))
+
+    def _decoded(self, raw: bytes) -> dict[str, Any]:
+        with self._checked("a block"):
+            return _decode_block(raw, self._schema)
+
+    @contextmanager
+    def _checked(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise corrupt(self._place, f"{what} has a right CRC and is none: {error}") from error
 
 
 def _directory(raw: bytes) -> tuple[tuple[Block, ...], Any, bool]:
-    """The blocks, the schema that they were written with, and whether it is today's."""
-    reader = fastavro.reader(BytesIO(raw))
-    columns = fastavro.schemaless_reader(BytesIO(bytes.fromhex(reader.metadata[_DIRECTORY])), _DIRECTORY_SCHEMA, None)
-    assert isinstance(columns, dict)
-    blocks = tuple(map(Block, columns["firsts"], columns["lasts"], columns["sizes"], columns["crcs"]))
-    is_current = reader.metadata["avro.schema"] == _TODAY
-    return blocks, _BLOCK if is_current else reader.writer_schema, is_current
+    """The blocks, the schema that they were written with, and whether it is today's. Raises ValueError."""
+    head = container(raw)
+    if head.begin != len(raw) or head.metadata.get("avro.codec") != b"deflate" or _DIRECTORY not in head.metadata:
+        raise ValueError("it is no header of a ledger file")
+    columns = decoded(bytes.fromhex(head.metadata[_DIRECTORY].decode("ascii")), _DIRECTORY_SCHEMA)
+    for name, least in (("firsts", 0), ("lasts", 0), ("sizes", 1), ("crcs", 0)):
+        check_numbers(columns[name], least, f"its directory has {name}, which")
+    blocks = tuple(starmap(Block, zip(columns["firsts"], columns["lasts"], columns["sizes"], columns["crcs"], strict=True)))
+    edges = [number for block in blocks for number in (block.first, block.last)]
+    if edges != sorted(edges):
+        raise ValueError("its blocks are not in ascending order")
+    is_current = head.metadata.get("avro.schema") == _TODAY
+    return blocks, _BLOCK if is_current else writer_schema(head.metadata), is_current
 
 
 def corrupt(place: str, what: str) -> CorruptSnapshot:

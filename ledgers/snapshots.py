@@ -20,13 +20,14 @@ from typing import Any
 
 import fastavro
 
+from ledgers.avro_containers import OneRecord
 from ledgers.errors import MissingFile
 from ledgers.model import Ledger
+from ledgers.snapshot_checks import check_head
 from ledgers.snapshot_files import (
     BLOCK,
     Block,
     LedgerFile,
-    OneRecord,
     block_ledgers,
     block_record,
     corrupt,
@@ -105,6 +106,7 @@ class SnapshotHead:
     ledgers, rows, bytes totals over the chain
     last_ledger          the highest ledgerId in the chain
     publish_max          the highest publish time (ms) in the chain
+    file_bytes           length of the head's own file
     """
 
     path: str
@@ -117,6 +119,7 @@ class SnapshotHead:
     bytes: int
     last_ledger: int
     publish_max: int
+    file_bytes: int
     runs: tuple[Run, ...] = ()
 
 
@@ -212,8 +215,13 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
         raise corrupt(place, "it is missing") from error
     if path[-len(SUFFIX) - 8 :] != f"{zlib.crc32(data):08x}{SUFFIX}":
         raise corrupt(place, "its CRC is not the one in its name")
-    record = _HEAD.read(data)
-    files = tuple(SnapshotFile(**file) for file in record["files"])
+    try:
+        record = _HEAD.read(data)
+        check_head(record)
+        files = tuple(SnapshotFile(**file) for file in record["files"])
+        runs = tuple(Run(**{**run, "groups": tuple(run["groups"])}) for run in record.get("runs", ()))
+    except (ValueError, TypeError) as error:  # (a field that is missing or unknown is a TypeError)
+        raise corrupt(place, f"it has a right CRC and is no head: {error}") from error
     tail = tuple(block_ledgers(record["tail"]))
     last = tail[-1].id if tail else files[-1].last if files else -1
     return SnapshotHead(
@@ -227,7 +235,8 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
         bytes=sum(f.bytes for f in files) + sum(t.bytes for t in tail),
         last_ledger=last,
         publish_max=max([0, *(f.publish_max for f in files), *(t.publish_ms for t in tail)]),
-        runs=tuple(Run(**{**run, "groups": tuple(run["groups"])}) for run in record.get("runs", ())),
+        file_bytes=len(data),
+        runs=runs,
     )
 
 

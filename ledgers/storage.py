@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import NamedTuple, Protocol
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 import pyarrow as pa
 
+from ledgers.credentials import holds_credentials, shown
 from ledgers.errors import StorageError
 from ledgers.local_files import LocalFiles
+from ledgers.plain_text import harmful
 from ledgers.remote_files import RemoteFiles
+
+MOST_AT_ONCE = 32
+"""Requests to an object store that one call makes at the same time."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
@@ -49,6 +55,7 @@ class Files(Protocol):
 
     def create(self) -> None: ...
     def publish(self, rel: str, data: bytes) -> None: ...
+    def replace(self, rel: str, data: bytes) -> None: ...
     def open_output(self, rel: str) -> Output: ...
     def open_input(self, rel: str) -> pa.NativeFile: ...
     def info(self, rel: str) -> tuple[int, int] | None: ...
@@ -63,8 +70,16 @@ class LedgerStorage:
     Raises StorageError for a URI of another form.
     """
 
+    is_local = True
+
     def __init__(self, uri: str) -> None:
-        split = urlsplit(uri)
+        if holds_credentials(uri):
+            raise StorageError(
+                "The ledger URI (not shown here) holds a credential, or something without a name behind its path.",
+                advice="Give credentials through the environment or the storage's own configuration files. "
+                "A '#' or '?' in the name of a folder is written as %23 or %3F.",
+            )
+        split = _split(uri)
         if uri.startswith("/"):
             self.uri, self._path = f"file://{quote(uri.rstrip('/'))}", uri.rstrip("/")
         elif split.scheme == "file" and split.netloc in ("", "localhost") and split.path.startswith("/"):
@@ -72,15 +87,7 @@ class LedgerStorage:
         elif split.scheme in ("s3", "gs", "hdfs") and (split.netloc or split.scheme == "hdfs"):
             self.uri, self._path = uri.rstrip("/"), ""
         else:
-            raise StorageError(
-                f"{uri!r} is not a place for ledgers.",
-                advice="Give file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or hdfs://host:port/path.",
-            )
-        if split.password:
-            raise StorageError(
-                f"The ledger URI of {split.hostname!r} holds a password.",
-                advice="Give credentials through the environment or the storage's own configuration files.",
-            )
+            raise _no_place(uri)
         self.is_local = split.scheme in ("", "file")
 
     def __reduce__(self) -> tuple[type[LedgerStorage], tuple[str]]:
@@ -88,6 +95,11 @@ class LedgerStorage:
 
     def __repr__(self) -> str:
         return f"LedgerStorage({self.uri!r})"
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of a local root; None: the root is not local."""
+        return (self._path or "/") if self.is_local else None
 
     @cached_property
     def _files(self) -> Files:
@@ -100,6 +112,14 @@ class LedgerStorage:
     def publish(self, rel: str, data: bytes) -> None:
         """Write a whole small file, atomically and durably. On local disk and HDFS an existing name is refused."""
         self._files.publish(_checked(rel), data)
+
+    def replace(self, rel: str, data: bytes) -> None:
+        """Write a whole small file durably, in place of the one of that name if there is one. For the few files that do change.
+
+        Readers find the old file or the new one. (On HDFS, which has no such step, there is none for a moment.) What a caller that
+        was killed leaves behind is in nobody's way: the call can be repeated.
+        """
+        self._files.replace(_checked(rel), data)
 
     def open_output(self, rel: str) -> Output:
         """Begin to write a file of any length; it appears with `publish()` and never by halves."""
@@ -118,6 +138,13 @@ class LedgerStorage:
     def info(self, rel: str) -> tuple[int, int] | None:
         """Length in bytes and time of the last change in ms since 1970; None if it does not exist."""
         return self._files.info(_checked(rel))
+
+    def infos(self, rels: Sequence[str]) -> list[tuple[int, int] | None]:
+        """`info` of each, in order. On an object store many at once: each is a request."""
+        if self.is_local or len(rels) < 2:
+            return [self.info(rel) for rel in rels]
+        with ThreadPoolExecutor(min(MOST_AT_ONCE, len(rels))) as pool:
+            return list(pool.map(self.info, rels))
 
     def list(self, folder: str = "") -> Iterator[FileEntry]:
         """All files under a folder and its subfolders, those not (or never) published too. No such folder: none.
@@ -156,6 +183,21 @@ class LedgerStorage:
         return f"{scheme}://{host}{unquote(split.path).rstrip('/')}"
 
 
+def _split(uri: str) -> SplitResult:
+    """Raises StorageError for what no URL is: brackets that do not close, a port that is no number, a NUL."""
+    try:
+        split = urlsplit(uri)
+        _ = split.port
+        if harmful(unquote(uri)):
+            raise ValueError("it holds a control character or a mark of direction")
+    except ValueError as error:
+        raise StorageError(
+            f"A ledger URI cannot be used: {error}.",
+            advice="Give file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or hdfs://host:port/path.",
+        ) from error
+    return split
+
+
 def segment_folder(tenant: str, namespace: str, name: str, descriptor: str) -> str:
     """The folder of a segment's files, the same for ever and another one for every other segment.
 
@@ -163,6 +205,13 @@ def segment_folder(tenant: str, namespace: str, name: str, descriptor: str) -> s
     passes over (`_` and `.` in front). A name that has other characters gets them replaced and a hash of itself added.
     """
     return "/".join(_safe(part) for part in (tenant, namespace, name, descriptor))
+
+
+def _no_place(uri: str) -> StorageError:
+    return StorageError(
+        f"{shown(uri)} is not a place for ledgers.",
+        advice="Give file:///absolute/path, s3://bucket/prefix, gs://bucket/prefix or hdfs://host:port/path.",
+    )
 
 
 def _safe(name: str) -> str:

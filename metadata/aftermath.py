@@ -6,13 +6,12 @@ Losing it (the process dies) costs delay only: the next committer or sweeper fin
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
 
-from metadata.errors import TxnSegmentError
-
-log = logging.getLogger("txnsegment.aftermath")
+from metadata.failures import contained
 
 Job = Callable[[], object]
 
@@ -22,11 +21,18 @@ class Aftermath:
 
     def __init__(self, share: Job) -> None:
         self._share = share
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """Of a forked child: the thread did not come with it, and the jobs are its parent's."""
+        self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def __call__(self, job: Job) -> None:
+        if os.getpid() != self._pid:
+            self._begin_process()
         with self._lock:
             self._jobs.put(job)
             if self._thread is None or not self._thread.is_alive():
@@ -34,7 +40,9 @@ class Aftermath:
                 self._thread.start()
 
     def close(self) -> None:
-        """Finish what was handed over."""
+        """Finish what was handed over. (By a forked child: what it handed over itself.)"""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             thread = self._thread
             if thread is None:
@@ -54,11 +62,10 @@ class Aftermath:
             self._attempt(self._share)
 
     def _attempt(self, job: Job) -> None:
-        try:
+        # Nobody waits for this work and nothing depends on it: the next committer or sweeper does it again. What fails here, be it
+        # an error of none of our kinds, must not end the thread: jobs would gather that nobody does.
+        with contained("aftermath", "put off to the next sweep", level=logging.WARNING):
             job()
-        except TxnSegmentError as error:
-            # Nobody waits for this work and nothing depends on it: the next committer or sweeper does it again.
-            log.warning("put off to the next sweep: %s", error)
 
 
 def inline(job: Job) -> None:

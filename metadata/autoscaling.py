@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ledgers import snapshots
-from ledgers.errors import TxnSegmentError
 from metadata import scaling
 from metadata.cluster import Cluster
+from metadata.failures import RACES, contained
 from metadata.leading import Leadership
 from metadata.policies import holding
 from metadata.reading import Reading, Selection
@@ -27,7 +27,7 @@ class Scaled:
 
     splits: int = 0
     merges: int = 0
-    failed: dict[str, TxnSegmentError] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
 
 
 @dataclass
@@ -51,11 +51,8 @@ class Autoscaler:
             rule = scaling.rule(policies)
             if rule is None:
                 continue
-            try:
+            with contained("scale", str(topic.name), done.failed, races=RACES):
                 self._scale(topics, topic, rule, done)
-            except TxnSegmentError as error:
-                log.error("scaling %s failed: %s", topic.name, error)
-                done.failed[str(topic.name)] = error
         return done
 
     def _scale(self, topics: Topics, topic: Topic, rule: Rule, done: Scaled) -> None:

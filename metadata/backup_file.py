@@ -13,25 +13,57 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
-from pydantic import ValidationError
+import pyarrow as pa
+from pydantic import Field, ValidationError, model_validator
 
+from ledgers.disk import disk
+from ledgers.io_errors import reason
+from ledgers.json_text import MAX_BYTES, read_json
+from ledgers.local_files import publish_file, temporary_of, unlink
+from ledgers.plain_text import shown
 from metadata.cluster_records import Lost, Settings
-from metadata.errors import BackupDamaged, ConfigurationError
-from metadata.json_records import JsonRecord
-from metadata.paths import Key
+from metadata.errors import BackupDamaged, ConfigurationError, CorruptRecord
+from metadata.instream.ack_records import SubscriptionRecord
+from metadata.instream.records import LogEntry, PersistentLayout
+from metadata.instream.txn_records import TxnLogRecord
+from metadata.json_records import JsonRecord, Whole, why
+from metadata.paths import Key, sequence_number
+from metadata.providers import NamespaceModel
+from metadata.record_kinds import kind_of
+from metadata.records import AbortedTxn, Application, Cursor, Layout, Policies, Registration, TopicSchema, Watermark
+from metadata.store.contract import MAX_VALUE
 
 FORMAT = 1
 FORMAT_IN_STREAM = 2
 """With records of the older model: whoever knows only the other format would restore them without moving their logs on."""
 ERA = 10**10
 """How many numbers of a log a restore passes over at the most: no log has given out so many since the backup."""
+MAX_NUMBER = 10**17
+"""No log or sequence has a higher number: an era for each second of three hundred thousand years."""
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+SMALL, RATIO = 16 * 2**20, 64
+"""A file's lines may have so many bytes, or so many times its own."""
+CHUNK = 2**20
+MAX_HEAD = 2**20
+"""Of a line without its record."""
+MAX_LINE = MAX_BYTES + MAX_HEAD
+HELD = frozenset(
+    (
+        *(AbortedTxn, Application, Cursor, Layout, Policies, Registration, TopicSchema, Watermark),
+        *(LogEntry, NamespaceModel, PersistentLayout, SubscriptionRecord, TxnLogRecord),
+    )
+)
+"""The kinds of records that a backup has."""
 _RECORD = b',"record":'
+_CHECKSUM = b'{"sha256":'
+Number = Annotated[Whole, Field(ge=0, le=MAX_NUMBER)]
 
 
 class Heading(JsonRecord):
@@ -40,18 +72,27 @@ class Heading(JsonRecord):
     the highest number in the logs of the older model, if there are any.
     """
 
-    txnsegment_backup: int = FORMAT
+    txnsegment_backup: Whole = FORMAT
     cluster: str
     ledgers: str
-    number: int
-    taken_ms: int
-    created_at_ms: int
-    next_txn: int
-    topics: int
-    records: int
+    number: Number
+    taken_ms: Annotated[Whole, Field(ge=0, le=LAST_MS)]
+    created_at_ms: Whole
+    next_txn: Number
+    topics: Number
+    records: Number
     settings: Settings
     restored: tuple[Lost, ...] | None = None
-    in_stream: int | None = None
+    in_stream: Number | None = None
+
+    @model_validator(mode="after")
+    def _restored_in_order(self) -> Self:
+        end = -1
+        for lost in self.restored or ():
+            if not end < lost.before <= MAX_NUMBER or not -1 <= lost.after < lost.before:
+                raise ValueError("what its restores lost is not in ascending order")
+            end = lost.before
+        return self
 
     @property
     def following(self) -> int:
@@ -86,49 +127,106 @@ def made(heading: Heading, records: tuple[Kept, ...]) -> Backup:
 def write(path: Path, backup: Backup) -> int:
     """Write the file, all or nothing and durably; its length in bytes. Raises ConfigurationError: it is there already, or cannot be
     written."""
-    lines = _lines(backup.heading, backup.records)
-    data = gzip.compress(lines + json.dumps({"sha256": backup.sha256}).encode() + b"\n", mtime=0)
-    unfinished = path.with_name(f".{path.name}.tmp")
+    lines = _lines(backup.heading, backup.records) + json.dumps({"sha256": backup.sha256}).encode() + b"\n"
+    data = gzip.compress(lines, mtime=0)
+    if len(lines) > _most(len(data)):
+        data = gzip.compress(lines, compresslevel=0, mtime=0)  # nobody would read it: it looks like a bomb
+    on, path = disk(), path.absolute()
+    unfinished = temporary_of(path)
     try:
-        with unfinished.open("xb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
         try:
-            os.link(unfinished, path)  # unlike a rename it does not replace what is there
-        finally:
-            unfinished.unlink()
-        _sync_folder(path.parent)
+            # For its owner alone, whatever the umask: it holds the names, subscriptions and properties of all topics.
+            with on.create(unfinished, mode=0o600) as out:
+                out.write(data)
+            publish_file(on, unfinished, path)
+        except BaseException:
+            unlink(on, unfinished)
+            raise
     except FileExistsError as error:
-        raise ConfigurationError(
-            f"{error.filename2 or error.filename} exists already.", advice="A backup replaces nothing: give another name."
-        ) from error
+        raise ConfigurationError(f"{path} exists already.", advice="A backup replaces nothing: give another name.") from error
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be written: {error.strerror}.", advice="Choose another folder.") from error
+        raise ConfigurationError(f"{path} cannot be written: {reason(error)}.", advice="Choose another folder.") from error
     return len(data)
 
 
+def check_new(path: Path) -> None:
+    """Raises ConfigurationError for a file that is there already."""
+    try:
+        disk().info(path.absolute())
+    except OSError:
+        return
+    raise ConfigurationError(f"{path} exists already.", advice="A backup replaces nothing: give another name.")
+
+
 def read(path: Path) -> Backup:
-    """Read and check a whole file. Raises BackupDamaged (also for another format), ConfigurationError: it cannot be read."""
+    """Read and check a whole file, in memory and time bounded by its size. Raises BackupDamaged (also for another format), which
+    names the line and the key; ConfigurationError: it cannot be read.
+    """
     try:
-        packed = path.read_bytes()
+        with disk().open(path.absolute()) as opened:
+            return _read(path, _unpacked(path, opened))
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}.", advice="Give the file that backup wrote.") from error
-    try:
-        data = gzip.decompress(packed)
-    except (OSError, EOFError, zlib.error) as error:
-        raise _damaged(path, f"it is no whole gzip file ({error})") from error
-    body, _, last = data.rstrip(b"\n").rpartition(b"\n")
-    body += b"\n"
-    first, *lines = body.splitlines()
+        raise ConfigurationError(f"{path} cannot be read: {reason(error)}.", advice="Give the file that backup wrote.") from error
+
+
+def _read(path: Path, lines: Iterator[bytes]) -> Backup:
+    first = next(lines, b"")
     heading = _heading(path, first)
-    found = _object(path, last).get("sha256")
-    sha256 = hashlib.sha256(body).hexdigest()
-    if found != sha256:
-        raise _damaged(path, f"its lines have the SHA-256 {sha256[:12]}.., its last line says {str(found)[:12]}..")
-    if len(lines) != heading.records:
-        raise _damaged(path, f"it has {len(lines)} records, not {heading.records}")
-    return Backup(heading, tuple(_kept(path, line) for line in lines), sha256)
+    checksum = hashlib.sha256(first + b"\n")
+    found: list[Kept] = []
+    for number in range(2, heading.records + 2):
+        line = next(lines, None)
+        if line is None or line.startswith(_CHECKSUM):
+            raise _damaged(path, f"it has {len(found)} records, not {heading.records}")
+        kept = _kept(path, number, line)
+        _check(path, number, heading, kept, found[-1].key if found else None)
+        found.append(kept)
+        checksum.update(line + b"\n")
+    last, sha256 = _object(path, heading.records + 2, next(lines, b"")).get("sha256"), checksum.hexdigest()
+    if last != sha256:
+        raise _damaged(path, f"its lines have the SHA-256 {sha256[:12]}.., its last line says {str(last)[:12]}..")
+    if next(lines, None) is not None:
+        raise _damaged(path, "something follows its last line")
+    return Backup(heading, tuple(found), sha256)
+
+
+def _most(packed: int) -> int:
+    """How long the lines of a file of so many bytes may be: a bomb has a thousand times as many, a backup about ten times."""
+    return max(SMALL, RATIO * packed)
+
+
+def _unpacked(path: Path, opened: pa.NativeFile) -> Iterator[bytes]:
+    """The lines of a gzip file, each without its end. Never more of them is in memory than one line and one chunk."""
+    most, total = _most(opened.size()), 0
+    begun: list[bytes] = []  # of a line whose end is not there yet
+    held = 0
+    inflate = zlib.decompressobj(wbits=31)
+    while not inflate.eof:
+        packed = opened.read(CHUNK)
+        if not packed:
+            raise _damaged(path, "it is no whole gzip file (it is cut short)")
+        data = b"-"
+        while data and not inflate.eof:
+            try:
+                data = inflate.decompress(packed, CHUNK)
+            except zlib.error as error:
+                raise _damaged(path, f"it is no whole gzip file ({error})") from error
+            packed, total = inflate.unconsumed_tail, total + len(data)
+            if total > most:
+                raise _damaged(path, f"its {opened.size()} bytes unpack to more than {most}, which no backup does")
+            *whole, rest = data.split(b"\n")
+            if whole:
+                yield b"".join((*begun, whole[0]))
+                yield from whole[1:]
+                begun, held = [], 0
+            begun.append(rest)
+            held += len(rest)
+            if held > MAX_LINE:
+                raise _damaged(path, f"it has a line of more than {MAX_LINE} bytes")
+    if inflate.unused_data or opened.read(1):
+        raise _damaged(path, "something follows its end")
+    if held:
+        yield b"".join(begun)
 
 
 def _lines(heading: Heading, records: tuple[Kept, ...]) -> bytes:
@@ -141,45 +239,62 @@ def _line(kept: Kept) -> bytes:
     return head[:-1].encode() + _RECORD + kept.value + b"}"
 
 
-def _kept(path: Path, line: bytes) -> Kept:
+def _kept(path: Path, number: int, line: bytes) -> Kept:
     head, found, value = line.partition(_RECORD)  # a quote within a string is escaped, so this is where the record begins
-    fields = _object(path, head + b"}")
-    if not found or not value.endswith(b"}") or set(fields) != {"key", "partition"}:
-        raise _damaged(path, f"this line is no record: {line[:100]!r}")
-    return Kept(Key(str(fields["key"]), str(fields["partition"])), value[:-1])
+    if not found or not value.endswith(b"}"):
+        raise _damaged(path, f"line {number} is no record: {line[:100]!r}")
+    fields = _object(path, number, head + b"}")
+    if set(fields) != {"key", "partition"} or not all(isinstance(one, str) for one in fields.values()):
+        raise _damaged(path, f"line {number} is no record: {line[:100]!r}")
+    return Kept(Key(fields["key"], fields["partition"]), value[:-1])
+
+
+def _check(path: Path, number: int, heading: Heading, kept: Kept, before: Key | None) -> None:
+    """Raises BackupDamaged for a record that no backup of this heading has in that place."""
+    key, line = kept.key, f"line {number} ({shown(kept.key.path[:200])})"
+    if before is not None and key <= before:
+        raise _damaged(path, f"{line} does not come after the one before it, {shown(before.path[:200])}")
+    found = kind_of(key.path)
+    if found is None or found[0] not in HELD:
+        raise _damaged(path, f"{line}: a backup has no record of that key")
+    kind, wanted = found
+    if key != wanted:
+        raise _damaged(path, f"{line} has the partition key {key.partition[:200]!r}, not {wanted.partition[:200]!r}")
+    if len(kept.value) > MAX_VALUE and kind is not TxnLogRecord:
+        raise _damaged(path, f"{line} has {len(kept.value)} bytes; a record has {MAX_VALUE} at most")
+    end = {Registration: heading.number, LogEntry: heading.in_stream or 0}.get(kind)
+    if end is not None and sequence_number(key.path) > end:
+        raise _damaged(path, f"{line} lies above the end of its log, {end}")
+    try:
+        kind.from_bytes(kept.value)
+    except CorruptRecord as error:
+        raise _damaged(path, f"{line}: {error.message.rstrip('.')}") from error
 
 
 def _heading(path: Path, line: bytes) -> Heading:
-    fields = _object(path, line)
+    fields = _object(path, 1, line)
     version = fields.get("txnsegmentBackup")
     if version not in (FORMAT, FORMAT_IN_STREAM):
         raise BackupDamaged(
-            f"{path} is no backup that this txnsegment can read: its format is {version!r}, not {FORMAT} or {FORMAT_IN_STREAM}.",
+            f"{path} is no backup that this txnsegment can read: "
+            f"its format is {version!r:.99}, not {FORMAT} or {FORMAT_IN_STREAM}.",
             advice="Restore it with the version that wrote it, or a later one. Nothing was restored.",
         )
     try:
         return Heading.model_validate(fields)
     except ValidationError as error:
-        raise _damaged(path, f"its first line is not one of a backup ({error})") from error
+        raise _damaged(path, f"line 1 is not the first of a backup ({why(error)})") from error
 
 
-def _object(path: Path, line: bytes) -> dict[str, Any]:
+def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found = read_json(line, most=MAX_HEAD)
     except ValueError as error:
-        raise _damaged(path, f"this line is no JSON: {line[:100]!r}") from error
+        raise _damaged(path, f"line {number} is no JSON ({error}): {line[:100]!r}") from error
     if not isinstance(found, dict):
-        raise _damaged(path, f"this line is no object: {line[:100]!r}")
+        raise _damaged(path, f"line {number} is no object: {line[:100]!r}")
     return found
 
 
 def _damaged(path: Path, problem: str) -> BackupDamaged:
     return BackupDamaged(f"The backup {path} is damaged: {problem}.", advice="Use another copy. Nothing was restored.")
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

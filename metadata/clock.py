@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_UPTIME = Path("/proc/uptime")
 
 
 class Clock(Protocol):
@@ -28,3 +35,24 @@ class SystemClock:
 
     def sleep(self, seconds: float) -> None:
         threading.Event().wait(seconds)
+
+
+@functools.cache
+def boot_id() -> str:
+    """Names what the monotonic clock counts from: the start of this machine, for all its processes alike, where it says so (Linux);
+    elsewhere this process has a name of its own.
+    """
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return uuid.uuid4().hex
+
+
+def running_ms(clock: Clock) -> int:
+    """For how long this machine has been running, in ms: as the kernel says in a file, which a library that shifts the clocks of a
+    process does not reach; elsewhere, and for a clock that was given in place of the machine's, its monotonic one.
+    """
+    if type(clock) is SystemClock:
+        with suppress(OSError):
+            return int(float(_UPTIME.read_text().split()[0]) * 1000)
+    return int(clock.monotonic() * 1000)

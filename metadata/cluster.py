@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -11,9 +10,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from ledgers.errors import MissingFile
 from ledgers.storage import LedgerStorage
-from metadata import paths
+from metadata import clock_looks, ledger_root, paths
 from metadata.clock import Clock, SystemClock
 from metadata.cluster_records import FORMAT_VERSION, ClusterRecord, Founding, Lost, LostNumbers, Restoring, Settings
 from metadata.errors import (
@@ -25,14 +23,12 @@ from metadata.errors import (
     StorageError,
     UnknownOutcome,
 )
+from metadata.ledger_root import MARK, UNFINISHED, Mark, marked
+from metadata.places import Place, place_of
 from metadata.service import ServiceUrl, embedded_ledgers, parse_service_url
 from metadata.service import service_url as given_or_environment
 from metadata.store import open_store
-from metadata.store.contract import ABSENT, BUSY_SECONDS, MetadataStore, Record, decide, look, time_ms
-
-MARK = "cluster.json"
-"""In the ledger root: whose it is."""
-_UNFINISHED = f".{MARK}.tmp"
+from metadata.store.contract import ABSENT, MetadataStore, Record, decide, look, time_ms
 
 
 @dataclass
@@ -41,6 +37,7 @@ class Cluster:
 
     `lock` makes the locks that are held over several steps of the store; a process whose threads are not the system's has its own.
     `id`: whose mark the ledger root must have; None: nobody's, a world that a test has made. `restored`: what restores lost.
+    `place`: where the store was when it was opened.
     """
 
     url: str
@@ -53,18 +50,54 @@ class Cluster:
     lock: Callable[[], AbstractContextManager[object]] = threading.RLock
     id: str | None = None
     restored: tuple[Lost, ...] = ()
+    place: Place | None = None
 
     def close(self) -> None:
         self.store.close()
 
     def check_root(self) -> None:
-        """Make sure that the ledger root is (still) ours: a restore elsewhere may have taken it over. Raises ConfigurationError."""
-        if self.id is not None:
-            own(self.storage, self.id, self.url)
+        """Make sure, before files are deleted, that the ledger root is still ours. A restore elsewhere, or a copy of the store, may
+        have taken it over, and the store may have become another cluster's. Raises ConfigurationError.
+        """
+        if self.id is None:
+            return
+        record = _record(self.store, self.url)
+        known = None if record is None else read_cluster_record(record, self.url)
+        if known is None or known.id != self.id:
+            raise ConfigurationError(
+                f"The store {self.url} no longer holds the cluster that was opened there.",
+                advice="Stop this process and open it again.",
+            )
+        if self.place is None:
+            raise ValueError(f"{self.url} was opened without its place")
+        ledger_root.check(self.storage, known, resolve(self.url), self.store, self.place)
 
     def check_not_lost(self, number: int) -> None:
         """Raises OffsetOutOfRange for a number of the log that a restore lost."""
         check_not_lost(self.restored, number, self.url)
+
+    def check_is_mine(self, cluster: str | None) -> None:
+        """Raises OffsetOutOfRange for an offset of another cluster: its numbers name other rows. `cluster`: the id in it (None:
+        an older version did not say). An offset of a cluster from whose backup this one was restored is good here, too.
+        """
+        before = [lost.was for lost in self.restored]
+        if cluster is None or self.id is None or None in before or cluster in (self.id, *before):
+            return
+        raise OffsetOutOfRange(
+            f"The offset is one of the cluster {cluster}, and {self.url} is the cluster {self.id}: it was made anew, restored "
+            "another time, or is not the one that the checkpoint was made with.",
+            advice="Name the service URL of that cluster, or use a new checkpoint location: what a number stands for there is "
+            "another row here.",
+        )
+
+    def before_lost(self, number: int) -> int:
+        """The place in the log that a number computed from what is there names, as a number that no restore lost."""
+        return before_lost(self.restored, number)
+
+
+def before_lost(restored: Iterable[LostNumbers], number: int) -> int:
+    """The number itself, or of one that a restore lost the last one below it that it did not: there is nothing between them."""
+    return next((lost.after for lost in restored if lost.after < number < lost.before), number)
 
 
 def check_not_lost(restored: Iterable[LostNumbers], number: int, what: str) -> None:
@@ -102,21 +135,37 @@ def open_cluster(
         if record is None:
             if ledgers is None:
                 ledgers = _embedded(service)
-            _found(store, service.text, ledgers, settings or Settings(), clock)
+            _found(store, service, ledgers, settings or Settings())
             record = _record(store, service.text)  # once more: a restore may have begun beside us
             assert record is not None
+            clock_looks.look(store, clock)  # from now on it is seen how much time has passed
         known = read_cluster_record(record, service.text)
-        if ledgers is not None and LedgerStorage(ledgers).uri != known.ledgers:
+        storage = ledger_root.located(known, service)
+        if ledgers is not None and LedgerStorage(ledgers).uri != storage.uri:
             raise ConfigurationError(
-                f"The cluster {service} keeps its ledgers in {known.ledgers}, not in {ledgers}.",
+                f"The cluster {service} keeps its ledgers in {storage.uri}, not in {LedgerStorage(ledgers).uri}.",
                 advice="Leave the ledgers out (the cluster remembers them), or use another chroot or folder.",
             )
-        storage = LedgerStorage(known.ledgers)
-        own(storage, known.id, service.text)
-        return Cluster(service.text, store, storage, known.settings, clock, id=known.id, restored=known.restored or ())
+        place = ledger_root.own(storage, known, service, store)
+        return Cluster(service.text, store, storage, known.settings, clock, id=known.id, restored=known.restored or (), place=place)
     except BaseException:
         store.close()
         raise
+
+
+def take_over(service_url: str | None = None, *, clock: Clock | None = None) -> bool:
+    """Make the store behind a service URL the owner of its ledger root, in place of the store that is it by the root's mark: after
+    the store was moved or copied. The other one can be used no more. Running it again finishes what was begun. False: the store was
+    the owner already. Raises ConfigurationError, StorageError, Unavailable.
+    """
+    service = resolve(service_url)
+    clock = clock or SystemClock()
+    with open_store(service.text, clock=clock, create=False) as store:
+        record = _record(store, service.text)
+        if record is None:
+            raise ConfigurationError(f"There is no cluster at {service}.", advice="Look for the store that was copied or moved.")
+        known = read_cluster_record(record, service.text)
+        return ledger_root.take_over(store, record, ledger_root.located(known, service), service, clock)
 
 
 def _record(store: MetadataStore, url: str) -> Record | None:
@@ -156,32 +205,41 @@ def _embedded(service: ServiceUrl) -> str:
     return embedded_ledgers(service)
 
 
-def _found(store: MetadataStore, url: str, ledgers: str, settings: Settings, clock: Clock) -> Record:
+def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Settings) -> Record:
     """Make the cluster's record; whoever comes second gets the first one's. Raises ConfigurationError for a root in use.
 
     First the id (in the store), then the mark with it (in the root), then the record. So a founding that stops anywhere is
-    finished by the next try (a mark that is half written must be deleted before: `_mark` says so), a root is never taken over
-    from another cluster, and once there is a record a root without a mark is not ours: nobody adopts the empty mount point of a
-    volume that is missing.
+    finished by the next try, a root is never taken over from another cluster, and once there is a record a root without a mark is
+    not ours: nobody adopts the empty mount point of a volume that is missing.
     """
     storage = LedgerStorage(ledgers)
     storage.create()
+    ledger_root.check_not_nested(storage, service.text)
+    if (other := marked(storage)) is not None and look(store, paths.FOUNDING) is None:  # in this order: who founds marks last
+        raise ConfigurationError(
+            f"The ledger root {storage.uri} is not empty, and {service} is a new cluster: the mark in it names the cluster "
+            f"{other}.",
+            advice="If the metadata store of that cluster was lost, restore a backup: txnsegment restore FILE --service-url "
+            f"{service} Else give an empty folder or prefix of its own: sweeping deletes old files that no cluster record names.",
+        )
     identity = _identity(store)
     in_use = ConfigurationError(
-        f"The ledger root {storage.uri} is not empty, and {url} is a new cluster.",
+        f"The ledger root {storage.uri} is not empty, and {service} is a new cluster.",
         advice="Give an empty folder or prefix of its own: sweeping deletes old files that no cluster record names.",
     )
-    if storage.info(MARK) is None:
-        # (What a founder that died, or one beside us, left of its mark is nobody's data.)
-        if any(file.path not in (MARK, _UNFINISHED) for file in storage.list("")):
-            made = look(store, paths.CLUSTER)
-            if made is None:
-                raise in_use
-            return made  # founded and written to meanwhile
-        _mark(storage, identity, clock)
+    found = marked(storage)
+    # (What a founder that died, or one beside us, left of its mark is nobody's data.)
+    if found is None and any(file.path != MARK and not UNFINISHED.fullmatch(file.path) for file in storage.list("")):
+        made = look(store, paths.CLUSTER)
+        if made is None:
+            raise in_use
+        return made  # founded and written to meanwhile
+    if found in (None, identity):
+        _mark(storage, Mark(cluster=identity, place=place_of(service, storage).in_mark()))
     if marked(storage) != identity:  # also where files can be overwritten, as on object stores: whose mark stayed?
         raise in_use
-    record = ClusterRecord(id=identity, ledgers=storage.uri, created_at_ms=time_ms(store), settings=settings)
+    where = ledger_root.recorded(storage, service)
+    record = ClusterRecord(id=identity, ledgers=where, created_at_ms=time_ms(store), settings=settings)
     try:
         return store.put(paths.CLUSTER, record.to_bytes(), expect=ABSENT)
     except (BadVersion, UnknownOutcome):
@@ -203,59 +261,12 @@ def _identity(store: MetadataStore) -> str:
         return Founding.of(found).id
 
 
-def _mark(storage: LedgerStorage, identity: str, clock: Clock) -> None:
-    """Write the mark, or wait until a founder beside us has written his: of one who began so long ago nothing more will come."""
-    deadline = clock.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            storage.publish(MARK, json.dumps({"cluster": identity}).encode())
-            return
-        except StorageError as error:
-            if storage.info(MARK) is not None:
-                return
-            if not isinstance(error.__cause__, FileExistsError):
-                raise
-            begun = storage.info(_UNFINISHED)
-            given_up = begun is not None and clock.now_ms() - begun[1] >= 1_000 * BUSY_SECONDS
-            if given_up or clock.monotonic() >= deadline:
-                error.add_note(f"If nobody else is just making this cluster, delete {_UNFINISHED} in the ledger root.")
-                raise
-            clock.sleep(0.01)
-
-
-def marked(storage: LedgerStorage) -> str | None:
-    """Whose the root is by its mark; None: it has none. Raises ConfigurationError for a damaged one."""
-    return next(iter(heirs(storage)), None)
-
-
-def heirs(storage: LedgerStorage) -> list[str]:
-    """Whose the root is by its mark, then whose it was before it was restored; empty: it has none. Raises ConfigurationError."""
-    try:
-        found = json.loads(storage.read(MARK))
-        return [str(found["cluster"]), *map(str, found.get("was", ()))]
-    except MissingFile:
-        return []
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigurationError(f"{storage.uri}/{MARK} is damaged: {error}.", advice="Restore it from a copy.") from error
-
-
-def own(storage: LedgerStorage, cluster_id: str, url: str) -> None:
-    """Check that the ledger root has this cluster's mark: two clusters on one root would sweep each other's parts away, and
-    rows written to the empty mount point of a volume are lost behind it.
-
-    Raises ConfigurationError: the root has no mark, or another cluster's. StorageError: there is no root at all.
+def _mark(storage: LedgerStorage, mark: Mark) -> None:
+    """Write the mark, or find that a founder beside us, or one that died, has written it. Either way it is durable then: the record
+    that comes next relies on it.
     """
-    found = marked(storage)
-    if found is None:
-        next(iter(storage.list("")), None)  # a root that is missing is an error of its own
-        raise ConfigurationError(
-            f"The ledger root {storage.uri} of the cluster {url} has no {MARK}, so it is not the one that was written to.",
-            advice="Is its volume mounted, does every machine see the same folder? If the root was restored without that file, "
-            f'write it again: {{"cluster": "{cluster_id}"}}',
-        )
-    if found != cluster_id:
-        raise ConfigurationError(
-            f"The ledger root {storage.uri} belongs to another cluster than {url}.",
-            advice="Is the right volume mounted, the right folder named? Each cluster needs a ledger root of its own. (Once a "
-            "backup is restored, the restored cluster has its root; the old one can be used no more.)",
-        )
+    try:
+        storage.publish(MARK, mark.to_bytes())
+    except StorageError:
+        if storage.info(MARK) is None:
+            raise

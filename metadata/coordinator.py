@@ -50,6 +50,7 @@ from metadata.write_set import (
     Committed,
     Sealed,
     WriteSet,
+    refuse_missing,
     refuse_old,
     refuse_rerouted,
     refuse_stale,
@@ -120,6 +121,7 @@ class Coordinator(Closing):
             return opened
         rows, size = weight(work)
         try:
+            refuse_missing(self.cluster, work.app, work.parts)  # no registration holds readers up meanwhile
             entry = self._register(opened, work) if work.parts else None
             sealed = [] if entry is None else self._sealed_below(entry, work)
             if sealed:
@@ -156,7 +158,7 @@ class Coordinator(Closing):
         """The write set for the active segments of today.
 
         Raises SegmentSealed (a topic was deleted, or a newer version has sealed segments), TxnConflict (it got a
-        key, or the parts are too old).
+        key, or the parts are too old), PartsGone, StorageError.
         """
         topics = Topics(self.cluster)
         topics.finish_seals()  # whoever meets a seal whose layout is missing finishes it
@@ -166,10 +168,12 @@ class Coordinator(Closing):
         found: dict[str, Sequence[Part]] = {}
         for name, parts_of in by_topic.items():
             topic = topics.find(name)
-            if topic is None or not all(str(segment_name(s).segment_id) in topic.layout.segments for s in parts_of):
-                if topic is not None:  # what was sealed long ago has left its layout
-                    refuse_old(work, time_ms(self.cluster.store), self.cluster.settings)
+            if topic is None:
                 raise topic_deleted(sorted(parts_of))
+            refuse_old(work, time_ms(self.cluster.store), self.cluster.settings)
+            if not all(str(segment_name(s).segment_id) in topic.layout.segments for s in parts_of):
+                raise topic_deleted(sorted(parts_of))
+            refuse_missing(self.cluster, work.app, parts_of)  # some of them are read
             refuse_rerouted(work, {name: topic.layout})
             found |= rerouted(parts_of, targets(topic), topic.layout.key, self.rewrite)
         if found.keys() == work.parts.keys():
@@ -286,7 +290,9 @@ class Coordinator(Closing):
 
     def _register(self, opened: _Opened, work: WriteSet) -> Entry:
         segments = {name: segment_write(parts) for name, parts in sorted(work.parts.items())}
-        registration = Registration(txn=opened.txn_id, publish_ms=self._now(), segments=segments)
+        # Taken once the header is OPEN, and never before its creation: readers by publish time wait for OPEN headers (section 6).
+        publish_ms = max(self._now(), opened.header.created_ms)
+        registration = Registration(txn=opened.txn_id, publish_ms=publish_ms, segments=segments)
         body = registration.to_bytes()
         if len(body) > MAX_INLINE:
             path = f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"

@@ -21,10 +21,13 @@ __all__ = [
     "DataLoss",
     "Fenced",
     "NotAllowed",
+    "NotDelivered",
     "NotFound",
     "OffsetOutOfRange",
     "OptionError",
     "OutcomeUnknown",
+    "PartsGone",
+    "ProducerFull",
     "RestoreRefused",
     "RestoredBehind",
     "SchemaChanged",
@@ -124,6 +127,10 @@ class Fenced(TxnConflict):
     """A newer attempt of the same application took over: this one was aborted and can never commit."""
 
 
+class PartsGone(TxnConflict):
+    """Files that a transaction was about to commit are not there, or not whole. Nothing was committed; run the write again."""
+
+
 class TransactionNotFound(TxnSegmentError):
     """No header of that id exists: it never did, or it was forgotten after its retention."""
 
@@ -142,6 +149,14 @@ class OutcomeUnknown(TxnSegmentError):
 
 class AckConflict(TxnSegmentError):
     """The position is acknowledged already, or pending in another transaction."""
+
+
+class NotDelivered(TxnSegmentError):
+    """A consumer was to acknowledge everything up to a row that it has not handed out. Nothing was acknowledged."""
+
+
+class ProducerFull(TxnSegmentError):
+    """A producer keeps as many rows as it may. The row was not taken."""
 
 
 class SubscriptionMigrated(AckConflict):

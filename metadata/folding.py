@@ -4,23 +4,19 @@ lost race means that somebody else has done it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledgers import snapshots
-from ledgers.errors import CorruptSnapshot, StorageError, TxnSegmentError
 from metadata import metrics, paths, transitions
 from metadata.cluster import Cluster
-from metadata.errors import CorruptRecord
+from metadata.failures import STORE, contained
 from metadata.log import Listing, ledger, unsettled
 from metadata.names import TopicName, is_persistent, segment_name, topic_name
 from metadata.paths import Key
 from metadata.records import AbortedTxn, Layout, Registration, Watermark
 from metadata.store.contract import ABSENT, Delete, Put, Record, View, decide, in_groups, written
 from metadata.transaction_buffer import TransactionBuffer
-
-log = logging.getLogger("txnsegment.sweeper")
 
 
 @dataclass
@@ -29,7 +25,7 @@ class Folded:
 
     folded: int = 0
     dropped: int = 0
-    unfolded: dict[str, TxnSegmentError] = field(default_factory=dict)
+    unfolded: dict[str, Exception] = field(default_factory=dict)
 
 
 @dataclass
@@ -69,11 +65,8 @@ class Folding:
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
                 mark = marks[segment]
                 folded_to[segment] = 0 if mark is None else Watermark.of(mark).ledger_id
-                try:
+                with contained("fold", segment, done.unfolded, passing=STORE):
                     folded_to[segment] = self._fold_segment(view, segment, mark, listing, sealed, done)
-                except (StorageError, CorruptSnapshot, CorruptRecord) as error:
-                    done.unfolded[segment] = error
-                    log.error("cannot fold %s: %s", segment, error)
             self._drop(listing, layouts, folded_to, done)
 
         decide(self.cluster.store, body)

@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from json.encoder import encode_basestring
-from typing import Any, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ledgers.json_text import read_json
 from metadata.errors import CorruptRecord
 from metadata.stored import Record
 
@@ -46,7 +47,13 @@ def _emit(value: Any) -> str:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_DECODER = json.JSONDecoder(parse_float=Decimal)
+
+
+RECORD_ADVICE: Final = "The record is damaged, or not ours: restore the metadata store from a backup (txnsegment restore)."
+Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+"""A whole number of a record: what a long of Java holds, and never a text, a float or a boolean that looks like one."""
+Number = Annotated[Whole, Field(ge=0)]
+"""A whole number that stands in keys: of a log, a sequence, a version."""
 
 
 class JsonRecord(BaseModel):
@@ -69,9 +76,9 @@ class JsonRecord(BaseModel):
     def from_bytes(cls, data: bytes) -> Self:
         """Raises CorruptRecord."""
         try:
-            return cls.model_validate(_DECODER.decode(data.decode()))
+            return cls.model_validate(read_json(data, decimals=True))
         except (ValueError, ValidationError) as error:
-            raise CorruptRecord(f"Not a {cls.__name__} record: {data[:200]!r} ({error}).") from error
+            raise CorruptRecord(f"Not a {cls.__name__} record: {data[:200]!r} ({why(error)}).", advice=RECORD_ADVICE) from error
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -79,4 +86,13 @@ class JsonRecord(BaseModel):
         try:
             return cls.from_bytes(record.value)
         except CorruptRecord as error:
-            raise CorruptRecord(f"{record.key.path}: {error.message}") from error
+            raise CorruptRecord(f"{record.key.path}: {error.message}", advice=error.advice) from error
+
+
+def why(error: ValueError) -> str:
+    """The first few of many problems, without the values that each of them would show."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    listed = [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found[:3]]
+    return "; ".join(listed) + ("; ..." if len(found) > 3 else "")

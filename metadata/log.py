@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from ledgers.json_text import read_json
 from ledgers.model import Ledger, Part
 from ledgers.storage import LedgerStorage
 from metadata import paths
@@ -129,13 +130,13 @@ def ledger(storage: LedgerStorage, number: int, registration: Registration, segm
             raise _damaged(path, number, f"its CRC-32 is {zlib.crc32(data):08x}, not {registration.manifest_crc:08x}")
     try:
         parts = _parts(data, segment)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, number, str(error)) from error
     return Ledger(number, registration.publish_ms, registration.txn, parts)
 
 
 def _parts(manifest: bytes, segment: str) -> tuple[Part, ...]:
-    return SegmentWrite.model_validate(json.loads(manifest)[segment]).parts
+    return SegmentWrite.model_validate(read_json(manifest)[segment]).parts
 
 
 def _damaged(path: str, number: int, problem: str) -> CorruptRecord:

@@ -27,6 +27,7 @@ SUBSCRIPTION_LAG_BYTES: Gauge
 SUBSCRIPTION_LAG_SECONDS: Gauge
 READ_LAG: Gauge
 USING_TXN_TOPICS: Counter
+SWEEP_FAILURES: Counter
 
 _lock = threading.Lock()
 
@@ -49,7 +50,7 @@ def declare() -> None:
 def _declare() -> None:
     global OP_WRITES, HEADER_CAS, INDEX_QUERY_SECONDS, OUTSTANDING_OPS, COMMIT_SECONDS
     global ROWS_WRITTEN, BYTES_WRITTEN, ROWS_PLANNED, READ_LAG
-    global SUBSCRIPTION_LAG_ROWS, SUBSCRIPTION_LAG_BYTES, SUBSCRIPTION_LAG_SECONDS, USING_TXN_TOPICS
+    global SUBSCRIPTION_LAG_ROWS, SUBSCRIPTION_LAG_BYTES, SUBSCRIPTION_LAG_SECONDS, USING_TXN_TOPICS, SWEEP_FAILURES
     if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
         Path(folder).mkdir(parents=True, exist_ok=True)  # prometheus_client looks for it when it is imported
     from prometheus_client import Counter, Gauge, Histogram
@@ -72,6 +73,9 @@ def _declare() -> None:
     ROWS_PLANNED = Counter("txnsegment_rows_planned", "Rows that batch reads and micro-batches were planned over.")
     USING_TXN_TOPICS = Counter(
         "pulsar_broker_using_txn_topics_count", "Persistent topics that this process has made topics with transactional messages."
+    )
+    SWEEP_FAILURES = Counter(
+        "txnsegment_sweep_failures", "What failed in sweeps and behind commits, while the rest went on, by step.", ["step"]
     )
     by = ["topic", "subscription"]
     SUBSCRIPTION_LAG_ROWS = Gauge(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import mmh3
 
+from ledgers.plain_text import harmful, shown
 from metadata.errors import OptionError
 
 _TOPIC = re.compile(r"topic://([^/\s]+)/([^/\s]+)/([^/\s]+)")
@@ -16,6 +17,9 @@ _PERSISTENT = re.compile(r"persistent://([^/\s]+)/([^/\s]+)/([^/\s]+)")
 _SEGMENT = re.compile(r"segment://([^/\s]+)/([^/\s]+)/([^/\s]+)/([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
 SYSTEM = ("pulsar", "system")
 """The namespace of transaction logs, which are persistent topics themselves: nobody else writes there."""
+_HALF = re.compile("[\ud800-\udfff]")
+MAX_WORD = 255
+"""Characters of a new topic's tenant, namespace and name each."""
 RING = 0x10000
 MAX_SEGMENTS = 1024
 """Segments that a topic is made with at most: its layout is one record (768 KiB), and about 200 bytes each leave room to split."""
@@ -81,19 +85,45 @@ class SegmentName(NamedTuple):
         return self.topic.segment(self.hash_range, self.segment_id)
 
 
+def check_new(name: TopicName) -> None:
+    """Refuse names that a new topic or namespace may not have. (One that there is already has whatever name it has: it can be read,
+    and deleted.) Raises OptionError.
+    """
+    for word in name:
+        found = harmful(word)
+        if found is not None:
+            raise OptionError(
+                f"The name {shown(str(name)):.300} has the character {found}: a control or a mark of direction makes a name look "
+                "like another one, or is a command for a terminal.",
+                advice="Leave it out. Letters, digits, '.', '-' and '_' are always right.",
+            )
+        if len(word) > MAX_WORD:
+            raise OptionError(
+                f"The name {shown(str(name)):.100}... has a word of {len(word)} characters, of {MAX_WORD} at most.",
+                advice="Shorten it.",
+            )
+
+
+def _check_utf8(text: str) -> None:
+    """What a shell or a file system takes for text need not be any: Python has halves of surrogate pairs in its place."""
+    if _HALF.search(text):
+        raise OptionError(f"The name {shown(text):.300} is not UTF-8.", advice="Give it in UTF-8.")
+
+
 @lru_cache(maxsize=4096)
 def topic_name(text: str) -> TopicName:
     """Parse a topic name; a bare `name` means `topic://public/default/name`.
 
     Raises OptionError for anything else.
     """
+    _check_utf8(text)
     found = _TOPIC.fullmatch(text)
     if found:
         return TopicName(*found.groups())
     if text and not re.search(r"[/\s:]", text):
         return TopicName("public", "default", text)
     raise OptionError(
-        f"{text!r} is not a topic name.",
+        f"{text!r:.300} is not a topic name.",
         advice="Write topic://tenant/namespace/name, or a bare name for topic://public/default/name.",
     )
 
@@ -103,12 +133,13 @@ def persistent_name(text: str) -> PersistentName:
     """Parse `persistent://tenant/namespace/name`. Raises OptionError for anything else, bare names too (those are `topic://`), and
     for the system's namespace: what is no transaction's entry in a transaction log makes it unreadable for everybody.
     """
+    _check_utf8(text)
     found = _PERSISTENT.fullmatch(text)
     if found and found.groups()[:2] == SYSTEM:
         raise OptionError(f"{text} lies in pulsar/system, which holds the transaction logs.", advice="Name another namespace.")
     if found:
         return PersistentName(*found.groups())
-    raise OptionError(f"{text!r} is not the name of a persistent topic.", advice="Write persistent://tenant/namespace/name.")
+    raise OptionError(f"{text!r:.300} is not the name of a persistent topic.", advice="Write persistent://tenant/namespace/name.")
 
 
 def is_persistent(text: str) -> bool:
@@ -129,9 +160,10 @@ def any_topic_name(text: str) -> TopicName:
 @lru_cache(maxsize=4096)
 def segment_name(text: str) -> SegmentName:
     """Parse `segment://tenant/namespace/name/<start>-<end>-<id>`. Raises OptionError."""
+    _check_utf8(text)
     found = _SEGMENT.fullmatch(text)
     if not found:
-        raise OptionError(f"{text!r} is not a segment name.", advice="Write segment://tenant/namespace/name/0000-ffff-0.")
+        raise OptionError(f"{text!r:.300} is not a segment name.", advice="Write segment://tenant/namespace/name/0000-ffff-0.")
     tenant, namespace, name, start, end, number = found.groups()
     return SegmentName(TopicName(tenant, namespace, name), HashRange(int(start, 16), int(end, 16)), int(number))
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, Literal, TypeVar, cast
 
+from ledgers.json_text import read_json
 from metadata.errors import OptionError
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ SOURCE_NAMES: Final = [
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "timestampTimeoutMs",
     "subscription",
     "acknowledged",
     "maxRowsPerTrigger",
@@ -88,6 +90,10 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "maxoffsetspertrigger": "maxRowsPerTrigger",
     "maxfilespertrigger": "maxRowsPerTrigger",
     "startingversion": "startingOffsets",
+    "versionasof": "endingOffsets",
+    "snapshot-id": "endingOffsets",
+    "timestampasof": "endingTimestamp",
+    "as-of-timestamp": "endingTimestamp",
 }
 """Names that users of other connectors bring along, and ours for the same thing."""
 _CREDENTIAL: Final = re.compile(r"passw|secret|token|credential|auth|apikey|accesskey|privatekey|digest|sasl")
@@ -314,7 +320,7 @@ def names(name: str, text: str) -> tuple[str, ...]:
     """A list: names with commas between them, or a JSON list of texts (for names that hold a comma). Order is kept."""
     if text.lstrip().startswith("["):
         try:
-            found = json.loads(text)
+            found = read_json(text)
         except ValueError as e:
             raise bad(name, text, f"it begins like a JSON list but is none ({e})", 'Write a, b or ["a", "b"].') from e
         if not isinstance(found, list) or not all(isinstance(n, str) for n in found):

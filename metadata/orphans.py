@@ -4,12 +4,13 @@ It lists the files first, then everything that can protect one (staging manifest
 chains and the parts they list, and what notes of replaced snapshots spare). A part that nothing protects goes once it is older
 than the orphan age, by its modification time and the store's clock; an index snapshot file that was superseded, and the manifest of
 a registration that has left the log, go once they have been seen unprotected for the grace period, because a reader may have
-planned from them a moment before.
+planned from them a moment before. The ledger root is looked at again before each batch of deletes.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -17,20 +18,27 @@ from dataclasses import dataclass
 from ledgers import snapshot_changes, snapshots
 from ledgers.compaction import COMPACTED
 from ledgers.errors import MissingFile
-from metadata import paths, staging_manifests
+from ledgers.json_text import read_json
+from ledgers.storage import FileEntry
+from metadata import clock_looks, paths, staging_manifests
 from metadata.cluster import Cluster
+from metadata.deleting import Deleter
+from metadata.elapsed import now_for
 from metadata.errors import BadVersion, UnknownOutcome
 from metadata.folders import folder_of
 from metadata.instream.client import instream
+from metadata.ledger_root import DELETING
 from metadata.log import LiveLog, ledger
 from metadata.names import is_persistent
 from metadata.records import Watermark
 from metadata.retired import spared
 from metadata.staging_manifests import StagingArea
-from metadata.store.contract import View, decide, time_ms, until
+from metadata.store.contract import View, decide, until
 from metadata.sweeper import Sweeper
 from metadata.topics import Topics, every
 from metadata.transaction_buffer import TransactionBuffer
+
+log = logging.getLogger("txnsegment.orphans")
 
 SEEN = "sweep/unprotected"
 """Files of this name say when each unprotected snapshot file or manifest was first seen (ms). Losing one only costs delay."""
@@ -40,9 +48,11 @@ MANIFESTS = "manifests/"
 
 _OURS = re.compile(
     r"manifests/[^/]+\.json"  # registration manifests
-    r"|staging/[^/.][^/]*\.(opened|begun|manifest|withdrawn|closed|ended)"  # the writes of a transaction, before it commits
+    r"|staging/[^/.][^/]*\.(opened|begun|manifest|withdrawn|persistent|closed|ended)"  # a transaction's writes until it commits
     r"|([^/]+/){4}(index/)?[^/.][^/]*\.(parquet|avro)"  # tenant/namespace/topic/segment: parts, and its index snapshots
     r"|(manifests|sweep|staging|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # what a writer that died left of one
+    r"|" + re.escape(DELETING) + r"-[^/]+"  # what a sweep that died while it deleted left
+    r"|\.cluster\.json(\.[^/]+)?\.tmp"  # what a founder or a restore that died left of the root's mark
 )
 """Names that can be ours. Whatever else lies in the ledger root is nobody's business here."""
 
@@ -64,14 +74,17 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     storage, settings = cluster.storage, cluster.settings
     cluster.check_root()  # or we would delete what another cluster has named
     files = {f.path: f for f in storage.list("")}
-    now_ms = time_ms(cluster.store)
+    clocks = clock_looks.look(cluster.store, cluster.clock)
+    now_ms = now_for(clocks, max(settings.orphan_age_ms, settings.grace_period_ms))
     Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
     instream(cluster).sweeper.timeouts()
     Topics(cluster).forget_deleted()
     over = staging_manifests.ended(files)
-    protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over))
+    protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over, files))
     protected |= decide(cluster.store, lambda view: set(named_files(cluster, view)))
-    protected.update(spared(storage, protected))  # after the watermarks: a note is older than the change that it is about
+    gone: list[str] = []
+    # After the watermarks: a note is older than the change that it is about.
+    protected.update(spared(cluster, protected, files.values(), now_ms, gone))
     late = {
         path.rpartition("/")[0]
         for path, file in files.items()
@@ -83,31 +96,35 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
         _fence(cluster, late)
         protected |= decide(cluster.store, lambda view: set(named_files(cluster, view)))
     notes = [path for path in files if path.startswith(SEEN)]
-    seen = _seen(cluster, notes)
+    seen = _seen(cluster, notes, now_ms)
     still: dict[str, int] = {}
-    deleted = size = 0
+    orphans: list[FileEntry] = []
     for path, file in sorted(files.items()):
         if path in protected or not _OURS.fullmatch(path):
             continue
         if path.endswith(snapshots.SUFFIX) or path.startswith(MANIFESTS):
             if file.mtime_ms + settings.orphan_age_ms >= now_ms:
                 continue  # just published, perhaps not named yet: that moment must not count as the beginning of its end
-            first = seen.get(path, now_ms)
+            first = (seen or {}).get(path, now_ms)
             expired = first + settings.grace_period_ms < now_ms
             if not expired:
                 still[path] = first
         else:
             expired = file.mtime_ms + settings.orphan_age_ms < now_ms or staging_manifests.token_of(path) in over
         if expired:
-            storage.delete(path)
-            deleted += 1
-            size += file.bytes
-    if still != seen or len(notes) > 1:
-        # A name of its own for each sweep, and the old ones only then: several sweeps at once lose nothing.
-        storage.publish(f"{SEEN}-{cluster.unique()}.json", json.dumps(still).encode())
-        for path in notes:
-            storage.delete(path)
-    return Orphans(deleted, size)
+            orphans.append(file)
+    with Deleter(cluster) as deleter:
+        for path in gone:
+            deleter.delete(path)
+        for file in orphans:
+            deleter.delete(file.path)
+        if still != seen or len(notes) != 1:
+            # A name of its own for each sweep, and the old ones only then: several sweeps at once lose nothing. (The first sweep
+            # leaves one in any case: on a disk that is full later the folder must be there.)
+            storage.publish(f"{SEEN}-{cluster.unique()}.json", json.dumps(still).encode())
+            for path in notes:
+                deleter.delete(path)
+    return Orphans(len(orphans), sum(file.bytes for file in orphans))
 
 
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
@@ -142,17 +159,39 @@ def sweep_staging(cluster: Cluster, token: str) -> None:
             cluster.storage.delete(path)
 
 
-def _seen(cluster: Cluster, notes: list[str]) -> dict[str, int]:
-    """When each file was first seen unprotected. Several notes (of sweeps at once): what all of them say, and the latest of it."""
+def _seen(cluster: Cluster, notes: list[str], now_ms: int) -> dict[str, int] | None:
+    """When each file was first seen unprotected. Several notes (of sweeps at once): what all of them say, and the latest of it.
+
+    None: one of them is damaged. What it said is unknown, so every file counts as seen now for the first time, which is a delay.
+    """
     found: list[dict[str, int]] = []
+    damaged = False
     for path in notes:
         try:
-            found.append(json.loads(cluster.storage.read(path)))
+            found.append(_note(cluster.storage.read(path), now_ms))
         except MissingFile:
             continue  # another sweep has just replaced it by its own
+        except (ValueError, RecursionError) as error:
+            damaged = True
+            log.warning(
+                "%s/%s is damaged and is renewed: %s. Superseded files stay for another grace period.",
+                cluster.storage.uri,
+                path,
+                error,
+            )
+    if damaged:
+        return None
     if not found:
         return {}
     return {name: max(note[name] for note in found) for name in found[0] if all(name in note for note in found)}
+
+
+def _note(data: bytes, now_ms: int) -> dict[str, int]:
+    """What a note says. A time to come was written by a clock that has been set back since: it counts as now. Raises ValueError."""
+    found = read_json(data)
+    if not isinstance(found, dict) or not all(type(ms) is int and ms >= 0 for ms in found.values()):
+        raise ValueError("it is no object of times in ms by path")
+    return {path: min(ms, now_ms) for path, ms in found.items()}
 
 
 def named_files(cluster: Cluster, view: View) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from metadata import paths
 from metadata.cluster import Cluster
 from metadata.errors import BadVersion, OptionError, UnknownOutcome
-from metadata.names import TopicName, any_topic_name
+from metadata.names import TopicName, any_topic_name, check_new
 from metadata.records import Layout, Policies
 from metadata.retention import effective
 from metadata.store.contract import ABSENT, View, decide, look, until
@@ -74,6 +74,7 @@ def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies
 
 def set_for_namespace(cluster: Cluster, tenant: str, namespace: str, change: Change) -> Policies:
     """Change some policies of a namespace, which hold for its topics that have none of their own; what they are then."""
+    check_new(TopicName(tenant, namespace, ""))
     key = paths.namespace(tenant, namespace)
 
     def body(view: View) -> Policies | None:

@@ -22,7 +22,7 @@ from metadata.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
 from metadata.instream.migration_rules import is_its_own
 from metadata.instream.records import PersistentLayout
 from metadata.json_records import JsonRecord
-from metadata.names import PersistentName, TopicName, any_topic_name, is_persistent, persistent_name, topic_name
+from metadata.names import PersistentName, TopicName, any_topic_name, check_new, is_persistent, persistent_name, topic_name
 from metadata.paths import Key
 from metadata.reading import Reading, Selection
 from metadata.records import Cursor
@@ -245,6 +245,7 @@ class Providers:
 
     def set_namespace(self, tenant: str, namespace: str, new_persistent: Model) -> None:
         """Say which model serves persistent names of a namespace that do not exist yet. Idempotent."""
+        check_new(TopicName(tenant, namespace, ""))
         key, said = namespace_key(tenant, namespace), NamespaceModel(new_persistent=new_persistent)
 
         def step() -> bool | None:

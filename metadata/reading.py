@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from metadata.cluster import Cluster
 from metadata.names import segment_name
 from metadata.records import SegmentInfo
 from metadata.segment_view import SegmentView
+from metadata.timestamps import Above
 from metadata.topics import Topic, compiled
 from metadata.transitions import Weight
 
@@ -67,6 +70,8 @@ class Reading:
     forgotten: tuple[tuple[str, int], ...]
     """Topics with an earlier deletion, and the number of its seal: what lay below is not known any more."""
     selection: Selection
+    undecided_ms: tuple[tuple[int, int], ...] = ()
+    """The publish time of each of the undecided: (number, ms), ascending."""
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
         """Rows and bytes of each visible registration, summed over this read's segments, ascending; read lazily."""
@@ -83,13 +88,17 @@ class Reading:
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
         """(number, publish time in ms) of each visible registration of this read, ascending. What retention has taken of a segment
         counts as one, the last of them with the latest of their times: a timestamp among them is not taken for one behind them.
+        Another segment may still have that number, with its own time: the later one counts.
         """
-        last = None
         guards = [[(n, t.layout.trimmed_ms or 0)] for t in self._whole() if after < (n := _guard(t)) <= through]
-        for number, publish_ms in heapq.merge(*(s.published(after, through) for s in self.segments), *guards):
-            if number != last:
-                yield number, publish_ms
-            last = number
+        merged = heapq.merge(*(s.published(after, through) for s in self.segments), *guards)
+        for number, found in itertools.groupby(merged, key=itemgetter(0)):
+            yield number, max(publish_ms for _, publish_ms in found)
+
+    def above_cut(self) -> Iterator[Above]:
+        """The registrations of this read above the cut, visible or undecided, ascending: all that the log had."""
+        shown = (Above(number, ms, True) for number, ms in self.published(self.cut, self.end_of_log))
+        return heapq.merge(shown, (Above(number, ms, False) for number, ms in self.undecided_ms))
 
     def seals(self, after: int, through: int) -> list[int]:
         """Numbers of the seals of this read's segments with after < number <= through."""
@@ -108,6 +117,21 @@ class Reading:
     def guards(self) -> dict[str, int]:
         """Of each topic that is read whole: the number up to which rows of segments that have left its layout are gone."""
         return {str(t.name): n for t in self._whole() if (n := _guard(t))}
+
+    def whole_from(self) -> dict[str, int]:
+        """Of each topic read whole, else of each segment: the number above which no transaction has lost a row to retention.
+
+        It is the highest that was trimmed of any of the topic's segments that are read: a trim may be half done, and those of
+        earlier versions trimmed each segment for itself.
+        """
+        found = self.guards()
+        whole = {str(topic.name) for topic in self._whole()}
+        for topic in self.topics:
+            name, segments = str(topic.name), [s for s in self.segments if s.topic.name == topic.name]
+            highest = max([found.get(name, 0), *(s.trimmed_to for s in segments)])
+            if highest:
+                found |= dict.fromkeys([name] if name in whole else [s.name for s in segments], highest)
+        return found
 
     def _whole(self) -> Iterator[Topic]:
         """The topics of which not just some segments are read."""

@@ -11,11 +11,11 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
 
 from ledgers.avro.modes import Compatibility
-from ledgers.model import Ledger, Part
-from metadata.json_records import JsonRecord
+from ledgers.model import Ledger, Part, check
+from metadata.json_records import JsonRecord, Number, Whole
 from metadata.names import HashRange, TopicName
 from metadata.paths import (
     ACKS_BY_SEGMENT_SUBSCRIPTION,
@@ -39,6 +39,10 @@ def _to_seconds(nanos: int) -> Decimal:
     return Decimal("0.0") if nanos == 0 else Decimal(nanos).scaleb(-9)
 
 
+_MOST_SECONDS = 253_402_300_800
+"""The end of the year 9999: beyond it no instant can be shown."""
+
+
 class Nanos(int):
     """Nanoseconds; written as seconds with nine decimals (`0.0` for zero), as Jackson does."""
 
@@ -46,11 +50,11 @@ class Nanos(int):
 def _read_nanos(value: object) -> Nanos:
     if isinstance(value, Nanos):
         return value
-    if isinstance(value, Decimal):
-        return Nanos((value * NANOS).to_integral_value())
-    if isinstance(value, int) and not isinstance(value, bool):
-        return Nanos(value * NANOS)
-    raise ValueError("not a number of seconds")
+    if not isinstance(value, Decimal | int) or isinstance(value, bool):
+        raise ValueError("not a number of seconds")
+    if not 0 <= value < _MOST_SECONDS:
+        raise ValueError(f"{value} seconds lie before 1970 or beyond the year 9999")
+    return Nanos((value * NANOS).to_integral_value() if isinstance(value, Decimal) else value * NANOS)
 
 
 Seconds = Annotated[Nanos, BeforeValidator(_read_nanos), PlainSerializer(_to_seconds, return_type=Decimal)]
@@ -75,9 +79,13 @@ class Header(JsonRecord):
     finalized_at: Seconds | None = None
     owner: str | None = None
     app: str | None = None
-    version: int | None = None
+    version: Whole | None = None
     attempt: str | None = None
-    commit: int | None = None
+    commit: Whole | None = None
+
+    @property
+    def created_ms(self) -> int:
+        return self.created_at // 1_000_000
 
     @property
     def deadline_ms(self) -> int:
@@ -113,8 +121,8 @@ class Op(JsonRecord):
     kind: OpKind
     segment: str
     subscription: str | None = None
-    ledger_id: int
-    entry_id: int
+    ledger_id: Whole
+    entry_id: Whole
     cumulative: bool | None = None
     rows: RowSet | None = None
 
@@ -135,8 +143,8 @@ class Event(JsonRecord):
 class Position(JsonRecord):
     """`(ledgerId, entryId)`, ordered lexicographically."""
 
-    ledger_id: int
-    entry_id: int
+    ledger_id: Whole
+    entry_id: Whole
 
     def __str__(self) -> str:
         return f"{self.ledger_id}:{self.entry_id}"
@@ -145,9 +153,9 @@ class Position(JsonRecord):
 class MarkDelete(JsonRecord):
     """Everything up to and with it is acknowledged: a row, a whole entry (no `batchIndex`) or a whole ledger (no `entryId`)."""
 
-    ledger_id: int
-    entry_id: int | None = None
-    batch_index: int | None = None
+    ledger_id: Whole
+    entry_id: Whole | None = None
+    batch_index: Whole | None = None
 
 
 class Cursor(JsonRecord):
@@ -158,7 +166,7 @@ class Cursor(JsonRecord):
     mark_delete: MarkDelete | None = None
     acked: RowSet = ()
     claims: dict[str, RowSet] = Field(default_factory=dict)
-    deleted_ms: int | None = None
+    deleted_ms: Whole | None = None
 
 
 class Watermark(Position):
@@ -169,14 +177,14 @@ class Watermark(Position):
 
     snapshot: str | None = None
     trimmed_to: Position | None = None
-    trimmed_ms: int | None = None
+    trimmed_ms: Whole | None = None
 
 
 class AbortedTxn(JsonRecord):
     """Kept from the settling of an abort until the watermark passes it."""
 
-    max_ledger_id: int
-    max_entry_id: int
+    max_ledger_id: Number
+    max_entry_id: Number
 
     def indexes(self, segment: str) -> tuple[IndexEntry, ...]:
         return (IndexEntry(TXN_ABORTED_BY_POSITION, aborted_position(segment, self.max_ledger_id, self.max_entry_id)),)
@@ -185,7 +193,7 @@ class AbortedTxn(JsonRecord):
 class TcSequence(JsonRecord):
     """`next`: the least significant bits that the coordinator hands out next."""
 
-    next: int
+    next: Number
 
 
 class SegmentState(StrEnum):
@@ -194,8 +202,8 @@ class SegmentState(StrEnum):
 
 
 class Range(JsonRecord):
-    start: int
-    end: int
+    start: Whole
+    end: Whole
 
 
 class SegmentInfo(JsonRecord):
@@ -206,17 +214,17 @@ class SegmentInfo(JsonRecord):
     `legacy_topic_name`: the persistent:// topic that the segment was before its migration; its ledgers lie in that topic's log.
     """
 
-    segment_id: int
+    segment_id: Whole
     hash_range: Range
     state: SegmentState
-    parent_ids: tuple[int, ...] = ()
-    child_ids: tuple[int, ...] = ()
-    created_at_epoch: int
-    sealed_at_epoch: int = -1
-    created_at_ms: int
-    sealed_at_ms: int = -1
-    sealed_at_log: int | None = None
-    deleted_at_log: int | None = None
+    parent_ids: tuple[Whole, ...] = ()
+    child_ids: tuple[Whole, ...] = ()
+    created_at_epoch: Whole
+    sealed_at_epoch: Whole = -1
+    created_at_ms: Whole
+    sealed_at_ms: Whole = -1
+    sealed_at_log: Whole | None = None
+    deleted_at_log: Whole | None = None
     legacy_topic_name: str | None = None
 
     def full_name(self, topic: TopicName) -> str:
@@ -238,23 +246,23 @@ class Policies(JsonRecord):
     are `min_segments` to `max_segments` active ones (metadata/scaling.py).
     """
 
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
+    retention_ms: Whole | None = None
+    retention_bytes: Whole | None = None
     despite_subscriptions: bool | None = None
-    compact_files: int | None = None
-    split_rows_per_second: int | None = None
-    split_bytes_per_second: int | None = None
-    min_segments: int | None = None
-    max_segments: int | None = None
-    scaling_cool_down_ms: int | None = None
+    compact_files: Whole | None = None
+    split_rows_per_second: Whole | None = None
+    split_bytes_per_second: Whole | None = None
+    min_segments: Whole | None = None
+    max_segments: Whole | None = None
+    scaling_cool_down_ms: Whole | None = None
 
 
 class Migration(JsonRecord):
     """Where a topic comes from: the persistent `topic`, the number of the `seal` in its log, how many `segments` go on from it."""
 
     topic: str
-    seal: int
-    segments: int
+    seal: Whole
+    segments: Whole
 
 
 class Layout(JsonRecord):
@@ -266,18 +274,18 @@ class Layout(JsonRecord):
     `migration`: the topic was a persistent one (docs/in_stream.md, Migration); it stays, also when the topic is made again.
     """
 
-    epoch: int
-    next_segment_id: int
+    epoch: Whole
+    next_segment_id: Whole
     segments: dict[str, SegmentInfo]
     properties: dict[str, str] = Field(default_factory=dict)
     deleted: bool | None = None
     key: str | None = None
-    schema_id: int | None = None
+    schema_id: Number | None = None
     compatibility: Compatibility | None = None
-    deleted_to_log: int | None = None
+    deleted_to_log: Whole | None = None
     policies: Policies | None = None
     trimmed_to: Position | None = None
-    trimmed_ms: int | None = None
+    trimmed_ms: Whole | None = None
     migration: Migration | None = None
 
     def unsealed_legacy(self) -> SegmentInfo | None:
@@ -301,13 +309,19 @@ class Settled(StrEnum):
     VOID = "VOID"
 
 
+def _checked_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    for part in parts:
+        check(part)
+    return parts
+
+
 class SegmentWrite(JsonRecord):
     """What a registration adds to one segment."""
 
-    parts: tuple[Part, ...] = ()
-    rows: int
-    bytes: int
-    entries: int
+    parts: Annotated[tuple[Part, ...], AfterValidator(_checked_parts)] = ()
+    rows: Whole
+    bytes: Whole
+    entries: Whole
 
 
 class Registration(JsonRecord):
@@ -321,16 +335,16 @@ class Registration(JsonRecord):
 
     txn: str | None = None
     state: Settled | None = None
-    publish_ms: int
+    publish_ms: Whole
     segments: dict[str, SegmentWrite] = Field(default_factory=dict)
     manifest: str | None = None
-    manifest_bytes: int | None = None
-    manifest_crc: int | None = None
+    manifest_bytes: Whole | None = None
+    manifest_crc: Whole | None = None
     seal: tuple[str, ...] | None = None
     topic: str | None = None
     why: str | None = None
-    epoch: int | None = None
-    children: tuple[int, ...] | None = None
+    epoch: Whole | None = None
+    children: tuple[Whole, ...] | None = None
 
     def ledger(self, number: int, segment: str) -> Ledger:
         """This registration as a ledger of one of its segments (its parts must be there, not only in the manifest)."""
@@ -340,7 +354,7 @@ class Registration(JsonRecord):
 class Attempt(JsonRecord):
     """The version that an application is writing, the transaction that does it, and for whom (a query id)."""
 
-    version: int
+    version: Whole
     txn_id: str
     by: str | None = None
 
@@ -351,7 +365,7 @@ class Application(JsonRecord):
     `restored`: it comes from a backup and nothing was written since, so its query may have gone on beyond it and lost that.
     """
 
-    last_committed: int = -1
+    last_committed: Whole = -1
     by: str | None = None
     current: Attempt | None = None
     random: bool | None = None
@@ -366,6 +380,6 @@ class TopicSchema(JsonRecord):
     """
 
     spark: str
-    created_at_ms: int
+    created_at_ms: Whole
     avro: str | None = None
-    follows: int | None = None
+    follows: Number | None = None

@@ -34,17 +34,18 @@ def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
     return Policies.model_validate(found)
 
 
-def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int) -> int:
+def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int, known_to: int | None = None) -> int:
     """The highest number of which the rows are kept no longer; 0: none. `kept` ascending, read no further than needed.
 
-    By time: a registration goes once it, and all before it, were published longer ago than the limit. By size: the oldest go until
-    the rest is within the limit.
+    By time: a registration goes once it, and all before it, were published longer ago than the limit, and it does not lie above
+    `known_to`, where nothing is so old. By size: the oldest go until the rest is within the limit.
     """
     through = 0
     latest, left = 0, total_bytes
     for one in kept:
         latest = max(latest, one.publish_ms)
         old = policies.retention_ms is not None and latest + policies.retention_ms < now_ms
+        old = old and (known_to is None or one.number <= known_to)
         much = policies.retention_bytes is not None and left > policies.retention_bytes
         if not (old or much):
             break

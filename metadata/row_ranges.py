@@ -30,7 +30,7 @@ Rows = tuple[Span, ...]
 FIRST = Row(0, 0, 0)
 NONE: Rows = ()
 
-_TEXT = re.compile(r"(\d+)(?::(\d+)(?::(\d+))?)?")
+_TEXT = re.compile(r"([0-9]{1,19})(?::([0-9]{1,19})(?::([0-9]{1,19}))?)?")
 
 
 def rows(spans: Iterable[Span]) -> Rows:

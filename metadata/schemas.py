@@ -22,10 +22,13 @@ from ledgers.avro import schema as avro_schema
 from ledgers.avro.columns import columns_of, derived, grown
 from ledgers.avro.modes import DEFAULT, Compatibility
 from ledgers.avro.parsing import parse
+from ledgers.json_text import read_json
 from ledgers.schema import check_writable, evolve
+from ledgers.spark_json import columns_from_json
 from metadata import paths
 from metadata.cluster import Cluster
-from metadata.errors import BadVersion, OptionError, SchemaError, TopicSealed, UnknownOutcome
+from metadata.errors import BadVersion, CorruptRecord, OptionError, SchemaError, TopicSealed, UnknownOutcome
+from metadata.json_records import RECORD_ADVICE
 from metadata.names import TopicName
 from metadata.records import Layout, TopicSchema
 from metadata.routing import check_key
@@ -87,7 +90,11 @@ class TopicSchemas:
             if record is None:
                 raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
             found = TopicSchema.of(record)
-            self._versions[name, schema_id] = SchemaVersion(name, schema_id, StructType.fromJson(json.loads(found.spark)), found)
+            try:
+                columns = columns_from_json(found.spark)
+            except ValueError as error:
+                raise CorruptRecord(f"{record.key.path}: {error}.", advice=RECORD_ADVICE) from error
+            self._versions[name, schema_id] = SchemaVersion(name, schema_id, columns, found)
         return self._versions[name, schema_id]
 
     def history(self, topic: Topic) -> Iterator[SchemaVersion]:
@@ -194,7 +201,7 @@ class TopicSchemas:
         def body(view: View) -> SchemaVersion | None:
             topic = self._seen(view, name)
             last = self.latest(topic)
-            if last is not None and last.record.avro is not None and json.loads(last.record.avro) == json.loads(text):
+            if last is not None and last.record.avro is not None and read_json(last.record.avro) == read_json(text):
                 return last
             columns = evolve(None if last is None else last.columns, wanted)
             if topic.layout.key is not None:

@@ -17,8 +17,8 @@ from ledgers.storage import LedgerStorage
 from ledgers.stretches import Stretch
 from metadata.log import ledger
 from metadata.records import Position, Registration, SegmentInfo, Watermark
-from metadata.retention import Kept
-from metadata.row_ranges import FIRST, NONE, Rows, end_of
+from metadata.retention import Kept, is_done
+from metadata.row_ranges import FIRST, NONE, Row, Rows, end_of
 from metadata.row_ranges import rows as row_ranges
 from metadata.topic import Topic
 from metadata.transitions import Weight
@@ -56,6 +56,11 @@ class SegmentView(ABC):
     def kept(self, cut: int) -> Iterator[Kept]:
         """What retention may take, all of one number or nothing, up to the cut, ascending."""
         return (Kept(found.id, found.publish_ms, found.bytes) for found in self.ledgers(0, cut))
+
+    def free_to(self, needed: Row, through: int) -> int:
+        """The number, at most `through`, up to which nobody needs a row: `needed` is the first that somebody needs."""
+        first = next((one for one in self.ledgers(0, through) if not is_done(one.id, one.last_entry, needed)), None)
+        return through if first is None else self.number(first.id) - 1
 
     def size(self, cut: int) -> int:
         """Bytes of all that is kept, as it was written."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
+from ledgers.credentials import has_password, names_a_credential, shown
+from ledgers.plain_text import harmful
 from metadata.errors import OptionError
 from metadata.options import CREDENTIALS_ADVICE, Option
 
@@ -49,12 +51,12 @@ def parse_service_url(name: str, text: str) -> ServiceUrl:
         raise OptionError(f"{name} is empty.", advice="Give file:///path or zk://host:2181/chroot.")
     found = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", text, re.DOTALL)
     authority = (found[2] if found else text).split("/", 1)[0]
-    if "@" in (text if found and found[1].lower() != "file" else authority):
+    if "@" in (text if found and found[1].lower() != "file" else authority) or has_password(text):
         raise OptionError(f"{name} holds a user or a password before an '@' (not shown here).", advice=CREDENTIALS_ADVICE)
-    if re.search(r"[?&#;](?:[^=/]*)(?:passw|secret|token|auth|credential|key)[^=/]*=", text, re.IGNORECASE):
+    if names_a_credential(text):
         raise OptionError(f"{name} holds a credential behind its path (not shown here).", advice=CREDENTIALS_ADVICE)
-    if any(ord(c) < 32 or ord(c) == 127 for c in text):
-        raise _bad(name, text, "it holds a control character", "Remove it.")
+    if harmful(text):
+        raise _bad(name, text, "it holds a control character, a mark of direction, or is not UTF-8", "Remove it.")
     if not found:
         raise _without_scheme(name, text)
     scheme, rest = found[1].lower(), found[2]
@@ -116,7 +118,7 @@ def _file(name: str, text: str, rest: str) -> ServiceUrl:
         decoded = unquote_to_bytes(rest).decode()
     except UnicodeDecodeError:
         raise _bad(name, text, "its percent-encoding is not UTF-8", _FILE_EXAMPLE) from None
-    if "\0" in decoded:
+    if harmful(decoded):
         raise _bad(name, text, "it holds a control character", "Remove it.")
     path = "/" + posixpath.normpath(decoded).lstrip("/")
     if path == "/":
@@ -162,4 +164,4 @@ def _without_scheme(name: str, text: str) -> OptionError:
 def _bad(name: str, text: str, problem: str, advice: str) -> OptionError:
     if "@" in text:
         return OptionError(f"{name} (not shown here) cannot be used.", advice="Give file:///path or zk://host:2181/chroot.")
-    return OptionError(f"{name} is {text!r}: {problem}.", advice=advice)
+    return OptionError(f"{name} is {shown(text)}: {problem}.", advice=advice)

@@ -26,7 +26,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from ledgers.errors import MissingFile
-from ledgers.model import Part
+from ledgers.json_text import read_json
+from ledgers.model import Part, check
 from ledgers.storage import LedgerStorage
 from metadata.errors import CorruptRecord, OptionError, StorageError, TxnConflict
 from metadata.names import is_persistent
@@ -54,6 +55,8 @@ class StagingManifest:
     key        the column that its rows were routed by; None: without a key
     staged_ms  store time before its first part was written
     parts      (segment by full name, part) in the order in which they are to be registered
+    query      the streaming query in whose `foreachBatch` it was written; None: in none
+    execution  the number of the SQL execution of its driver that it was; None: nobody knows, or another process did it
     """
 
     write: str
@@ -63,6 +66,16 @@ class StagingManifest:
     key: str | None
     staged_ms: int
     parts: tuple[tuple[str, Part], ...]
+    query: str | None = None
+    execution: int | None = None
+
+    def checked(self) -> StagingManifest:
+        """Itself. Raises ValueError for fields of other types."""
+        texts = [self.write, self.topic, self.types, *(text for text in (self.key, self.query) if text is not None)]
+        numbers = [self.order, self.staged_ms, *([] if self.execution is None else [self.execution])]
+        if any(type(one) is not str for one in texts) or any(type(one) is not int for one in numbers):
+            raise ValueError("a field has another type")
+        return self
 
     def to_bytes(self) -> bytes:
         body = asdict(self)
@@ -72,16 +85,13 @@ class StagingManifest:
     def of(cls, path: str, data: bytes) -> StagingManifest:
         """Raises CorruptRecord for anything that was not written so."""
         try:
-            body = json.loads(data)
+            body = read_json(data)
             if body.pop("crc") != _crc(body):
                 raise ValueError("its checksum is another")
-            body["parts"] = tuple((segment, _part(part)) for segment, part in body["parts"])
-            return cls(**body)
+            body["parts"] = tuple((str(segment), _part(part)) for segment, part in body["parts"])
+            return cls(**body).checked()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptRecord(
-                f"The staging manifest {path} is damaged: {error}.",
-                advice="Nothing of its transaction was committed by it: run the transaction again.",
-            ) from error
+            raise _damaged(path, str(error)) from error
 
 
 def _crc(body: Mapping[str, Any]) -> int:
@@ -89,7 +99,16 @@ def _crc(body: Mapping[str, Any]) -> int:
 
 
 def _part(found: Mapping[str, Any]) -> Part:
-    return Part(**{**found, "entries": tuple(found["entries"])})
+    part = Part(**{**found, "entries": tuple(found["entries"])})
+    check(part)
+    return part
+
+
+def _damaged(path: str, problem: str) -> CorruptRecord:
+    return CorruptRecord(
+        f"The staging manifest {path} is damaged: {problem}.",
+        advice="Nothing of its transaction was committed by it: run the transaction again.",
+    )
 
 
 @dataclass(frozen=True)
@@ -161,7 +180,7 @@ class StagingArea:
         files = self.files()
         withdrawn = {path.removesuffix(WITHDRAWN) for path in files if path.endswith(WITHDRAWN)}
         begun = [path for path in files if path.endswith(BEGUN) and path.removesuffix(BEGUN) not in withdrawn]
-        if any(is_persistent(json.loads(self.storage.read(path))["topic"]) is not is_persistent(topic) for path in begun):
+        if any(is_persistent(self._topic_of(path)) is not is_persistent(topic) for path in begun):
             self.withdraw(write)
             raise OptionError(
                 f"A write to {topic} is part of a transaction that writes to the other kind of topics, too: one transaction never "
@@ -169,6 +188,12 @@ class StagingArea:
                 advice="Nothing of this write was written. Use two transactions, or migrate the persistent topics "
                 "(txnsegment topics migrate).",
             )
+
+    def _topic_of(self, path: str) -> str:
+        try:
+            return str(read_json(self.storage.read(path))["topic"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, str(error)) from error
 
     def leave(self, manifest: StagingManifest) -> None:
         """A write is done. What a second run of it leaves does not count: the first manifest stays."""
@@ -235,8 +260,12 @@ def ended(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(token for path in paths if path.endswith(ENDED) and (token := token_of(path)) is not None)
 
 
-def protected(storage: LedgerStorage, now_ms: int, orphan_age_ms: int, over: Collection[str]) -> Iterator[str]:
-    """Paths that live manifests name: those younger than the orphan age, of transactions that have not ended (`over`)."""
+def protected(
+    storage: LedgerStorage, now_ms: int, orphan_age_ms: int, over: Collection[str], files: Collection[str]
+) -> Iterator[str]:
+    """Paths that live manifests name: those younger than the orphan age, of transactions that have not ended (`over`). A damaged
+    one does not say what it names: of all `files` every part.
+    """
     for file in storage.list(FOLDER):
         if not file.path.endswith(MANIFEST) or token_of(file.path) in over or file.mtime_ms + orphan_age_ms < now_ms:
             continue
@@ -244,4 +273,8 @@ def protected(storage: LedgerStorage, now_ms: int, orphan_age_ms: int, over: Col
             manifest = StagingManifest.of(file.path, storage.read(file.path))
         except MissingFile:
             continue  # another sweep has deleted it since it was listed: it protects nothing any more
-        yield from (part.path for _, part in manifest.parts)
+        except CorruptRecord as error:
+            log.warning("%s No parts are deleted until it goes.", error.message)
+            yield from (path for path in files if path.endswith(".parquet"))
+        else:
+            yield from (part.path for _, part in manifest.parts)

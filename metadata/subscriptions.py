@@ -8,7 +8,7 @@ from metadata import acks, paths
 from metadata.cluster import Cluster
 from metadata.cursors import Where, not_found
 from metadata.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
-from metadata.instream.migration_rules import shift, to_own
+from metadata.instream.migration_rules import shift, to_cluster, to_own
 from metadata.instream.records import PersistentLayout
 from metadata.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.pending_ack import PendingAcks
@@ -133,13 +133,21 @@ class Subscriptions:
         return found
 
     def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
-        """What lies behind a cursor at a number of the log; before the first row (0): what retention has taken of its segment."""
+        """What lies behind a cursor at a number of the log. Before the first row (0) that is what retention took of any segment
+        of the topic: no transaction above it has lost a row.
+        """
+        now = self._topics.get(topic)
+        shifts = {s: legacy_shift(now, s) for s in now.segments() if is_persistent(s)}
         if number:
-            shifts = {s: legacy_shift(self._topics.get(topic), s) for s, _ in where if is_persistent(s)}
             return {w: behind(to_own(number, shifts.get(w[0], 0))) for w in where}
-        keys = [paths.topic(persistent_name(s)) if is_persistent(s) else paths.watermark(s) for s, _ in where]
+        segments = sorted({*now.segments(), *(s for s, _ in where)})
+        keys = [paths.topic(persistent_name(s)) if is_persistent(s) else paths.watermark(s) for s in segments]
         records = decide(self._cluster.store, lambda view: view.get_many(keys))
-        return {w: behind(_trimmed(w[0], record)) for w, record in zip(where, records, strict=True)}
+        own = {s: _trimmed(s, record) for s, record in zip(segments, records, strict=True)}
+        highest = max(to_cluster(n, shifts.get(s, 0)) for s, n in own.items())
+        if now.layout.trimmed_to is not None:
+            highest = max(highest, now.layout.trimmed_to.ledger_id)
+        return {w: behind(max(own[w[0]], to_own(highest, shifts.get(w[0], 0)))) for w in where}
 
     @staticmethod
     def where(topic: Topic, name: str) -> Sequence[Where]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ledgers.errors import TxnSegmentError
-from metadata import ending, metrics, paths, transitions
+from metadata import ending, failures, metrics, paths, transitions
+from metadata.clock_looks import seen_time
 from metadata.cluster import Cluster
 from metadata.cluster_records import Turn
 from metadata.errors import BadVersion, SweepIncomplete, UnknownOutcome
+from metadata.failures import STORE, contained, described
 from metadata.folding import Folding
 from metadata.log import Entry, unsettled
 from metadata.paths import Key
@@ -62,18 +63,39 @@ class Sweeper:
     _last_fold: float = field(default=float("-inf"))
 
     def sweep(self, *, forget_limit: int = FORGET_LIMIT) -> SweepReport:
-        """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if segments could not be folded."""
+        """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if a step failed or segments could not
+        be folded, and what the store raises.
+        """
         report = SweepReport()
-        report.timed_out = self.timeouts()
-        report.seals_finished = Topics(self.cluster, self.buffer.log).finish_seals()
-        self.settle(report)
-        unfolded = self.fold(report)
-        self.collect_ops()
-        Folding(self.cluster, self.buffer).collect_aborted()
-        collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
-        self.forget(report, limit=forget_limit)
-        complain(unfolded)
+        failed: dict[str, Exception] = {}
+        unfolded = self._steps(report, failed)
+        self._step("collect what folds left", Folding(self.cluster, self.buffer).collect_aborted, failed)
+        self._step("collect what topics left", self._collect_remains, failed)
+        self._step("forget headers", lambda: self.forget(report, limit=forget_limit), failed)
+        complain(unfolded, failed)
         return report
+
+    def _steps(self, report: SweepReport, failed: dict[str, Exception]) -> dict[str, Exception]:
+        """What every sweep does; segments that could not be folded. No step waits for another one: each is right by itself."""
+        self._step("look at the clocks", self._look, failed)  # committers, too: rows are published by a clock that may be behind
+        report.timed_out = self._step("time out", self.timeouts, failed) or 0
+        report.seals_finished = self._step("finish seals", Topics(self.cluster, self.buffer.log).finish_seals, failed) or 0
+        self._step("settle", lambda: self.settle(report), failed)
+        unfolded = self._step("fold", lambda: self.fold(report), failed) or {}
+        self._step("collect ops", self.collect_ops, failed)
+        return unfolded
+
+    def _step(self, what: str, action: Callable[[], T], failed: dict[str, Exception]) -> T | None:
+        """What a step answers; None: it failed, which is in `failed`. What the store as a whole says ends the sweep."""
+        with contained("sweep", what, failed, passing=STORE):
+            return action()
+        return None
+
+    def _look(self) -> None:
+        seen_time(self.cluster.store, self.cluster.clock)
+
+    def _collect_remains(self) -> int:
+        return collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
 
     def share(self) -> SweepReport:
         """A committer's bounded share: once enough has gathered, whoever gets the turn settles, folds, times out and forgets."""
@@ -87,20 +109,17 @@ class Sweeper:
         record = self._take_turn()
         if record is not None:
             turn = Turn.of(record)
-            report.timed_out = self.timeouts()
-            report.seals_finished = Topics(self.cluster, self.buffer.log).finish_seals()
-            self.settle(report)
-            unfolded = self.fold(report)
-            self.collect_ops()
+            failed: dict[str, Exception] = {}
+            unfolded = self._steps(report, failed)
             if turn.forgot_ms == turn.began_ms:
-                self.forget(report, limit=FORGET_LIMIT)
+                self._step("forget headers", lambda: self.forget(report, limit=FORGET_LIMIT), failed)
             if turn.orphans_ms == turn.began_ms:
-                Folding(self.cluster, self.buffer).collect_aborted()
-                collect_remains(self.cluster.store, settings.grace_period_ms)
+                self._step("collect what folds left", Folding(self.cluster, self.buffer).collect_aborted, failed)
+                self._step("collect what topics left", self._collect_remains, failed)
             written(self.cluster.store, Put(paths.SWEEP_TURN, turn.model_copy(update={"until_ms": 0}).to_bytes(), expect=record))
             if turn.orphans_ms == turn.began_ms:
                 self._sweep_orphans(report)
-            complain(unfolded)
+            complain(unfolded, failed)
         return report
 
     def _take_turn(self) -> Record | None:
@@ -259,7 +278,7 @@ class Sweeper:
 
     # --- fold -----------------------------------------------------------------------------------------------------
 
-    def fold(self, report: SweepReport) -> dict[str, TxnSegmentError]:
+    def fold(self, report: SweepReport) -> dict[str, Exception]:
         """Fold all segments (`metadata.folding`); those that could not be folded, with the error."""
         done = Folding(self.cluster, self.buffer).fold()
         report.folded += done.folded
@@ -310,14 +329,17 @@ class Sweeper:
         return True
 
 
-def complain(unfolded: Mapping[str, TxnSegmentError]) -> None:
-    """Raises SweepIncomplete for segments that could not be folded."""
+def complain(unfolded: Mapping[str, Exception], failed: Mapping[str, Exception] | None = None) -> None:
+    """Raises SweepIncomplete for segments that could not be folded, and for steps that failed."""
+    failed = failed or {}
     for segment, error in unfolded.items():
         more = f" (and {len(unfolded) - 1} more)" if len(unfolded) > 1 else ""
+        steps = "".join(f" It could not {step} either: {described(other)}." for step, other in failed.items())
         raise SweepIncomplete(
-            f"Everything was swept but the segment {segment}{more}, which cannot be folded: {error}",
+            f"Everything was swept but the segment {segment}{more}, which cannot be folded: {described(error)}{steps}",
             advice="Until its files are back (from a copy), its registrations stay in the log, and files are not deleted.",
-        ) from ExceptionGroup("segments that cannot be folded", list(unfolded.values()))
+        ) from ExceptionGroup("what cannot be swept", [*unfolded.values(), *failed.values()])
+    failures.complain({f"could not {step}": error for step, error in failed.items()}, done="The sweep did its other steps.")
 
 
 def _due(last_ms: int | None, now_ms: int, every_ms: int) -> bool:

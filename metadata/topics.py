@@ -11,12 +11,12 @@ from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
 from ledgers.schema import check_writable, nullable
-from metadata import paths, transitions
+from metadata import paths, patterns, transitions
 from metadata.cluster import Cluster
 from metadata.cursors import make_children
 from metadata.errors import BadVersion, OptionError, SegmentSealed, TopicExists, UnknownOutcome
 from metadata.log import LiveLog
-from metadata.names import TopicName, even_ranges, topic_name
+from metadata.names import TopicName, check_new, even_ranges, topic_name
 from metadata.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
 from metadata.routing import check_key
 from metadata.schemas import TopicSchemas
@@ -60,7 +60,10 @@ class Topics:
         return decide(self._cluster.store, lambda view: matching(view, compiled(pattern)))
 
     def create(self, name: TopicName, *, segments: int = 1, key: str | None = None, schema: StructType | None = None) -> Topic:
-        """Make a topic. Raises TopicExists; the losers of a race get it too. After a deletion, epoch and ids continue above."""
+        """Make a topic. Raises TopicExists; the losers of a race get it too. After a deletion, epoch and ids continue above.
+        Raises OptionError for a name that no new topic may have.
+        """
+        check_new(name)
         ranges = even_ranges(segments)
         if schema is not None:
             check_writable(schema)
@@ -332,10 +335,7 @@ def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
     """Raises OptionError for a bad regular expression."""
-    try:
-        return None if pattern is None else re.compile(pattern)
-    except re.error as error:
-        raise OptionError(f"topicsPattern {pattern!r} is not a regular expression: {error}.") from error
+    return None if pattern is None else patterns.compiled(pattern)
 
 
 def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:

@@ -7,13 +7,11 @@ what is folded (A28, A29), created or split (A32) in between.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from ledgers import snapshots
 from ledgers.snapshots import SnapshotHead
 from metadata import ending, paths, transitions
 from metadata.cluster import Cluster
@@ -25,7 +23,9 @@ from metadata.names import TopicName, is_persistent, persistent_name, segment_na
 from metadata.reading import Reading, Selection
 from metadata.records import Header, Layout, Registration, SegmentInfo, State, Watermark
 from metadata.segment_view import SegmentView, StoredSegment
+from metadata.snapshot_heads import SnapshotHeads
 from metadata.store.contract import Record, View, decide
+from metadata.timestamps import OpenTransaction, OpenTransactions
 from metadata.topics import Topic, Topics, compiled, every, not_found, of_record
 from metadata.transitions import Gone, Verdict
 
@@ -46,8 +46,11 @@ class TransactionBuffer:
     cluster: Cluster
     log: LiveLog = field(default_factory=LiveLog)
     _final: dict[int, Verdict] = field(default_factory=dict)
-    _heads: OrderedDict[str, SnapshotHead] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def heads(self) -> SnapshotHeads:
+        return SnapshotHeads(self.cluster.storage)
 
     @cached_property
     def instream(self) -> InStreamBuffer:
@@ -154,12 +157,12 @@ class TransactionBuffer:
                 Topics(self.cluster).complete(topic.name)  # a migration that nobody has finished
                 raise _LookAgain
         undecided = [
-            (e.number, e.registration.txn or "")
+            e
             for e in listing.entries
             if verdicts[e.number] is Verdict.UNDECIDED
             and any(selection.covers(s) and not _above(e.number, sealed.get(s)) for s in e.registration.segments)
         ]
-        cut = listing.end if uncommitted else transitions.cut((n for n, _ in undecided), listing.end)
+        cut = listing.end if uncommitted else transitions.cut((e.number for e in undecided), listing.end)
         shown = {n for n, verdict in verdicts.items() if uncommitted or verdict is Verdict.VISIBLE}
         segments = [
             self._segment(topic, info, name, mark, listing, sealed[name], shown)
@@ -172,11 +175,31 @@ class TransactionBuffer:
             view.now_ms(),
             tuple(t for t in topics if not t.layout.deleted),
             tuple(s for s in segments if s.deleted_at is None),
-            () if uncommitted else tuple(undecided),
+            () if uncommitted else tuple((e.number, e.registration.txn or "") for e in undecided),
             tuple(s for s in segments if s.deleted_at is not None),
             tuple((str(t.name), n) for t in topics if (n := self._forgotten_to(view, t)) is not None),
             selection,
+            () if uncommitted else tuple((e.number, e.registration.publish_ms) for e in undecided),
         )
+
+    def open_transactions(self) -> OpenTransactions:
+        """The transactions of topic:// that may still register rows, of all topics. Those past their deadline are aborted, as a
+        reader does with each that it meets (8.10). What is read of the log after this call has all that the others registered.
+        """
+
+        def body(view: View) -> OpenTransactions:
+            now_ms = view.now_ms()  # before the headers: one that is missing among them is written after this time
+            found = []
+            for record in view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20):
+                header, txn_id = Header.of(record), record.key.partition
+                if transitions.expired(header, now_ms, self.cluster.settings.deadline_allowance_ms):
+                    self._abort_expired(view, txn_id)
+                    raise _LookAgain
+                if header.state is State.OPEN:
+                    found.append(OpenTransaction(txn_id, header.created_ms, header.deadline_ms, header.owner))
+            return OpenTransactions(now_ms, tuple(found), self.cluster.settings.deadline_allowance_ms)
+
+        return self.deciding(body)
 
     def _in_grace(self, view: View, topic: Topic) -> list[SegmentInfo]:
         return transitions.in_grace(topic.layout, view.now_ms(), self.cluster.settings.grace_period_ms)
@@ -279,17 +302,8 @@ class TransactionBuffer:
         )
 
     def head(self, path: str) -> SnapshotHead:
-        """A snapshot's head; immutable, so kept (the last thousand)."""
-        with self._lock:
-            if path in self._heads:
-                self._heads.move_to_end(path)
-                return self._heads[path]
-        head = snapshots.read_head(self.cluster.storage, path)
-        with self._lock:
-            self._heads[path] = head
-            while len(self._heads) > 1000:
-                self._heads.popitem(last=False)
-        return head
+        """A snapshot's head. Raises CorruptSnapshot, StorageError."""
+        return self.heads.get(path)
 
 
 def _above(number: int, seal: int | None) -> bool:

@@ -48,7 +48,9 @@ def end(header: Header, decision: State, *, now_ms: int, commit: int | None = No
     if header.state is not decision or (decision is State.COMMITTED and header.commit != commit):
         raise TxnConflict(
             f"The transaction is {header.state} and cannot become {decision}.",
-            advice="It was ended by a newer attempt, an operator or its timeout; nothing of this one counts.",
+            advice="All of it counts, and nothing undoes a commit."
+            if header.state is State.COMMITTED
+            else "It was ended by a newer attempt, an operator or its timeout; nothing of this one counts.",
         )
     return None
 
@@ -63,7 +65,7 @@ def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who wants to write what: version `version` on behalf of `by` (a query id, or None for a batch write).
+    """Who wants to write what: version `version` on behalf of `by` (a query id; None for a batch write outside of streams).
 
     `attempt` tells two tries at one version apart. `replays`: a stream, which may replay its last batch and no other.
     `accepts_loss`: it goes on although a restore lost versions of it.
@@ -133,13 +135,20 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
         )
     if claim.version > app.last_committed:
         return Opening.OPEN, app
-    if claim.version == app.last_committed and (not claim.replays or claim.by == app.by):
+    if claim.version == app.last_committed and _same(claim, app.by):
         return Opening.SKIP, app
     raise VersionConflict(
         f"Version {claim.version}{_of(claim.by)} is not above {app.last_committed}{_of(app.by)}, which is committed.",
         advice="A new checkpoint under an old txnAppId, or a txnVersion that is too low: its rows would be lost without a word. "
         "Use a new txnAppId, or a version above the last one.",
     )
+
+
+def _same(claim: Claim, by: str | None) -> bool:
+    """Whether a claim of the version that was committed last, on behalf of `by`, repeats it. A stream writer is told by its query
+    alone. A batch write need not have one (outside `foreachBatch`, or its record is of an earlier version): then its token decides.
+    """
+    return claim.by == by or (not claim.replays and (claim.by is None or by is None))
 
 
 def _of(query: str | None) -> str:
@@ -358,31 +367,6 @@ def limited(
         if over:
             return last
     return end
-
-
-def start_at_timestamp(published: Iterable[tuple[int, int]], timestamp_ms: int, end: int) -> int:
-    """The number before the first visible registration whose publish time (as running maximum) is >= the timestamp, else `end`.
-
-    `published`: (number, publish ms) of the visible registrations of this read, ascending.
-    """
-    latest = 0
-    for number, publish_ms in published:
-        latest = max(latest, publish_ms)
-        if latest >= timestamp_ms:
-            return number - 1
-    return end
-
-
-def end_at_timestamp(published: Iterable[tuple[int, int]], timestamp_ms: int, end: int) -> tuple[int, bool]:
-    """The number before the first visible registration whose running publish time is > the timestamp, and whether that is final
-    (a later decided one exists); else `end`, not final.
-    """
-    latest = 0
-    for number, publish_ms in published:
-        latest = max(latest, publish_ms)
-        if latest > timestamp_ms:
-            return number - 1, True
-    return end, False
 
 
 # --- folding (7) --------------------------------------------------------------------------------------------------

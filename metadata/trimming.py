@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledgers import snapshot_changes, snapshots
 from ledgers.snapshots import SnapshotHead
-from metadata import acks, paths, retention
+from metadata import acks, elapsed, paths, retention
+from metadata.clock_looks import seen_for
 from metadata.cluster import Cluster
 from metadata.compaction import change_snapshot
 from metadata.cursors import live
-from metadata.errors import BadVersion, TxnSegmentError, UnknownOutcome
+from metadata.errors import BadVersion, UnknownOutcome
+from metadata.failures import RACES, contained
 from metadata.names import TopicName
 from metadata.reading import Reading, Selection
 from metadata.records import Layout, Policies, Position, Watermark
@@ -66,17 +68,38 @@ class Trimmer:
         policies = self.policies(name, topic.layout)
         if policies.retention_ms is not None or policies.retention_bytes is not None:
             total = sum(segment.size(reading.cut) for segment in reading.segments)
-            through = retention.trim_to(_kept(reading), policies, total_bytes=total, now_ms=reading.now_ms)
+            now_ms, known_to = self._time(reading, policies.retention_ms)
+            through = retention.trim_to(_kept(reading), policies, total_bytes=total, now_ms=now_ms, known_to=known_to)
             unfolded = (s.live[0][0] for s in reading.segments if s.live)
             through = min([through, *(number - 1 for number in unfolded)])  # never half of a transaction
+            if through and not policies.despite_subscriptions:
+                through = self._free_to(reading.segments, through)
             for segment in reading.segments if through else ():
-                needed = None if policies.despite_subscriptions else self._needed(segment.name)
                 if segment.info.legacy_topic_name is not None:
-                    self._trim_migrated(_migrated(segment), through, needed, done)
+                    self._trim_migrated(_migrated(segment), through, done)
                 else:
-                    self._trim_segment(segment.name, min(through, segment.folded_to), needed, done)
+                    self._trim_segment(segment.name, min(through, segment.folded_to), done)
         self._leave(name, done)
         return done
+
+    def _time(self, reading: Reading, keep_ms: int | None) -> tuple[int, int | None]:
+        """The time to judge the ages of rows by, and the number above which nothing is old (None: nobody asks for ages)."""
+        if keep_ms is None:
+            return reading.now_ms, None
+        seen = seen_for(self.cluster.store, self.cluster.clock, keep_ms)
+        # What was a persistent topic lies below the seal of its segment: older than the layout that has it.
+        migrated = [s.sealed_at or 0 for s in reading.segments if s.info.legacy_topic_name is not None]
+        return elapsed.now_for(seen, keep_ms), max([elapsed.known_to(seen, keep_ms), *migrated])
+
+    def _free_to(self, segments: Iterable[SegmentView], through: int) -> int:
+        """One number for all segments of a topic, at most `through`: below the first transaction of which a subscription still
+        needs a row, in whichever segment. Else the other segments would lose their rows of it.
+        """
+        for segment in segments:
+            needed = self._needed(segment.name)
+            if needed is not None:
+                through = segment.free_to(needed, through)
+        return through
 
     def _needed(self, segment: str) -> Row | None:
         """The first row of a segment that a subscription still needs; None: nobody holds it back. Claims do not count as done: what
@@ -84,7 +107,7 @@ class Trimmer:
         found = decide(self.cluster.store, lambda view: list(live(view, segment).values()))
         return min((acks.first_left(cursor) for cursor in found), default=None)
 
-    def _trim_segment(self, segment: str, through: int, needed: Row | None, done: Trimmed) -> None:
+    def _trim_segment(self, segment: str, through: int, done: Trimmed) -> None:
         last: Position | None = None
         rows = size = latest = 0
 
@@ -92,8 +115,6 @@ class Trimmer:
             nonlocal last, rows, size, latest
             last, rows, size, latest = None, 0, 0, 0
             for ledger in snapshots.read_ledgers(self.cluster.storage, head, -1, through):
-                if not retention.is_done(ledger.id, ledger.last_entry, needed):
-                    break
                 last = Position(ledger_id=ledger.id, entry_id=ledger.last_entry)
                 latest = max(latest, ledger.publish_ms)
                 rows += ledger.rows
@@ -111,10 +132,10 @@ class Trimmer:
             done.bytes += size
             log.info("trimmed %s up to %s: %s rows", segment, last, rows)
 
-    def _trim_migrated(self, segment: MigratedSegment, through: int, needed: Row | None, done: Trimmed) -> None:
+    def _trim_migrated(self, segment: MigratedSegment, through: int, done: Trimmed) -> None:
         from metadata.instream import legacy_trimming  # here: as `_migrated`
 
-        taken = legacy_trimming.trim(self.buffer.instream, segment, through, needed)
+        taken = legacy_trimming.trim(self.buffer.instream, segment, through)
         if taken is not None:
             done.segments += 1
             done.rows += taken.rows
@@ -179,16 +200,13 @@ class Trimmer:
         return drained
 
 
-def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict[str, TxnSegmentError]:
+def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict[str, Exception]:
     """Trim every topic; what kept some of them from it, by topic. One that is damaged holds no other one up."""
-    failed: dict[str, TxnSegmentError] = {}
+    failed: dict[str, Exception] = {}
     trimmer = Trimmer(cluster, buffer)
     for topic in Topics(cluster).list():
-        try:
+        with contained("trim", str(topic.name), failed, races=RACES):
             trimmer.trim(topic.name, done)
-        except TxnSegmentError as error:
-            log.error("trimming %s failed: %s", topic.name, error)
-            failed[str(topic.name)] = error
     return failed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 
@@ -17,12 +18,19 @@ class TxnIds:
 
     def __init__(self, cluster: Cluster, coordinator: int = 0) -> None:
         self._cluster, self._coordinator = cluster, coordinator
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """A forked child takes blocks of its own: what is left of this one its parent goes on giving."""
+        self._pid = os.getpid()
         self._next = self._end = 0
         self._ahead: deque[int] = deque()  # first ids of further blocks
         self._lock = threading.Lock()
 
     def next(self) -> str:
         """An id that nobody has had. Raises what the store raises, when a block is used up."""
+        if os.getpid() != self._pid:
+            self._begin_process()
         while True:
             with self._lock:
                 if self._next == self._end and self._ahead:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 
 from ledgers.compaction import Policy
-from ledgers.errors import TxnSegmentError
 from metadata.client import Client
 from metadata.compaction import Compacted, Compactor
+from metadata.failures import RACES, contained
 from metadata.trimming import Trimmed, Trimmer, trim_all
-
-log = logging.getLogger("txnsegment.upkeep")
 
 
 @dataclass
@@ -20,7 +17,7 @@ class Upkeep:
 
     trimmed: Trimmed = field(default_factory=Trimmed)
     compacted: Compacted = field(default_factory=Compacted)
-    failed: dict[str, TxnSegmentError] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
 
 
 def upkeep(client: Client) -> Upkeep:
@@ -32,11 +29,8 @@ def upkeep(client: Client) -> Upkeep:
     done.failed |= trim_all(client.cluster, client.buffer, done.trimmed)
     trimmer, compactor = Trimmer(client.cluster, client.buffer), Compactor(client.cluster)
     for topic in client.topics.list():
-        try:
+        with contained("compact", str(topic.name), done.failed, races=RACES):
             files = trimmer.policies(topic.name, topic.layout).compact_files
             for segment in topic.segments() if files is not None else ():
                 compactor.compact(segment, Policy(min_files=files or 2, grows=True), done.compacted)
-        except TxnSegmentError as error:
-            log.error("compacting %s failed: %s", topic.name, error)
-            done.failed[str(topic.name)] = error
     return done

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 
 from ledgers.model import Part
 from metadata.acks import Ack
+from metadata.cluster import Cluster
 from metadata.cluster_records import Settings
-from metadata.errors import SegmentSealed, TxnConflict
+from metadata.errors import PartsGone, SegmentSealed, StorageError, TxnConflict
+from metadata.ledger_root import MARK
 from metadata.names import TopicName, segment_name
 from metadata.records import Layout, SegmentState, SegmentWrite
 from metadata.store.contract import Record
@@ -74,6 +76,37 @@ def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
         f"The topic of {', '.join(segments)} was deleted while this write was under way.",
         advice="Nothing was committed; run the write again if the topic is to be made anew.",
     )
+
+
+def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part]]) -> None:
+    """Refuse parts whose files are gone or cut short: once named, they would be an error to every reader for ever. No rule deletes
+    a part that may still be committed, but clocks that are off by days do, and other programs. Every commit looks, at each file
+    once: a clock that leapt and came back leaves no other trace.
+
+    So do parts in a root that has no mark: they lie where its volume was mounted, and are hidden once it is back. Raises PartsGone,
+    StorageError.
+    """
+    named = [(segment, part) for segment, found in parts.items() for part in found]
+    if not named:
+        return
+    mark, *infos = cluster.storage.infos([MARK, *(part.path for _, part in named)])
+    if cluster.id is not None and mark is None:
+        raise StorageError(
+            f"The ledger root {cluster.storage.uri} has no {MARK}, so it is not the one that the cluster was opened with.",
+            advice="Nothing was committed. Is its volume mounted? Mount it and run the write again.",
+        )
+    wrong = [
+        f"{part.path} of {segment} " + ("is not there" if info is None else f"has {info[0]} bytes and not {part.bytes}")
+        for (segment, part), info in zip(named, infos, strict=True)
+        if info is None or info[0] != part.bytes
+    ]
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise PartsGone(
+            f"Of the {len(named)} files that {app} staged {len(wrong)} are gone or not whole: {'; '.join(wrong[:3])}{more}.",
+            advice="Nothing was committed: run the write again. The sweep takes a file only when it is older than the orphan age, "
+            "by the file's modification time and the store's clock: compare both clocks before it runs again.",
+        )
 
 
 def refuse_old(work: WriteSet, now_ms: int, settings: Settings) -> None:

@@ -89,11 +89,11 @@ def _coordinator(client: Client, topic: TopicName) -> CoordinatorProvider:
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
-    """`attempt` is derived from the commit messages, so that commit and abort of one attempt agree on it."""
+    """`attempt` is derived from the commit messages, so that commit and abort of one attempt agree on it. A batch write in
+    `foreachBatch` has a query, too.
+    """
     digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
-    return Claim(
-        identity.version, _query(staged) if identity.streaming else None, digest, identity.streaming, identity.accepts_loss
-    )
+    return Claim(identity.version, query(staged), digest, identity.streaming, identity.accepts_loss)
 
 
 def reported(messages: Sequence[Staged | None]) -> list[Staged]:
@@ -118,7 +118,7 @@ def agreed_key(plan: WritePlan, staged: Sequence[Staged]) -> str | None:
 
 
 def _app(identity: Identity, staged: Sequence[Staged]) -> str:
-    app = identity.app if identity.app is not None else _query(staged)
+    app = identity.app if identity.app is not None else query(staged)
     if app is None:
         raise OptionError(
             "The streaming query's id did not reach the tasks, so the write has no identity.",
@@ -127,5 +127,6 @@ def _app(identity: Identity, staged: Sequence[Staged]) -> str:
     return app
 
 
-def _query(staged: Sequence[Staged]) -> str | None:
+def query(staged: Sequence[Staged]) -> str | None:
+    """The streaming query that the tasks worked for; None: a batch write outside of streams."""
     return next((m.query_id for m in staged if m.query_id is not None), None)

@@ -94,7 +94,8 @@ TXN_APP_ID: Final = Option(
 TXN_VERSION: Final = Option(
     "txnVersion",
     "whole number",
-    "The version of this batch write. Committed already: nothing is written; lower: an error.",
+    "The version of this batch write. Committed already: nothing is written (in `foreachBatch` by another query: an error); lower: "
+    "an error.",
     integer(0),
     only="batch",
     why=_NO_VERSION,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ledgers.storage import LedgerStorage
 from metadata.staging_manifests import StagingArea, StagingManifest
-from spark_txn_sink.commit import agreed_key, reported
+from spark_txn_sink.commit import agreed_key, query, reported
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
 
@@ -40,6 +40,8 @@ class StagedWrite:
                 key=agreed_key(self.plan, staged),
                 staged_ms=self.plan.staged_ms,
                 parts=tuple(part for message in staged for part in message.parts),
+                query=query(staged),
+                execution=next((m.execution[1] for m in staged if m.execution is not None and m.execution[0] == self.token), None),
             )
         )
 

@@ -17,6 +17,9 @@ from metadata.folders import folder_of
 from metadata.routing import Router
 from spark_txn_sink.plan import WritePlan
 
+TRANSACTION = "txnsegment.transaction"
+"""The local property of a thread of Spark's driver in which a transaction's `options` were asked for: its token."""
+
 
 @dataclass
 class Staged(WriterCommitMessage):
@@ -29,6 +32,10 @@ class Staged(WriterCommitMessage):
     staged_ms: int
     query_id: str | None
     key: str | None
+    execution: tuple[str, int] | None = None
+    """For a write of a transaction: its token, as the driver's thread has it that runs the write, and the number of Spark's SQL
+    execution in that driver.
+    """
 
 
 def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Callable[[], str] = part_name) -> Staged:
@@ -62,7 +69,7 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Ca
             writer.discard()
         raise
     found = tuple((segment, part) for segment, part in parts if part is not None)
-    return Staged(staging_id, found, plan.staged_ms, task.query_id, plan.key)
+    return Staged(staging_id, found, plan.staged_ms, task.query_id, plan.key, task.execution)
 
 
 def _rows(plan: WritePlan, batches: Iterable[pa.RecordBatch], schema: pa.Schema, task: _Task) -> Iterator[pa.RecordBatch]:
@@ -119,6 +126,7 @@ class _Task:
     start: int
     query_id: str | None
     partition: int = 0
+    execution: tuple[str, int] | None = None
 
     @classmethod
     def now(cls) -> _Task:
@@ -126,7 +134,8 @@ class _Task:
         context = TaskContext.get()
         if context is None:
             return cls(0, None)
-        batch = context.getLocalProperty("streaming.sql.batchId")
-        return cls(
-            context.partitionId() + int(batch or 0), context.getLocalProperty("sql.streaming.queryId"), context.partitionId()
-        )
+        given = context.getLocalProperty
+        batch, token, number = given("streaming.sql.batchId"), given(TRANSACTION), given("spark.sql.execution.id")
+        execution = None if token is None or number is None else (token, int(number))
+        at = context.partitionId()
+        return cls(at + int(batch or 0), given("sql.streaming.queryId"), at, execution)

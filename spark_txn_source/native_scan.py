@@ -21,9 +21,10 @@ from metadata.errors import OptionError
 from metadata.names import topic_of
 from metadata.options import option_text
 from metadata.reading import Reading
+from metadata.row_ranges import NONE
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import large_pieces, read_batch
+from spark_txn_source.plan import pieces, read_batch
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import Piece
 from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now, standing
@@ -90,11 +91,11 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     client = shared_client(parsed.service_url.text)
     parsed = standing(client, parsed)
     columns = columns_now(client, parsed)
-    reading, start, end, _ = read_batch(client, parsed)
+    reading, start, end, done = read_batch(client, parsed)
     ranges = persistent.read_batch(client, parsed, reading)
     check_schema(client, [*reading.topics, *(one.topic for one in ranges)], columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
-    found = [p for s in reading.segments for p in large_pieces(s, start, end, marks=marks)]
+    found = [p for s in reading.segments for p in pieces(s, start, end, marks=marks, done=done.get(s.name, NONE))]
     found += [p for some in persistent.pieces(ranges, marks=marks) for p in some]
     if not found:
         return spark.createDataFrame([], columns.output)

@@ -10,6 +10,15 @@ beyond the number at which the stream began, one by one or in some segments only
 keeps what its start says, since Spark asks for the initial offset anew when it replays the first batch; it goes once a start has
 passed N.
 
+`"initial":true` marks what `initialOffset` answers. Spark calls it anew for each plan of the first batch, so its answers differ.
+`"began":{..}` in the end of the first batch is the initial offset that this batch was planned from. Every later plan of the batch
+starts there. No later end has it.
+
+`"cluster":"<id>"` says whose log the numbers are of. They name other rows in another cluster, also in one that was made anew in the
+same place. (Offsets of older versions do not say it.)
+
+`"subscription":"<name>"` is the one whose cursors follow the stream.
+
 `"persistent://t/n/x":"ledger:entry"` besides for each persistent topic, which has a log of its own: the last entry that was read,
 `0:0` before the first. One that is read and not named came later (a pattern, topicsChanged=continue): it is read from its
 beginning.
@@ -38,6 +47,10 @@ class StreamOffset:
     acked: tuple[tuple[str, tuple[str, ...]], ...] = ()
     trims: Mapping[str, int] = field(default_factory=dict)
     positions: Mapping[str, Position] = field(default_factory=dict)
+    is_initial: bool = False
+    began: Mapping[str, Any] | None = None
+    cluster: str | None = None
+    subscription: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         more: dict[str, Any] = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
@@ -45,11 +58,33 @@ class StreamOffset:
             more = more | {"acked": {segment: list(found) for segment, found in self.acked}}
         if self.trims:
             more["from"] = dict(self.trims)
+        if self.is_initial:
+            more["initial"] = True
+        if self.began is not None:
+            more["began"] = self.began
+        if self.cluster is not None:
+            more["cluster"] = self.cluster
+        if self.subscription is not None:
+            more["subscription"] = self.subscription
         return {"log": self.log, "read": self.read, **{name: str(place) for name, place in sorted(self.positions.items())}, **more}
 
     def number(self, name: str) -> int:
         """The ledger id up to which a persistent topic has been read."""
         return self.positions[name].ledger if name in self.positions else 0
+
+    def first_end(self) -> StreamOffset:
+        """Of an initial offset: the same as the end of the first batch, which records where the batch began. Others stay."""
+        if not self.is_initial:
+            return self
+        plain = replace(self, is_initial=False)
+        return replace(plain, began=plain.to_json())
+
+    def start_of_batch(self, start: StreamOffset) -> StreamOffset:
+        """Where the batch that ends here starts, given the start that Spark says: of the first batch Spark says a new initial
+        offset, and the batch starts where it was planned from. (Checkpoints of older versions do not record that.) Raises
+        OffsetOutOfRange.
+        """
+        return offset_of(self.began) if start.is_initial and self.began is not None else start
 
     def done(self) -> dict[str, Rows]:
         """What of each segment was acknowledged beyond the start. Raises OffsetOutOfRange."""
@@ -86,20 +121,31 @@ class StreamOffset:
         return replace(self, acked=tuple((name, tuple(texts(done[name]))) for name in sorted(done)), positions=positions)
 
 
-def offset_of(found: dict[str, Any]) -> StreamOffset:
+def offset_of(found: Mapping[str, Any]) -> StreamOffset:
     """Parse what Spark's checkpoint holds. Raises OffsetOutOfRange for what is not ours."""
+    if not isinstance(found, Mapping):
+        found = {}
     number, deleted_to = found.get("log"), found.get("deletedTo", 0)
     acked, trims = found.get("acked", {}), found.get("from", {})
+    is_initial, began, cluster = found.get("initial", False), found.get("began"), found.get("cluster")
+    subscription = found.get("subscription")
     numbers = [number, deleted_to, *(trims.values() if isinstance(trims, dict) else [None])]
     places = {n: Position.parse(text) if isinstance(text, str) else None for n, text in found.items() if is_persistent(n)}
     positions = {name: place for name, place in places.items() if place is not None}
-    if any(type(n) is not int or n < 0 for n in numbers) or not isinstance(acked, dict) or len(positions) < len(places):
+    marks = (
+        isinstance(is_initial, bool)
+        and (began is None or isinstance(began, dict))
+        and all(isinstance(one, str | None) for one in (cluster, subscription))
+    )
+    sound = marks and isinstance(acked, dict) and len(positions) == len(places)
+    sound = sound and all(isinstance(rows, list | tuple) and all(isinstance(r, str) for r in rows) for rows in acked.values())
+    if not sound or any(type(n) is not int or not 0 <= n < 2**63 for n in numbers):
         raise OffsetOutOfRange(
-            f"{found!r} is not an offset of txnsegment.",
+            f"{found!r:.500} is not an offset of txnsegment.",
             advice="The checkpoint belongs to another source; use a new checkpoint location.",
         )
     done = tuple((s, tuple(t)) for s, t in sorted(acked.items()))
-    return StreamOffset(numbers[0], found.get("read"), numbers[1], done, trims, positions)
+    return StreamOffset(numbers[0], found.get("read"), numbers[1], done, trims, positions, is_initial, began, cluster, subscription)
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:

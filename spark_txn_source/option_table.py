@@ -67,6 +67,14 @@ ENDING_TIMESTAMP: Final = Option(
     only="batch",
     why=_NO_END,
 )
+TIMESTAMP_TIMEOUT: Final = Option(
+    "timestampTimeoutMs",
+    "whole number",
+    "How long a batch with `endingTimestamp`, or a new stream with `startingTimestamp`, waits until no row can come any more that "
+    "was published before it. It waits for transactions that were open then, and 5 s for clocks that differ. Then it is an error.",
+    integer(0),
+    default_note="all transactions have timed out by then (315000)",
+)
 SUBSCRIPTION: Final = Option(
     "subscription",
     "name",
@@ -188,6 +196,7 @@ SOURCE: Final = OptionTable(
         ENDING_OFFSETS,
         STARTING_TIMESTAMP,
         ENDING_TIMESTAMP,
+        TIMESTAMP_TIMEOUT,
         SUBSCRIPTION,
         ACKNOWLEDGED,
         MAX_ROWS,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Final
 
+from ledgers.json_text import read_json
 from metadata.errors import OptionError
 from metadata.names import PersistentName, SegmentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.options import LONG_MAX, bad, names, unique_pairs, words
+from metadata.patterns import compiled
 from metadata.row_ranges import Rows, parse_all
 from metadata.subscriptions import checked
 from spark_txn_source.selection import AtLog, Earliest, End, Latest, Position, Start
@@ -36,14 +36,7 @@ def paths(option: str, text: str) -> tuple[TopicName | SegmentName, ...]:
 
 
 def regex(option: str, text: str) -> str:
-    word = words(option, text)
-    try:
-        re.compile(word)
-    except re.error as e:
-        raise bad(
-            option, text, f"it is not a regular expression ({e})", r"Match full names, e.g. topic://public/default/flights-.*"
-        ) from e
-    return word
+    return compiled(words(option, text), f"option {option}").pattern
 
 
 def subscription(option: str, text: str) -> str:
@@ -52,9 +45,9 @@ def subscription(option: str, text: str) -> str:
 
 def acknowledged(option: str, text: str) -> Mapping[str, Rows]:
     try:
-        found = json.loads(text, object_pairs_hook=unique_pairs)
+        found = read_json(text, pairs=unique_pairs)
         return {_segment(name): parse_all(ranges) for name, ranges in found.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError, OptionError) as e:
+    except (ValueError, TypeError, AttributeError, OptionError) as e:
         raise bad(
             option, text, f"it is not what txn.read gives ({e})", "Read with txn.read(spark, topic, subscription=...)."
         ) from e
@@ -72,8 +65,8 @@ _OFFSET_ADVICE: Final = (
 
 def _offset(option: str, text: str) -> AtLog:
     try:
-        found = json.loads(text, object_pairs_hook=unique_pairs)
-    except (ValueError, RecursionError) as e:
+        found = read_json(text, pairs=unique_pairs)
+    except ValueError as e:
         raise bad(option, text, f"it is neither a known word nor JSON ({e})", _OFFSET_ADVICE) from e
     if not isinstance(found, dict):
         raise bad(option, text, "it is not a JSON object with the field log", _OFFSET_ADVICE)

@@ -30,6 +30,7 @@ from spark_txn_source.option_table import (
     STARTING_OFFSETS,
     STARTING_TIMESTAMP,
     SUBSCRIPTION,
+    TIMESTAMP_TIMEOUT,
     TOPIC,
     TOPICS,
     TOPICS_CHANGED,
@@ -75,6 +76,7 @@ class ReadOptions(CommonReadOptions):
     schema_change: SchemaChange
     subscription: str | None = None
     acknowledged: Mapping[str, Rows] | None = None
+    timestamp_timeout_ms: int | None = None
 
     @staticmethod
     def parse_common(options: Mapping[str, object]) -> CommonReadOptions:
@@ -101,7 +103,8 @@ class ReadOptions(CommonReadOptions):
             )
         partition_bytes = given.get(PARTITION_BYTES)
         subscription = given.get(SUBSCRIPTION)
-        _check_offsets(common.selection, start, end)
+        _check_offset(common.selection, start)
+        _check_offset(common.selection, end, wider=True)
         if subscription is not None and isolation == "read_uncommitted":
             raise OptionError(
                 "The options subscription and isolationLevel=read_uncommitted are both given: rows that may yet be aborted "
@@ -134,6 +137,7 @@ class ReadOptions(CommonReadOptions):
             schema_change=given.value(SCHEMA_CHANGE),
             subscription=subscription,
             acknowledged=acknowledged,
+            timestamp_timeout_ms=given.get(TIMESTAMP_TIMEOUT),
         )
 
 
@@ -238,19 +242,17 @@ def _check_order(start: AtLog, end: AtLog) -> None:
             )
 
 
-def _check_offsets(selection: Selection, *offsets: Start | End) -> None:
-    """An offset says of everything that is read where it begins or ends, and of nothing else."""
-    for offset in offsets:
-        if isinstance(offset, AtLog):
-            _check_offset(selection, offset)
-
-
-def _check_offset(selection: Selection, offset: AtLog) -> None:
+def _check_offset(selection: Selection, offset: Start | End, *, wider: bool = False) -> None:
+    """An offset says of everything that is read where it begins or ends, and of nothing else. `wider`: it may be the end of a read
+    of more topics by name (`cluster.snapshot`).
+    """
+    if not isinstance(offset, AtLog):
+        return
     named = [name for name, _ in offset.positions]
     if isinstance(selection, Pattern):
         strange, missing, of_log = [n for n in named if not selection.matches(n)], [], True
     else:
-        strange = [n for n in named if n not in selection.persistent]
+        strange = [] if wider else [n for n in named if n not in selection.persistent]
         missing, of_log = [n for n in selection.persistent if n not in named], bool(selection.scalable)
     if strange:
         raise OptionError(

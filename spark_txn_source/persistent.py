@@ -5,12 +5,12 @@ What `plan` is for topic://, whose rows all lie in one log.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ledgers.model import Ledger
-from metadata import paths, transitions
+from metadata import paths
+from metadata import timestamps as rules
 from metadata.backlog import first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, TopicNotFound
@@ -21,7 +21,7 @@ from metadata.records import Layout
 from metadata.row_ranges import NONE, Rows
 from metadata.store.contract import View, decide, look
 from metadata.topic import Topic
-from spark_txn_source import limits
+from spark_txn_source import limits, timestamps
 from spark_txn_source.limits import Stretch
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Position, Selection, Start
@@ -29,8 +29,6 @@ from spark_txn_source.tasks import Piece
 
 if TYPE_CHECKING:  # each of Spark's processes that plans a read would import it, too
     from metadata.instream.reading import TopicReading
-
-log = logging.getLogger("txnsegment.source")
 
 
 class Range(NamedTuple):
@@ -98,6 +96,12 @@ def read(client: Client, selection: Selection) -> tuple[TopicReading, ...]:
     return holding(client, [client.instream.buffer.read(name) for name in names(client, selection)])
 
 
+def read_final(client: Client, options: ReadOptions, ms: int) -> tuple[TopicReading, ...]:
+    """The same in which the end by this timestamp is final; it waits for that. Raises OffsetOutOfRange."""
+    named = names(client, options.selection)
+    return holding(client, [timestamps.of_topic(client, name, ms, options.timestamp_timeout_ms) for name in named])
+
+
 def holding(client: Client, found: Sequence[TopicReading], beside: Sequence[Topic] = ()) -> tuple[TopicReading, ...]:
     """Those that have rows of their own still: of migrated topics not those whose rows are gone with the topic that goes on, which
     was deleted, made again or not, or of which retention has taken all of them.
@@ -147,6 +151,8 @@ def _reading(client: Client, name: PersistentName, options: ReadOptions) -> Topi
         return buffer.read(name, uncommitted=True)
     if isinstance(options.end, AtLog):
         return buffer.read_to(name, _given(options.end, name).ledger)
+    if isinstance(options.end, AtTime):
+        return timestamps.of_topic(client, name, options.end.ms, options.timestamp_timeout_ms)
     return buffer.read(name)
 
 
@@ -164,7 +170,8 @@ def _range(client: Client, reading: TopicReading, options: ReadOptions) -> Range
         )
     start = min(start, end)
     if options.fail_on_data_loss and options.subscription is None:
-        check_trim(reading, start, end, known_trims([reading], options.start).get(reading.name, 0))
+        known = known_trims([reading], options.start).get(reading.name, 0)
+        check_trim(reading, start, among_trimmed(options.start, start, end), known)
     return Range(reading, start, end, done)
 
 
@@ -178,7 +185,7 @@ def at_cursor(client: Client, reading: TopicReading, subscription: str, end: int
     done = plan.acknowledged(client, shown, subscription)
     if fail:
         plan.check_cursors(shown, done, subscription)
-    return first_pending(shown, done, end), done[reading.name]
+    return reading.topic.before_lost(first_pending(shown, done, end)), done[reading.name]
 
 
 def read_to(client: Client, ends: Mapping[PersistentName, tuple[int, int]], *, fail: bool) -> tuple[Range, ...]:
@@ -204,25 +211,22 @@ def start_number(reading: TopicReading, start: Start) -> int:
         case Earliest():
             return 0
         case Latest():
-            return reading.cut
+            return reading.topic.before_lost(reading.cut)
         case AtLog():
             return _number(reading, start)
         case AtTime(ms=ms):
-            return transitions.start_at_timestamp(reading.published(), ms, reading.cut)
+            return reading.topic.before_lost(rules.start(reading.published(), ms, reading.cut))
 
 
 def end_number(reading: TopicReading, end: End) -> int:
-    """The ledger id up to and with which a batch reads this topic. Raises OffsetOutOfRange."""
+    """The ledger id up to and with which a batch reads this topic; by a timestamp: `plan.end_number`. Raises OffsetOutOfRange."""
     match end:
         case Latest():
             return reading.cut
         case AtLog():
             return _number(reading, end)
         case AtTime(ms=ms):
-            number, final = transitions.end_at_timestamp(reading.published(), ms, reading.cut)
-            if not final:
-                log.warning("endingTimestamp %s lies beyond what is decided: reading %s up to %s", ms, reading.name, number)
-            return number
+            return reading.topic.before_lost(rules.end(reading.published(), ms, reading.cut)[0])
 
 
 def _given(offset: AtLog, name: PersistentName) -> Position:
@@ -270,6 +274,13 @@ def position(reading: TopicReading, number: int) -> Position:
 def known_trims(readings: Sequence[TopicReading], start: Start) -> dict[str, int]:
     """What was trimmed before a NEW read from `earliest` began, which is no loss for it."""
     return {r.name: r.lost_to for r in readings if r.lost_to} if isinstance(start, Earliest) else {}
+
+
+def among_trimmed(given: Start, start: int, end: int) -> int:
+    """Up to which number a batch looks for what was trimmed. Timestamps become numbers by the rows that are kept and by where each
+    trim ended. So a range of timestamps of which all rows were trimmed is empty, and its start is the number before that end.
+    """
+    return max(end, start + 1) if isinstance(given, AtTime) else end
 
 
 def check_trim(reading: TopicReading, start: int, end: int, known: int) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from types import MappingProxyType
 
 from ledgers.model import Ledger
-from metadata import metrics, transitions
+from metadata import metrics
+from metadata import timestamps as rules
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange
@@ -17,21 +17,21 @@ from metadata.names import PersistentName
 from metadata.providers import Providers
 from metadata.reading import Reading
 from metadata.reading import Selection as LogSelection
-from metadata.row_ranges import FIRST, NONE, Rows, last_of, minus
+from metadata.row_ranges import FIRST, NONE, Rows, before, end_of, last_of, minus
 from metadata.segment_view import SegmentView
-from spark_txn_source import persistent
+from spark_txn_source import persistent, timestamps
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Selection, Start
 from spark_txn_source.tasks import Piece, ReadTask, of_stretch
 from spark_txn_source.topics import Columns, nothing_read, onward, reads_log, selected
 
-log = logging.getLogger("txnsegment.source")
 NOTHING: Mapping[str, Rows] = MappingProxyType({})
 
 
 def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int, Mapping[str, Rows]]:
-    """The reading of a batch with its range, rows of ledgers with start < number <= end, and what its subscription has done there.
+    """The reading of a batch with its range, rows of ledgers with start < number <= end, and what of it is left out: what its
+    subscription has done, or what retention has left of transactions that it has not taken whole yet.
 
     Raises TopicNotFound, SubscriptionNotFound, OffsetOutOfRange, DataLoss.
     """
@@ -41,6 +41,8 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
             within_log(options.end.log, reading)
     elif isinstance(options.end, AtLog):
         reading = reading_to(client, options.selection, options.end.log)
+    elif isinstance(options.end, AtTime):
+        reading = reading_final(client, options, options.end.ms)
     else:
         reading = reading_now(client, options.selection)
     if not reads_log(reading):
@@ -58,24 +60,27 @@ def read_batch(client: Client, options: ReadOptions) -> tuple[Reading, int, int,
             f"The start {start} lies behind the end {end} of this read.", advice="Give a start at or before the end."
         )
     start = min(start, end)
+    cursors = options.subscription is not None or options.acknowledged is not None
+    known = known_trims(reading, options.start, cursors=cursors)
     if options.fail_on_data_loss:
         begins = Earliest() if options.acknowledged is not None else options.start  # then its number is that of a cursor
-        check_deletions(reading, start, end, deleted_to(reading, begins, options.end))
+        check_deletions(reading, start, end, deleted_to(reading, begins, options.end), known, done)
         if options.subscription is not None:
             check_cursors(reading, done, options.subscription)
-        check_trims(
-            reading,
-            start,
-            end,
-            known_trims(reading, options.start, cursors=options.subscription is not None or options.acknowledged is not None),
-            done,
-        )
+        check_trims(reading, start, persistent.among_trimmed(options.start, start, end), known, done)
+    if not cursors:
+        done = hidden(reading, known, fail_on_data_loss=options.fail_on_data_loss)
     return reading, start, end, done
 
 
 def reading_now(client: Client, selection: Selection) -> Reading:
     """What there is of topic:// in a selection. Raises TopicNotFound."""
     return of_log(client, selection, client.buffer.read)
+
+
+def reading_final(client: Client, options: ReadOptions, ms: int) -> Reading:
+    """The same in which the end by this timestamp is final; it waits for that. Raises OffsetOutOfRange."""
+    return timestamps.of_log(client, ms, options.timestamp_timeout_ms, partial(reading_now, client, options.selection))
 
 
 def reading_to(client: Client, selection: Selection, end: int) -> Reading:
@@ -117,8 +122,11 @@ def deleted_to(reading: Reading, start: Start, end: End) -> int:
     return max((n for n in reading.deletions() if last is None or n <= last), default=0)
 
 
-def check_deletions(reading: Reading, start: int, end: int, known: int) -> None:
-    """Raise DataLoss if rows with start < number <= end went with a topic that was deleted by a seal above `known`.
+def check_deletions(
+    reading: Reading, start: int, end: int, known: int, trims: Mapping[str, int], done: Mapping[str, Rows] = NOTHING
+) -> None:
+    """Raise DataLoss if rows with start < number <= end went with a topic that was deleted by a seal above `known`, or before that
+    by retention, beyond the `trims` that were known when the read began; rows that are `done` are no loss then.
 
     Within the grace period it is known which rows those were; after it, that there may have been some below the seal.
     """
@@ -133,8 +141,15 @@ def check_deletions(reading: Reading, start: int, end: int, known: int) -> None:
                 f"{lost.id}:0 on, which a read after {start} up to {end} needs, went with it.",
                 advice=advice,
             )
+        begin = max(start, _known_of(segment, trims))
+        if begin < min(end, segment.trimmed_to) and minus(segment.trimmed(begin), done.get(segment.name, NONE)):
+            raise DataLoss(
+                f"Retention had taken rows of {segment.name} up to {segment.trimmed_to} when its topic {segment.topic.name} was "
+                f"deleted by the seal {segment.deleted_at}: a read after {begin} up to {end} may need them.",
+                advice=advice,
+            )
     for topic, number in reading.forgotten:
-        if number > max(known, start) and start < end:
+        if number > max(known, start + 1) and start < end:
             raise DataLoss(
                 f"The topic {topic} was deleted by the seal {number}: rows of it after {start} and before that, "
                 f"which a read up to {end} may need, went with it.",
@@ -143,13 +158,28 @@ def check_deletions(reading: Reading, start: int, end: int, known: int) -> None:
 
 
 def known_trims(reading: Reading, start: Start, *, cursors: bool = False) -> dict[str, int]:
-    """What retention had taken before a NEW read began, which is no loss for it: `earliest` is the first row that is kept, of each
-    segment its own. `cursors`: it begins at those of a subscription. They say themselves what they have done, but of segments that
-    have left the layout: none goes before every subscription is through with it.
+    """What retention had taken before a NEW read began, which is no loss for it: `earliest` is the first transaction that is kept
+    whole, over all segments of a topic. `cursors`: it begins at those of a subscription. They say themselves what they have done,
+    but of segments that have left the layout: none goes before every subscription is through with it.
     """
     if cursors:
         return reading.guards()
-    return reading.trims() if isinstance(start, Earliest) else {}
+    return reading.whole_from() if isinstance(start, Earliest) else {}
+
+
+def _known_of(segment: SegmentView, known: Mapping[str, int]) -> int:
+    """What is known of a segment: said of itself, or of its topic."""
+    return max(known.get(segment.name, 0), known.get(str(segment.topic.name), 0))
+
+
+def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: bool = True) -> dict[str, Rows]:
+    """The rows of each segment that a read leaves out: those of transactions of which retention has taken something, in whichever
+    segment of the topic, before the read began (`known`), and, without `failOnDataLoss`, until now. What was taken of a segment
+    itself need not be left out.
+    """
+    now = {} if fail_on_data_loss else reading.whole_from()
+    numbers = {segment.name: max(_known_of(segment, known), _known_of(segment, now)) for segment in reading.segments}
+    return {s.name: before(end_of(s.ledger_id(numbers[s.name]))) for s in reading.segments if numbers[s.name] > s.trimmed_to}
 
 
 def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int], done: Mapping[str, Rows] = NOTHING) -> None:
@@ -160,7 +190,7 @@ def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int]
         return
     segments = {segment.name: segment for segment in reading.segments}
     for name, through in reading.trims().items():
-        begin = max(start, known.get(name, 0))
+        begin = max(start, _known_of(segments[name], known) if name in segments else known.get(name, 0))
         if begin < through and (name not in segments or minus(segments[name].trimmed(begin), done.get(name, NONE))):
             after = segments[name].ledger_id(begin) if name in segments else begin
             raise _trimmed(reading, name, after, f"a read after {begin} up to {end}")
@@ -191,12 +221,12 @@ def start_number(reading: Reading, start: Start) -> int:
         case Earliest():
             return 0
         case Latest():
-            return reading.cut
+            return reading.cluster.before_lost(reading.cut)
         case AtLog(log=number):
             reading.cluster.check_not_lost(number)
             return number
         case AtTime(ms=ms):
-            return transitions.start_at_timestamp(reading.published(0, reading.cut), ms, reading.cut)
+            return reading.cluster.before_lost(rules.start(reading.published(0, reading.cut), ms, reading.cut))
 
 
 def _log_of(reading: Reading) -> str:
@@ -217,17 +247,14 @@ def within_log(number: int, reading: Reading) -> None:
 
 
 def end_number(reading: Reading, end: End) -> int:
-    """The number up to and with which a batch reads."""
+    """The number up to and with which a batch reads. By a timestamp it is final in a reading that `reading_final` gave."""
     match end:
         case Latest():
             return reading.cut
         case AtLog(log=number):
             return number
         case AtTime(ms=ms):
-            number, final = transitions.end_at_timestamp(reading.published(0, reading.cut), ms, reading.cut)
-            if not final:
-                log.warning("endingTimestamp %s lies beyond what is decided: reading up to the cut %s", ms, number)
-            return number
+            return reading.cluster.before_lost(rules.end(reading.published(0, reading.cut), ms, reading.cut)[0])
 
 
 def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from metadata import patterns
 from metadata.names import PersistentName, SegmentName, TopicName, any_topic_name, segment_name
 
 # --- what to read --------------------------------------------------------------------------------------------------
@@ -39,6 +40,10 @@ class Topics:
             return None
         return tuple(n for n in self.names if isinstance(n, SegmentName) and n.topic == topic)
 
+    def covers(self, segment: str, topic: TopicName) -> bool:
+        """Whether a segment of a topic is read: by its own name, or with its topic."""
+        return topic in self.names or segment in map(str, self.names)
+
     @property
     def key(self) -> list[str]:
         """The `read` field of a stream's offset: the same for the same names in another order."""
@@ -55,10 +60,14 @@ class Pattern:
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
-        return re.compile(self.regex)
+        return patterns.compiled(self.regex)
 
     def matches(self, topic: TopicName) -> bool:
         return self.compiled.fullmatch(str(topic)) is not None
+
+    def covers(self, segment: str, topic: TopicName) -> bool:
+        """Whether a segment of a topic is read."""
+        return self.matches(topic)
 
     @property
     def key(self) -> dict[str, str]:
@@ -70,9 +79,10 @@ Selection = Topics | Pattern
 
 
 def selection_of(key: object) -> Selection | None:
-    """The selection whose `key` this is, as an offset keeps it; None for what is no key. Raises OptionError for a bad name."""
+    """The selection whose `key` this is, as an offset keeps it; None: it is none. Raises OptionError: a bad name or pattern."""
     match key:
         case {"pattern": str(regex)}:
+            patterns.compiled(regex)
             return Pattern(regex)
         case [*found]:
             names = [n for n in found if isinstance(n, str)]

@@ -20,9 +20,9 @@ from pyspark.sql.types import StructType
 
 from metadata import metrics, transitions
 from metadata.acks import up_to
-from metadata.backlog import Lag, first_pending, lag, measure, total
+from metadata.backlog import Lag, first_pending, lag, measure, pending, total
 from metadata.client import Client, shared_client
-from metadata.errors import SubscriptionExists
+from metadata.errors import OptionError, SubscriptionExists
 from metadata.names import TopicName, is_persistent, persistent_name, topic_name, topic_of
 from metadata.providers import Providers
 from metadata.reading import Reading
@@ -39,7 +39,9 @@ from spark_txn_source.plan import (
     check_deletions,
     check_trims,
     deleted_to,
+    hidden,
     known_trims,
+    reading_final,
     reading_now,
     reading_to,
     start_number,
@@ -47,7 +49,7 @@ from spark_txn_source.plan import (
     within_log,
 )
 from spark_txn_source.schema_checks import check_replay, check_schema
-from spark_txn_source.selection import Earliest, Pattern, Position
+from spark_txn_source.selection import AtTime, Earliest, Pattern, Position, selection_of
 from spark_txn_source.tasks import read_task
 from spark_txn_source.topics import columns_wanted, nothing_read, onward, reads_log, selected, standing
 
@@ -117,22 +119,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shared_client(self._options.service_url.text)
 
     def initialOffset(self) -> dict[str, Any]:
+        """Where a new checkpoint begins. Spark asks again for each plan of the first batch, until that batch is done. The end of
+        the first batch records which answer it was planned from.
+        """
         client, start = self._client(), self._options.start
-        reading, topics = reading_now(client, self._selection), persistent.read(client, self._selection)
+        if isinstance(start, AtTime):  # not before it is known which rows come before it: a batch that ends there has them
+            reading = reading_final(client, self._options, start.ms - 1)
+            topics = persistent.read_final(client, self._options, start.ms - 1)
+        else:
+            reading, topics = reading_now(client, self._selection), persistent.read(client, self._selection)
         if self._options.subscription is not None:
-            return self._at_cursor(reading, topics, self._options.subscription).to_json()
+            return self._initial(self._at_cursor(reading, topics, self._options.subscription))
         number = start_number(reading, start) if reads_log(reading) else 0
         within_log(number, reading)
         known = deleted_to(reading, start, self._options.end)
         trims = known_trims(reading, start) | persistent.known_trims(topics, start)
         positions = {one.name: persistent.position(one, persistent.start_number(one, start)) for one in topics}
-        return StreamOffset(number, self._selection.key, known, trims=trims, positions=positions).to_json()
+        found = StreamOffset(number, self._selection.key, known, trims=trims, positions=positions)
+        return self._initial(found)
 
     def _at_cursor(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> StreamOffset:
         """Before the first row that is not acknowledged; with what is acknowledged beyond it."""
         self._join(reading, topics, subscription)
         done = acknowledged(self._client(), reading, subscription)
-        number = first_pending(reading, done, reading.cut)
+        number = reading.cluster.before_lost(first_pending(reading, done, reading.cut))
         beyond = {s.name: minus(done[s.name], before(end_of(s.ledger_id(number)))) for s in reading.segments}
         positions = {}
         for one in topics:
@@ -145,6 +155,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = deleted_to(reading, Earliest(), self._options.end)
         trims = known_trims(reading, self._options.start, cursors=True)
         return StreamOffset(number, self._selection.key, known, acked, trims, positions)
+
+    def _initial(self, offset: StreamOffset) -> dict[str, Any]:
+        return dataclasses.replace(self._signed(offset), is_initial=True).to_json()
+
+    def _signed(self, offset: StreamOffset) -> StreamOffset:
+        """With what its numbers are of, and which cursors follow."""
+        return dataclasses.replace(offset, cluster=self._client().cluster.id, subscription=self._options.subscription)
 
     def _join(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> None:
         """Of a pattern: topics that this query meets for the first time get the subscription, at their first row."""
@@ -168,23 +185,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading = reading_now(client, self._selection)  # first, as in `_newest`
         topics = persistent.read(client, self._selection)
         positions = {one.name: Position(one.cut, 0) for one in topics}
-        self._target = StreamOffset(reading.cut, self._selection.key, positions=positions)
+        self._target = StreamOffset(reading.cluster.before_lost(reading.cut), self._selection.key, positions=positions)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
-        offset = self._start(start)
+        given = self._start(start)
+        offset = given.first_end()
         begin = offset.log
         reading, topics = self._newest()
         within_log(begin, reading)
         migrated = _migrated(reading, begin)
+        if self._options.subscription is not None:
+            self._join(reading, topics, self._options.subscription)
+            self._check_added(reading, topics, offset, self._options.subscription)
         offset = offset.as_segments(migrated)
         for one in topics:
             persistent.within_log(offset.number(one.name), one)
         gone = persistent.deleted(self._client(), self._selection, offset.positions, topics, fail=self._options.fail_on_data_loss)
         offset = dataclasses.replace(offset, positions={n: place for n, place in offset.positions.items() if n not in gone})
         self._measure(reading, topics)
-        if self._options.subscription is not None:
-            self._join(reading, topics, self._options.subscription)
         self._reached = self._given(offset, begin, {})
         end = max(begin, reading.last_change(begin))
         if self._target is not None:
@@ -207,9 +226,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
         came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
         after = offset.after(begin, migrated)
-        after = dataclasses.replace(after, trims={**after.trims, **{name: n for name, n in came.items() if n}})
+        trims = {**after.trims, **{name: n for name, n in came.items() if n}}
+        began = offset.began if given.is_initial else None
+        after = self._signed(dataclasses.replace(after, trims=trims, began=began))
         self._reached = self._given(after, number, positions)
         return self._reached.to_json()
+
+    def _check_added(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset, subscription: str) -> None:
+        """What a restart adds starts where the stream stands: topics (`topicsChanged=continue`), or the subscription itself. Raises
+        OptionError if the subscription has rows of it left below: this query would acknowledge them and never give them out.
+        """
+        before = selection_of(offset.read)
+        if before is None:
+            return
+        added = [(reading, segment, offset.log) for segment in reading.segments]
+        if offset.subscription == subscription or offset.cluster is None:  # (an older version did not say which it was)
+            if offset.read == self._selection.key:
+                return
+            begun = set(onward(self._client(), before))
+            added = [one for one in added if one[1].topic.name not in begun and not before.covers(one[1].name, one[1].topic.name)]
+        else:
+            views = [(persistent.view(one), offset.number(one.name)) for one in topics if one.name in offset.positions]
+            added += [(view, segment, number) for view, number in views for segment in view.segments]
+        for view, segment, number in added:
+            done = acknowledged(self._client(), view, subscription)[segment.name]
+            if next(pending(segment, done, 0, number), None) is not None:
+                to = number if view is reading else "latest"
+                raise OptionError(
+                    f"{subscription!r} has rows of {segment.topic.name} left at or below {number}, where the stream stands. It "
+                    "began without them, so they would be acknowledged without having been read.",
+                    advice="Use a new checkpoint location: it starts at the first row that is left. Or give the rows up: "
+                    f"txnsegment subscriptions seek {segment.topic.name} {subscription} --to {to}",
+                )
 
     def _beyond(self, offset: StreamOffset, topics: Sequence[TopicReading]) -> list[Range]:
         """Of the persistent topics those with anything new, and up to where."""
@@ -256,13 +304,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange or DataLoss rather
         than fewer.
 
-        A replay reads the topics that the batch's end names: topics added since start where the stream stands, which is there.
+        A replay reads the topics that the batch's end names: topics added since start where the stream stands, which is there. The
+        first batch starts where its end says that it began: Spark's start is a new initial offset.
         """
-        offset = self._start(start)
         to = self._start(end)
+        offset = to.start_of_batch(self._start(start))
         begin, last = offset.log, to.log
         ends = {persistent_name(n): (offset.number(n), to.number(n)) for n in to.positions if to.number(n) > offset.number(n)}
-        if begin >= last and not ends:  # (above: somebody else has acknowledged all of the first batch before it was replayed)
+        if begin >= last and not ends:  # (above: a first batch whose end, of an older version, does not say where it began)
             return []
         client = self._client()
         planned = planned_selection(end, self._selection)
@@ -270,17 +319,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = offset.as_segments(_migrated(reading, begin))
         ranges = [one._replace(done=offset.done().get(one.reading.name, NONE)) for one in found]
         if self._options.fail_on_data_loss:
-            # Spark asks for the initial offset anew when it replays the first batch: only the end says what was known then.
-            check_deletions(reading, begin, last, min(offset.deleted_to, max(last, to.deleted_to)))
+            # The start of a first batch that an older version planned is a new initial offset: its end alone says what was known.
+            known = min(offset.deleted_to, max(last, to.deleted_to))
+            check_deletions(reading, begin, last, known, to.trims, offset.done())
             check_trims(reading, begin, last, to.trims, offset.done())
             for one in ranges:
                 persistent.check_trim(one.reading, one.start, one.end, to.trims.get(one.reading.name, 0))
+        done = offset.done()
+        fail = self._options.fail_on_data_loss or self._options.subscription is not None
+        for name, rows in hidden(reading, to.trims, fail_on_data_loss=fail).items():
+            done[name] = union(done.get(name, NONE), rows)
         topics = [*reading.topics, *persistent.topics(client, planned, ranges)]
         if planned.key == self._selection.key:
             check_schema(client, topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         else:
             check_replay(client, topics, self._columns)
-        return tasks(reading, self._options, self._columns, begin, last, offset.done(), ranges)
+        return tasks(reading, self._options, self._columns, begin, last, done, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)
@@ -291,10 +345,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         subscription = self._options.subscription
         if subscription is not None:
-            to = offset_of(end)
-            last = {s.name: s.ledger_id(to.log) for s in self._newest()[0].segments}
-            last |= {name: place.ledger for name, place in to.positions.items()}
-            Providers(self._client()).advance(up_to(name, subscription, end_of(n)) for name, n in sorted(last.items()) if n)
+            to, (reading, topics), ends = offset_of(end), self._newest(), {}
+            # (A topic that was migrated, or deleted, and let go since has no cursor any more.)
+            # (A persistent topic without a position was not read: its log is not the one that `to.log` counts.)
+            for shown, log in ((reading, to.log), *((persistent.view(one), 0) for one in topics)):
+                done = acknowledged(self._client(), shown, subscription)
+                for segment in shown.segments:
+                    place = to.positions.get(segment.name)
+                    through = log if place is None else segment.number(place.ledger)
+                    for ledger, _ in pending(segment, done[segment.name], 0, through):
+                        # Behind the last row, and not behind the empty space after it: that is where acks of consumers begin.
+                        ends[segment.name] = end_of(ledger.id, ledger.last_entry)
+            Providers(self._client()).advance(up_to(name, subscription, row) for name, row in sorted(ends.items()))
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""
@@ -304,6 +366,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _start(self, found: dict[str, Any]) -> StreamOffset:
         offset = offset_of(found)
+        self._client().cluster.check_is_mine(offset.cluster)
         same_topics(offset, self._selection, self._options.topics_changed)
         return offset
 

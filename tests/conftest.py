@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,10 +24,17 @@ settings.register_profile(
 settings.load_profile("same-draws")
 
 
+LONG = ("cluster", "chaos", "packaging", "spark", "store", "conformance", "surface")
+"""Folders with servers, drivers, or files that take longer than others."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first: else one process works on the last of them while the other has nothing left to do."""
+    """Files with slow tests first, then the long folders: else one process works on the last long file while the other has nothing
+    left to do.
+    """
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
-    items.sort(key=lambda item: item.path not in slow)
+    rank = {folder: number for number, folder in enumerate(LONG)}
+    items.sort(key=lambda item: (item.path not in slow, rank.get(item.path.parent.name, len(LONG))))
 
 
 @pytest.fixture(scope="session")
@@ -34,14 +42,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A real `local[2]` session, on 127.0.0.1 only, without a UI, its files under pytest's temporary folder.
 
     It is shared: a test that sets a configuration puts it back, and stops the queries that it started. Rows written in one test
-    stay out of another's way by a service URL of its own.
+    stay out of another's way by a service URL of its own. Its JVM compiles little, for no test lives long enough to gain by that,
+    and its Python workers are forked from daemons that have imported what they need (`tests/workers`).
     """
     from pyspark.sql import SparkSession
 
+    from conformance.chaos.sessions import SPARK_ENVIRONMENT
+
     folder = tmp_path_factory.mktemp("spark")
+    monkeypatch = pytest.MonkeyPatch()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # The variable would give every test one cluster; Spark's JVM keeps the environment that it is started with.
     os.environ.pop("TXNSEGMENT_SERVICE_URL", None)
+    for name, value in SPARK_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "workers"), prepend=os.pathsep)
     session = (
         SparkSession.builder.master("local[2]")
         .appName("txnsegment tests")
@@ -55,6 +70,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.local.dir", str(folder / "local"))
         .getOrCreate()
     )
+    monkeypatch.undo()
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from spark_txn_source.native_scan import scan
     from txnsegment.backup import BackupDescription, restore
     from txnsegment.cluster import Cluster, connect
-    from txnsegment.consumer import Batch, Consumer, Message
+    from txnsegment.consumer import Consumer
     from txnsegment.producer import Producer
     from txnsegment.spark_transaction import SparkTransaction
     from txnsegment.subscriptions import CursorDescription, SubscriptionDescription
     from txnsegment.topics import SegmentDescription, TopicDescription
-    from txnsegment.transaction import Transaction
+    from txnsegment.transaction import Transaction, UncommittedTransaction
     from txnsegment.transactions import TransactionDescription
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Transaction",
     "TransactionDescription",
     "TxnSegmentError",
+    "UncommittedTransaction",
     "connect",
     "repartition_by_segment",
     "restore",
@@ -58,13 +59,13 @@ _WHERE = {
     "BackupDescription": "txnsegment.backup",
     "Restored": "metadata.restore",
     "restore": "txnsegment.backup",
-    "Batch": "txnsegment.consumer",
+    "Batch": "txnsegment.messages",
     "Cluster": "txnsegment.cluster",
     "Committed": "metadata.write_set",
     "Consumer": "txnsegment.consumer",
     "CursorDescription": "txnsegment.subscriptions",
     "Lag": "metadata.backlog",
-    "Message": "txnsegment.consumer",
+    "Message": "txnsegment.messages",
     "Producer": "txnsegment.producer",
     "SegmentDescription": "txnsegment.topics",
     "SparkTransaction": "txnsegment.spark_transaction",
@@ -74,6 +75,7 @@ _WHERE = {
     "Transaction": "txnsegment.transaction",
     "TransactionDescription": "txnsegment.transactions",
     "TxnSegmentError": "metadata.errors",
+    "UncommittedTransaction": "txnsegment.transaction",
     "connect": "txnsegment.cluster",
     "repartition_by_segment": "spark_txn_sink.repartition",
     "scan": "spark_txn_source.native_scan",

@@ -9,7 +9,6 @@ from pathlib import Path
 from metadata import backup_file
 from metadata.backup import BackupReader
 from metadata.cluster import Cluster
-from metadata.errors import ConfigurationError
 from metadata.restore import Restored
 from metadata.restore import restore as restore_backup
 
@@ -31,8 +30,7 @@ class BackupDescription:
 
 def backup(cluster: Cluster, file: Path, patience: timedelta | float | None) -> BackupDescription:
     """See `Cluster.backup`."""
-    if file.exists():
-        raise ConfigurationError(f"{file} exists already.", advice="A backup replaces nothing: give another name.")
+    backup_file.check_new(file)
     seconds = patience.total_seconds() if isinstance(patience, timedelta) else patience
     taken = BackupReader(cluster).take(seconds)
     size = backup_file.write(file, taken)

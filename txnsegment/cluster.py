@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -14,11 +13,11 @@ from metadata.client import Client, client
 from metadata.cluster import open_cluster
 from metadata.cluster_records import Settings
 from metadata.compaction import Compacted, Compactor
-from metadata.errors import OptionError
+from metadata.errors import OptionError, TxnSegmentError
+from metadata.failures import complain
 from metadata.names import is_persistent, segment_name
-from metadata.orphans import sweep_orphans
+from metadata.passes import sweep_pass
 from metadata.sweeper import SweepReport
-from metadata.upkeep import upkeep
 from txnsegment.retention import ClusterRetention
 from txnsegment.scaling import ClusterScaling
 from txnsegment.subscriptions import ClusterSubscriptions, Where
@@ -120,12 +119,18 @@ class Cluster:
         return Consumer(self.client, names, subscription, columns=columns, value_format=value_format, schema_version=schema_version)
 
     def producer(
-        self, topic: str, *, value_format: str = "columns", schema_version: int | None = None, plain: bool = False
+        self,
+        topic: str,
+        *,
+        value_format: str = "columns",
+        schema_version: int | None = None,
+        plain: bool = False,
+        max_waiting: int = 1_000_000,
     ) -> Producer:
         """Write to one topic, transaction by transaction. `value_format="avro"`: rows are bytes, by the last version of the topic's
         schema as it is now, or by `schema_version`. `plain` (persistent:// topics only): without a transaction, so each flush is
-        seen at once and costs one append, but may be there twice after a reply that was lost. Raises TopicNotFound, SchemaError,
-        OptionError.
+        seen at once and costs one append, but may be there twice after a reply that was lost. `max_waiting`: how many rows may wait
+        for a flush; `send` raises ProducerFull beyond. Raises TopicNotFound, SchemaError, OptionError.
         """
         from txnsegment.plain import PlainSend
         from txnsegment.producer import Producer
@@ -135,23 +140,38 @@ class Cluster:
         if plain and not is_persistent(name):
             raise OptionError(f"{name} takes rows in transactions alone.", advice="Leave plain out: a flush is a transaction.")
         begin = (lambda: PlainSend(self.client)) if plain else self.begin
-        return Producer(begin, name, written_values(self.client, name, value_format, schema_version), plain=plain)
+        return Producer(
+            begin, name, written_values(self.client, name, value_format, schema_version), plain=plain, max_waiting=max_waiting
+        )
+
+    def snapshot(self, topic: str | Sequence[str] | None = None, **options: object) -> str:
+        """The newest state of a topic, or of several topics together, as the value of `endingOffsets`: every batch read and `scan`
+        that ends there sees the same rows, however often and late it runs. (With Delta Lake this is `versionAsOf`, with Iceberg a
+        snapshot id.) Each read may take all of these topics or some. It reads nothing itself and keeps nothing from retention.
+
+        `options`: `topicsPattern` in place of names; `endingTimestamp` for the state as of a moment, with `timestampTimeoutMs`.
+        Raises TopicNotFound, OptionError, OffsetOutOfRange.
+        """
+        from txnsegment.snapshot import snapshot
+
+        return snapshot(self.client, topic, options)
 
     def sweep(self) -> SweepReport:
         """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing
-        protects; and split and merge by policy, unless a sweeper that stays leads. Anyone may, any time. (Topics whose upkeep fails
-        are logged, the others are swept.)
+        protects; and split and merge by policy, unless a sweeper that stays leads. Anyone may, any time.
+
+        A step or topic that fails holds up no other one. Raises the error if one failed, SweepIncomplete if several did, or one
+        with an error that is none of ours; all the others were done then.
         """
-        report = self.client.sweep()
         try:
-            scaled = self.client.autoscaler.scale()
+            report, failed = sweep_pass(self.client, files=True)
         finally:
             self.client.autoscaler.leadership.resign()
-        upkeep(self.client)
-        orphans = sweep_orphans(self.client.cluster)
-        return dataclasses.replace(
-            report, splits=scaled.splits, merges=scaled.merges, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes
-        )
+        errors = list(failed.values())
+        if len(errors) == 1 and isinstance(errors[0], TxnSegmentError):
+            raise errors[0]
+        complain(failed, done="The sweep was done but for some of it.")
+        return report
 
     def compact(
         self,

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from pyspark.sql import types as T
 
 from ledgers.errors import SchemaError
+from ledgers.limits import MAX_LEVELS
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<text>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|(?P<word>\w+)|(?P<sign>[<>(),:]))", re.ASCII
@@ -68,6 +69,7 @@ class _Parser:
         self._text = text
         self._tokens = list(self._split())
         self._next = 0
+        self._level = 0
 
     def _split(self) -> Iterator[_Token]:
         at = 0
@@ -105,6 +107,14 @@ class _Parser:
 
     def kind(self) -> T.DataType:
         """The type that begins here, with all that is in it."""
+        self._level += 1
+        if self._level > MAX_LEVELS:
+            raise SchemaError(f"The schema has more than {MAX_LEVELS} levels.", advice="Write it flatter.")
+        kind = self._kind()
+        self._level -= 1
+        return kind
+
+    def _kind(self) -> T.DataType:
         token = self._take()
         word = token.text.lower() if token.kind == "word" else ""
         if word in _PLAIN:

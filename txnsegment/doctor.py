@@ -12,10 +12,11 @@ from importlib.util import find_spec
 
 from metadata import paths, transitions
 from metadata.cluster import Cluster, open_cluster
-from metadata.errors import ConfigurationError, StorageError, TxnSegmentError
+from metadata.errors import ConfigurationError, CorruptRecord, StorageError, TxnSegmentError
 from metadata.instream import txn_rules
 from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import TxnState
+from metadata.record_kinds import damaged
 from metadata.records import Header
 from txnsegment.java import find_java
 
@@ -59,6 +60,7 @@ def examine(service_url: str | None) -> Iterator[Finding]:
             ("clock", _clock),
             ("transactions", _transactions),
             ("log", _log),
+            ("records", _records),
         ):
             yield _tried(name, partial(check, name, cluster))
     finally:
@@ -159,3 +161,24 @@ def _log(name: str, cluster: Cluster) -> Finding:
             "Run txnsegment sweep --every 10s; an OPEN transaction or an unsettled one may hold folding back.",
         )
     return Finding(name, Health.OK, f"{waiting} registrations in the live log")
+
+
+def _records(name: str, cluster: Cluster) -> Finding:
+    found = list(damaged(cluster.store.view()))
+    broken = [error for error in found if isinstance(error, CorruptRecord)]
+    foreign = [path for path in found if isinstance(path, str)]
+    if broken:
+        return Finding(
+            name,
+            Health.FAIL,
+            f"{len(broken)} records cannot be read; the first: {broken[0].message}",
+            broken[0].advice,
+        )
+    if foreign:
+        return Finding(
+            name,
+            Health.WARN,
+            f"{len(foreign)} records are none of txnsegment's, such as {foreign[0]!r:.200}",
+            "Something else writes into this store: give it a folder or chroot of its own.",
+        )
+    return Finding(name, Health.OK, "all records can be read")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
+from rich.text import Text
 from rich.tree import Tree
 
+from ledgers.plain_text import shown
 from metadata.names import RING, is_persistent
 from txnsegment.topics import SegmentDescription, TopicDescription
 
@@ -17,7 +19,7 @@ _COLOURS = {True: ("#d9f2e3", "#1a7f4b"), False: ("#eceff3", "#6b7785")}
 
 def tree(topic: TopicDescription) -> Tree:
     """Parents above their children, each segment once: the child of a merge stands below the first of its parents."""
-    root = Tree(f"{topic.name}, epoch {topic.epoch}")
+    root = Tree(Text(shown(f"{topic.name}, epoch {topic.epoch}")))
     nodes: dict[int, Tree] = {}
     for segment in _parents_first(topic.segments):
         known = [parent for parent in segment.parents if parent in nodes]
@@ -32,7 +34,7 @@ def svg(topic: TopicDescription) -> str:
     depth = generations(topic.segments)
     at = {s.id: s for s in topic.segments}
     height = _MARGIN * 2 + 24 + _ROW * (max(depth.values(), default=0) + 1)
-    title = f"{topic.name}, epoch {topic.epoch}"
+    title = shown(f"{topic.name}, epoch {topic.epoch}")
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12" '
         f'role="img" aria-label={quoteattr(title)}>',

@@ -5,7 +5,7 @@ from __future__ import annotations
 from metadata.client import Client
 from metadata.errors import TopicSealed
 from metadata.names import PersistentName, TopicName, persistent_name
-from metadata.write_set import Committed
+from metadata.write_set import Committed, refuse_missing
 from txnsegment.transaction import Transaction
 
 
@@ -30,6 +30,7 @@ class PlainSend(Transaction):
         if self._committed is None:
             self._check_open("send")
             parts = {persistent_name(name): found for name, found in self._parts().items()}
+            refuse_missing(self._client.cluster, self._application, {str(name): some for name, some in parts.items()})
             numbers = self._client.instream.coordinator.append(None, parts) if parts else {}
             found = [part for some in parts.values() for part in some]
             number = next(iter(numbers.values()), None)

@@ -19,6 +19,8 @@ def from_arrow(schema: pa.Schema) -> StructType:
 
 def _column(field: pa.Field) -> StructField:
     try:
+        if pa.types.is_decimal(field.type) and not 0 <= field.type.scale <= field.type.precision <= 38:
+            raise ValueError("a decimal has at most 38 digits, and none of them is left of what it is scaled to")
         (found,) = from_arrow_schema(pa.schema([field.with_type(_plain(field.type))]), prefer_timestamp_ntz=True)
     except (PySparkException, TypeError, ValueError) as error:
         raise SchemaError(

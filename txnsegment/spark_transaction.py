@@ -11,17 +11,19 @@ from types import TracebackType
 from typing import Self
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
+from ledgers.spark_json import columns_from_json
 from metadata.client import Client
-from metadata.errors import TxnConflict, TxnSegmentError
+from metadata.errors import CorruptRecord, TxnConflict, TxnSegmentError
 from metadata.names import any_topic_name, is_persistent
 from metadata.options import option_text
 from metadata.orphans import sweep_staging
 from metadata.providers import Providers
 from metadata.staging_manifests import StagingArea, StagingManifest
 from metadata.write_set import Committed
+from spark_txn_sink.staging import TRANSACTION
 from spark_txn_source.options import ReadOptions
+from txnsegment.executions import Ended, active, ended
 from txnsegment.positions import acks_of, unread
 from txnsegment.transaction import Appended, Batches, Transaction
 
@@ -59,11 +61,13 @@ class SparkTransaction(Transaction):
 
         Raises TxnConflict (ended), StorageError.
         """
-        self._check_open("write in")
+        self._check_takes_more("write in")
         with self._opening:  # writes may begin in several threads
             if not self._opened:
                 self._area.open()
                 self._opened = True
+        if (spark := active()) is not None:  # so that the tasks of this thread's writes know which execution they belong to
+            spark.setLocalProperty(TRANSACTION, self._area.token)
         return {"serviceUrl": self._client.cluster.url, "txnStaging": self._area.token}
 
     def read(self, spark: SparkSession, topic: str | Sequence[str], *, subscription: str, **options: object) -> DataFrame:
@@ -73,7 +77,8 @@ class SparkTransaction(Transaction):
         Somebody else who acknowledges any of it first makes the commit an AckConflict. Raises TopicNotFound, SubscriptionNotFound,
         SchemaError (the topic has no columns yet), OptionError, DataLoss, AckConflict (this transaction has read it already).
         """
-        self._check_open("read in")
+        self._check_takes_more("read in")
+        self._query = self._query or _query_of(spark)
         given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
         given |= {"serviceUrl": self._client.cluster.url}
         providers = Providers(self._client)
@@ -92,17 +97,23 @@ class SparkTransaction(Transaction):
 
         Raises SchemaError (they are not there), AckConflict (now: rows that it acknowledges already; at the commit: somebody else).
         """
-        self._check_open("acknowledge in")
+        self._check_takes_more("acknowledge in")
+        self._query = self._query or _query_of(rows.sparkSession)
         self.acknowledge(acks_of(self._client, rows, subscription))
 
     def append(self, topic: str, batches: Batches) -> None:
         """Stage rows from this process, as `cluster.begin()` does. Raises what that raises."""
+        self._put_back()
         super().append(topic, batches)
         if self._staged:
             order = self._area.begun() if self._opened else 0
             self._appended += [(order, one) for one in self._staged]
             self._appended_ms = self._appended_ms or self._staged_ms
             self._staged = []
+
+    def _put_back(self) -> None:
+        """What a commit that failed had gathered: the next one gathers it again."""
+        self._staged = []
 
     def commit(self) -> Committed:
         """What the end of the block does: make all of it visible, or raise. Also raises TxnConflict for writes that have begun and
@@ -121,15 +132,44 @@ class SparkTransaction(Transaction):
         manifests: list[StagingManifest] = []
         if self._opened:
             self._area.close()  # before the listing: see metadata.staging_manifests
-            manifests = self._area.collect()
+            manifests = [manifest for manifest in self._area.collect() if self._has_succeeded(manifest)]
         found = [(order, 0, i, one) for i, (order, one) in enumerate(self._appended)]
         found += [(manifest.order, 1, i, _appended(manifest)) for i, manifest in enumerate(manifests)]
         self._staged = [one for *_, one in sorted(found, key=lambda place: place[:3])]
+        self._query = next((manifest.query for manifest in manifests if manifest.query is not None), self._query)
         begun = [manifest.staged_ms for manifest in manifests] + ([] if self._appended_ms is None else [self._appended_ms])
         self._staged_ms = min(begun, default=None)
         self._check_kind(str(staged.topic) for staged in self._staged)
         for name in dict.fromkeys(staged.topic for staged in self._staged):  # before any schema grows for it
             self._schema_with_staged(name, self._client.topics.schema(self._client.topics.get(name)))
+
+    def _has_succeeded(self, manifest: StagingManifest) -> bool:
+        """Whether a write that left its manifest was done for Spark, too: the process that left it may have died, or its answer may
+        have been lost, and Spark's abort may have failed as well. The program was told that it failed, and may have run it again.
+
+        What Spark cannot tell counts: writes of other processes, Spark Connect, threads that asked for no `options` themselves.
+        Raises TxnConflict if it is still running, or if Spark has forgotten it.
+        """
+        spark = active()
+        if manifest.execution is None or spark is None:
+            return True
+        said = ended(spark, manifest.execution, self._client.cluster.clock)
+        if said is Ended.FAILED:
+            log.warning("txn=%s a write to %s failed after it had left its manifest: it does not count", self.id, manifest.topic)
+            self._area.withdraw(manifest.write)
+        elif said is Ended.RUNNING:
+            raise TxnConflict(
+                f"A write to {manifest.topic} of this transaction is still running: execution {manifest.execution} of Spark.",
+                advice="Nothing was committed. Wait for every write, those of other threads too, before the block ends.",
+            )
+        elif said is Ended.FORGOTTEN:
+            raise TxnConflict(
+                f"Spark does not know any more whether a write to {manifest.topic} of this transaction succeeded: it was execution "
+                f"{manifest.execution}.",
+                advice="Nothing was committed. Run the transaction again, with spark.sql.ui.retainedExecutions above the number of "
+                "its queries.",
+            )
+        return said is Ended.COMPLETED
 
     def abort(self) -> None:
         """What an exception in the block does: give it up. Idempotent. Raises TxnConflict after a commit that succeeded."""
@@ -177,6 +217,18 @@ class SparkTransaction(Transaction):
             error.add_note(f"Then transaction {self.id} could not be ended, which its timeout does: {second}")
 
 
+def _query_of(spark: SparkSession) -> str | None:
+    """The streaming query in whose `foreachBatch` this thread is. Spark Connect does not tell it."""
+    context = getattr(spark, "sparkContext", None)
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
+
+
 def _appended(manifest: StagingManifest) -> Appended:
-    types = StructType.fromJson(json.loads(manifest.types))
+    try:
+        types = columns_from_json(manifest.types)
+    except ValueError as error:
+        raise CorruptRecord(
+            f"The staging manifest of the write {manifest.write} to {manifest.topic} is damaged: {error}.",
+            advice="Nothing of its transaction was committed: run the transaction again.",
+        ) from error
     return Appended(any_topic_name(manifest.topic), types, manifest.key, manifest.parts)

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from metadata import backlog, metrics
 from metadata.backlog import Lag
-from metadata.errors import ConfigurationError, TxnSegmentError
-from metadata.orphans import sweep_orphans
+from metadata.errors import ConfigurationError
+from metadata.failures import contained
+from metadata.passes import sweep_pass
 from metadata.sweeper import SweepReport
-from metadata.upkeep import upkeep
-from txnsegment.cluster import Cluster
+
+if TYPE_CHECKING:
+    from txnsegment.cluster import Cluster
 
 log = logging.getLogger("txnsegment.sweeping")
 
 ORPHANS_EVERY = 3600.0
 """Seconds between two orphan sweeps: they list all files, and what they look for is days old."""
+
+AGAIN_AFTER = 600.0
+"""Seconds until the next one if anything failed: what is damaged stays so for long, and each would list all files for it."""
 
 PASSES = Counter("txnsegment_sweeps", "Passes of the sweeping daemon by outcome.", ["result"])
 
@@ -39,8 +44,9 @@ def sweep_until(
     lags: bool = False,
 ) -> None:
     """Sweep now and every so many seconds until `stop` is set; the files that nothing protects at the first pass and then every
-    `orphans_every` seconds. Of all that sweep like this one leads: it splits and merges topics by their policies. `told` hears of
-    each pass. A pass that fails is logged and counted, and the next one does its work.
+    `orphans_every` seconds (after ten minutes if anything failed). Of all that sweep like this one leads: it splits and merges
+    topics by their policies. `told` hears of each pass that did everything. One that did not is logged, with what failed, and
+    counted, and the next one does its work: no error ends the sweeper.
     `lags`: after each pass measure how far each subscription lags behind, so that the metrics say it though nobody consumes.
     """
     clock = cluster.client.cluster.clock
@@ -49,26 +55,22 @@ def sweep_until(
     measured: set[tuple[str, str]] = set()
     while not stop.is_set():
         if folder is not None:
-            drop_gauges_of_the_dead(Path(folder))
-        try:
-            report = cluster.client.sweep()
-            scaled = cluster.client.autoscaler.scale()
-            report = dataclasses.replace(report, splits=scaled.splits, merges=scaled.merges)
-            if clock.monotonic() >= next_orphans:
-                upkeep(cluster.client)
-                orphans = sweep_orphans(cluster.client.cluster)
-                report = dataclasses.replace(report, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes)
-                next_orphans = clock.monotonic() + orphans_every
-            PASSES.labels(result="ok").inc()
-            told(report)
-        except TxnSegmentError as error:
+            with contained("metrics", "the gauges of processes that have ended"):
+                drop_gauges_of_the_dead(Path(folder))
+        files = clock.monotonic() >= next_orphans
+        report, failed = sweep_pass(cluster.client, files=files)
+        if files:
+            next_orphans = clock.monotonic() + (min(orphans_every, AGAIN_AFTER) if failed else orphans_every)
+        if failed:
             PASSES.labels(result="error").inc()
-            log.error("the sweep failed, the next one is in %s s: %s", every, error)
+            log.error("the sweep failed, the next one is in %s s: %s", every, ", ".join(failed))
+        else:
+            PASSES.labels(result="ok").inc()
+            with contained("report", "saying what was swept"):
+                told(report)
         if lags:
-            try:
+            with contained("lags", "the lags of the subscriptions", level=logging.WARNING):
                 measured = measure_lags(cluster, measured)
-            except TxnSegmentError as error:
-                log.warning("the lags of the subscriptions were not measured: %s", error)
         stop.wait(every)
     cluster.client.autoscaler.leadership.resign()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -31,9 +31,13 @@ from metadata.transitions import Claim
 from metadata.write_set import Committed, WriteSet
 from txnsegment.schemas import from_arrow
 
-log = logging.getLogger("txnsegment.transaction")
-
 Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table]"
+
+
+class UncommittedTransaction(UserWarning):
+    """The `with` block of a `cluster.begin()` ended without `commit()` or `abort()`: what was appended and acknowledged in it does
+    not count.
+    """
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,9 @@ class Transaction:
             txn.append("payments", table)
             txn.commit()
 
-    Appending stages part files; nothing is registered and no timeout runs before `commit`. Leaving the block without a commit
-    forgets the transaction; its files are swept once they are older than the orphan age.
+    Appending stages part files; nothing is registered and no timeout runs before `commit`. Leaving the block does not commit: it
+    forgets the transaction, and warns (UncommittedTransaction) unless an error or `abort()` ended it. Its files are swept once they
+    are older than the orphan age. (The block of `cluster.transaction()` commits at its end.)
     """
 
     def __init__(self, client: Client, *, app: str | None, version: int | None, timeout_ms: int) -> None:
@@ -69,6 +74,8 @@ class Transaction:
         """Topics and segments that it has to do with, rows or none: they are all of one kind."""
         self._dropped: list[Callable[[], None]] = []
         self._staged_ms: int | None = None
+        self._query: str | None = None
+        """The streaming query in whose `foreachBatch` it writes or acknowledges, where that is known."""
         self._tried = False
         self._unknown = False  # whether a commit was tried whose outcome nobody could tell
         self._committed: Committed | None = None
@@ -81,6 +88,11 @@ class Transaction:
         """
         return self._id
 
+    @property
+    def counts(self) -> bool:
+        """Whether it has committed: this process knows that what it wrote and acknowledged counts (False: it may still)."""
+        return self._committed is not None and not self._committed.skipped
+
     def append(self, topic: str, batches: Batches) -> None:
         """Stage rows for a topic, which must exist: a RecordBatch, a Table, or anything that yields them (read once, and never
         held as a whole). One call leaves one part for each segment it touches, so few calls with much are better than many with
@@ -88,9 +100,9 @@ class Transaction:
 
         If it raises, nothing of this call counts, and the transaction can go on. Raises TopicNotFound, SchemaError (a type that
         does not fit the topic), OptionError (the topic's key column is missing or no key; a topic of the other kind than those
-        before), StorageError, TxnConflict (ended).
+        before), StorageError, TxnConflict (ended, or a commit was tried whose outcome is not known).
         """
-        self._check_open("append to")
+        self._check_takes_more("append to")
         found = batches_of(batches)
         first = next(found, None)
         name = Providers(self._client).resolve(topic)
@@ -124,16 +136,17 @@ class Transaction:
             for writer in writers.values():
                 writer.discard()
             raise
+        self._check_takes_more("append to")  # what gives the batches may have ended it meanwhile
         self._staged.append(Appended(name, types, now.layout.key, tuple((s, part) for s, part in closed if part is not None)))
 
     def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[], None] | None = None) -> None:
         """Acknowledge with the commit, all of it or nothing (`Consumer.ack` and what reads a subscription call this).
 
         `dropped` is called when the transaction ends without a commit: then what was acknowledged is to be delivered again.
-        Raises TxnConflict (ended), AckConflict (rows that this transaction acknowledges already), OptionError (topics of the other
-        kind than those before).
+        Raises TxnConflict (ended, or a commit was tried whose outcome is not known), AckConflict (rows that this transaction
+        acknowledges already), OptionError (topics of the other kind than those before).
         """
-        self._check_open("acknowledge in")
+        self._check_takes_more("acknowledge in")
         given = list(acks)
         self._check_kind(ack.segment for ack in given)
         self._acks = merged([*self._acks, *given])
@@ -237,7 +250,7 @@ class Transaction:
     @property
     def claim(self) -> Claim:
         """The version that it commits, and the attempt that it is (protocol.md section 5)."""
-        return Claim(1 if self._version is None else self._version, None, self._attempt, replays=False)
+        return Claim(1 if self._version is None else self._version, self._query, self._attempt, replays=False)
 
     def _parts(self) -> dict[str, list[Part]]:
         """The parts by segment, in the order of the appends, each with the id of the schema that the topic has for it now."""
@@ -282,14 +295,33 @@ class Transaction:
             how = "committed" if self._committed is not None else "aborted"
             raise TxnConflict(f"One cannot {verb} transaction {self._id}: it was {how}.", advice="Begin a new one.")
 
+    def _check_takes_more(self, verb: str) -> None:
+        """Raises TxnConflict if it has ended, or if it may have committed: what came to it then would not be in that commit."""
+        self._check_open(verb)
+        if self._unknown:
+            raise TxnConflict(
+                f"One cannot {verb} transaction {self._id}: a commit of it was tried, and it is not known whether it succeeded.",
+                advice="commit() again tells, and commits what was there before. Begin a new transaction for what comes now.",
+            )
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._committed is None and not self._aborted:
-            if kind is None:
-                log.info("txn=%s left without a commit: %s appends forgotten", self._id, len(self._staged))
+            if kind is None and not self._tried and (self._staged or self._acks):  # a commit that was tried has raised
+                warnings.warn(self._left_out(), UncommittedTransaction, stacklevel=2)
             self.abort()
+
+    def _left_out(self) -> str:
+        found = [(staged.topic, sum(part.rows for _, part in staged.parts)) for staged in self._staged]
+        topics = ", ".join(dict.fromkeys(str(topic) for topic, _ in found))
+        rows = [f"{sum(rows for _, rows in found)} rows for {topics}"] if found else []
+        acks = [f"acknowledgements in {len({ack.segment for ack in self._acks})} segments"] if self._acks else []
+        return (
+            f"The block of transaction {self._id} ended without commit(): {' and '.join(rows + acks)} do not count. Call "
+            "txn.commit() at its end, or txn.abort() to give the transaction up on purpose."
+        )
 
 
 def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -> int:

@@ -1,8 +1,9 @@
 """`make chaos`: all of it, on SQLite and on a real ZooKeeper, and on a real cluster. Exits with 1 if anything at all was wrong.
 
 python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N]
-    [--only points|topics|job|splits|migrate|load|cluster] [--domain topic|persistent|mixed]
+    [--only points|topics|job|splits|migrate|load|clocks|cluster] [--domain topic|persistent|mixed]
     [--load-seconds 20] [--every 1] [--faults 100] [--kinds ...] [--logs FOLDER]
+    [--faketime]
 
 Without --domain the points and the job are done on topics of both domains, all else on topic://; with it only what can be of it is.
 """
@@ -20,6 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from conformance.chaos import migration_storm, migrations, topics
+from conformance.chaos.clocks import clocks, faketime
 from conformance.chaos.contention import load
 from conformance.chaos.crash_points import AROUND, FATES, series
 from conformance.chaos.crashing import Fate, When
@@ -33,8 +35,9 @@ from conformance.domains import MIXED, PERSISTENT, TOPIC, named
 from conformance.servers import ZooKeeperServer
 
 STORES = ("sqlite", "zookeeper")
-PARTS = ("points", "topics", "job", "splits", "migrate", "load")
+PARTS = ("points", "topics", "job", "splits", "migrate", "load", "clocks")
 """On each store."""
+CLOCK_TRANSACTIONS = 200
 CLUSTER = "cluster"
 """The cluster suite, which has servers of its own."""
 OLDER = ("points", "job", "migrate", CLUSTER)
@@ -160,6 +163,15 @@ class Run:
         late = [f"{name} fell {lag.behind:.0f} ms behind" for name, lag in found.lag.items() if lag.behind >= 1000]
         self._note(f"load: {found}", found.wrong + late, began)
 
+    def clocks(self) -> None:
+        """Processes whose clocks are hours apart."""
+        ways = {"shifted by Python": None} | ({"shifted by libfaketime": faketime()} if self._given.faketime else {})
+        for number, (way, library) in enumerate(ways.items()):
+            began, folder = time.monotonic(), self._folder / f"clocks-{number}"
+            folder.mkdir()
+            found = clocks(self._place(f"clocks-cluster-{number}"), folder, CLOCK_TRANSACTIONS, library=library)
+            self._note(f"clocks hours apart, {way}: {found}", found.wrong, began)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m conformance.chaos", description=__doc__)
@@ -169,8 +181,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--load-seconds", type=float, default=20.0)
     parser.add_argument("--every", type=int, default=1, help="of a migration's crash points: only each so many-th")
+    parser.add_argument("--faketime", action="store_true", help="the clocks part also with libfaketime (apt-get install faketime)")
     add_options(parser.add_argument_group("cluster suite"), faults=100)
     given = parser.parse_args()
+    if given.faketime:
+        faketime()  # missing, it is missed before anything has run
     say(f"seed {given.seed}")
     parts = given.only or (OLDER if given.domain == PERSISTENT else (*PARTS, CLUSTER))
     wrong = _on_stores(given, [part for part in parts if part != CLUSTER])

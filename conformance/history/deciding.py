@@ -18,7 +18,8 @@ from conformance.history.format import (
     Told,
     Written,
 )
-from conformance.history.truth import Batch, Registered, Truth, Txn, Version, topic_of
+from conformance.history.truth import Batch, Registered, Truth, Txn, Version
+from conformance.history.words import topic_of
 
 
 class Deciding:

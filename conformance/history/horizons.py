@@ -7,7 +7,8 @@ from bisect import bisect_left
 from conformance.history.findings import Findings
 from conformance.history.format import Horizon, Layout, Plan, Position, Read, Time, Watermark
 from conformance.history.ranges import Ranges
-from conformance.history.truth import Truth, topic_of
+from conformance.history.truth import Truth
+from conformance.history.words import topic_of
 
 
 class Horizons:

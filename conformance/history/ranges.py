@@ -10,7 +10,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from conformance.history.format import Time, Told
-from conformance.history.truth import NEVER, Batch, Truth, topic_of
+from conformance.history.truth import NEVER, Batch, Truth
+from conformance.history.words import topic_of
 
 Cell = tuple[int, str | None, str]
 """A row that counts: (number, its segment if the store was recorded, row id)."""

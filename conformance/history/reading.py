@@ -77,7 +77,7 @@ class Reading:
         if back:
             text = f"{_who(event)}: {len(back)} rows, e.g. {back[0].position} of {back[0].segment}"
             self._found.note("trimmed rows came back", text, event)
-        return cells - self._truth.trims.may_miss(event, cells.difference(got))
+        return cells - self._truth.trims.may_miss(event, cells.difference(got), got)
 
     def delivered(self, event: Poll) -> None:
         """Rows given to a subscription: no range says which they must be, but each is committed, and at its place."""

@@ -9,7 +9,8 @@ from conformance.history.format import Plan, Poll
 from conformance.history.keys import Keys
 from conformance.history.ranges import Ranges
 from conformance.history.reading import Reading
-from conformance.history.truth import Truth, topic_of
+from conformance.history.truth import Truth
+from conformance.history.words import topic_of
 
 
 @dataclass

@@ -7,8 +7,16 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from conformance.history.format import Plan, Poll, Read, Row, Time, Trim
+from conformance.history.words import topic_of
 
 Cell = TypeVar("Cell", bound=tuple[int, str | None, str])
+
+
+def _topic(segment: str | None, topics: tuple[str, ...]) -> str | None:
+    """The topic of a row that a read of these topics got; None: nobody knows."""
+    if segment is not None:
+        return topic_of(segment)
+    return topics[0] if len(topics) == 1 else None
 
 
 class Trims:
@@ -28,13 +36,21 @@ class Trims:
         """In the order of the events: the first one of a stream says when its first plan was known."""
         self._streams.setdefault(event.stream, event.at if isinstance(event, Plan) else event.began)
 
-    def may_miss(self, event: Read | Poll, cells: Iterable[Cell]) -> set[Cell]:
+    def may_miss(self, event: Read | Poll, cells: Iterable[Cell], got: Iterable[Cell]) -> set[Cell]:
         """Of these rows: those that a read may be without. A stream that needs what goes later hears of it instead.
 
+        Retention takes a transaction from all segments of a topic: a read that got some of its rows there lacks the rest.
+        So a row may also be missing because retention takes others of its transaction (a trim that is half done).
         Where nobody knows the segment of a row (the store was not recorded), any one of the read's topics may have been its own.
         """
         until = event.at if isinstance(event, Read) else self._streams.get(event.stream, event.began)
-        return {cell for cell in cells if any(self._had_begun(s, cell[0], until) for s in self._places(cell[1], event.topics))}
+        shown = {(number, _topic(segment, event.topics)) for number, segment, _ in got}
+        return {
+            cell
+            for cell in cells
+            if (topic := _topic(cell[1], event.topics)) is None or (cell[0], topic) not in shown
+            if any(self._had_begun(s, cell[0], until) for s in self._places(cell[1], event.topics))
+        }
 
     def gone(self, began: Time, rows: Iterable[Row]) -> list[Row]:
         """Of these rows: those that nobody gets any more who asks at this moment."""
@@ -55,6 +71,7 @@ class Trims:
 
     def _places(self, segment: str | None, topics: tuple[str, ...]) -> list[str]:
         if segment is not None:
-            return [segment] if segment in self._of else []
+            topic = topic_of(segment)
+            return [each for each in self._of if topic_of(each) == topic]
         stems = tuple(f"{topic.replace('topic://', 'segment://')}/" for topic in topics)
         return [each for each in self._of if each in topics or each.startswith(stems)]

@@ -8,24 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 from conformance.history.format import Application, Commit, Entry, Header, Registration, Time, Told, Written
 from conformance.history.trims import Trims
+from conformance.history.words import topic_of
 
 NEVER = float("inf")
 Version = tuple[str, str, int]
 """(application, its topic, version)."""
-
-
-@lru_cache(maxsize=4096)
-def topic_of(place: str) -> str:
-    """The topic of a segment (or of a topic, also a persistent one)."""
-    return (
-        place
-        if place.startswith(("topic://", "persistent://"))
-        else "topic://" + place.removeprefix("segment://").rpartition("/")[0]
-    )
 
 
 @dataclass(slots=True)

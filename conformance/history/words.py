@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 Time = float
@@ -34,3 +35,13 @@ class Row(NamedTuple):
     position: tuple[int, int, int]
     key: str | None = None
     txn: str | None = None
+
+
+@lru_cache(maxsize=4096)
+def topic_of(place: str) -> str:
+    """The topic of a segment (or of a topic, also a persistent one)."""
+    return (
+        place
+        if place.startswith(("topic://", "persistent://"))
+        else "topic://" + place.removeprefix("segment://").rpartition("/")[0]
+    )

@@ -15,6 +15,13 @@ _SWEEPER = (f"{_TESTS}::test_a_sweeper_that_stops_anywhere_applies_each_ack_once
 
 MUTANTS = (
     mutant(
+        "subscriptions-of-an-earlier-life",
+        "8.11",
+        "A topic that was made again has no subscription of the one that was deleted.",
+        ("metadata.subscriptions:Subscriptions.list", "if s in segments", "if s"),
+        tests=("tests/protocol/test_torn_trims.py",),
+    ),
+    mutant(
         "claims-hold-nobody-off",
         "8.11",
         "What an OPEN transaction claims is a conflict for everybody else.",

@@ -9,6 +9,8 @@ from conformance.mutants import planting
 mutant = partial(planting.mutant, kind="backing")
 _TESTS = "tests/protocol/test_backups.py::"
 _IN_STREAM = "tests/instream/test_instream_backups.py::"
+_KILLS = "tests/store/test_restore_kills.py::"
+_HOSTILE = "tests/hostile/test_hostile_backups.py::"
 _EVERY_MOMENT = (
     f"{_IN_STREAM}test_backups_at_any_moment_of_simulated_worlds",
     f"{_IN_STREAM}test_a_backup_at_every_moment_of_a_transaction",
@@ -93,6 +95,52 @@ MUTANTS = (
         ("metadata.restore:Restoration._put", "Put(paths.RESTORING, now.value, expect=now)", "Put(paths.RESTORING, claim.value)"),
         ("metadata.restore:Restoration._put", "return now", "return claim"),
         tests=(f"{_TESTS}test_who_was_overtaken_stops",),
+    ),
+    mutant(
+        "restore-publishes-its-mark-anew",
+        "issue 13, 9",
+        "A restore that died while it marked the root is finished by running it again: its mark replaces what is there.",
+        (
+            "metadata.restore:Restoration._take_over",
+            "self.storage.replace(MARK",
+            "self.storage.delete(MARK) or self.storage.publish(MARK",
+        ),
+        tests=(f"{_KILLS}test_a_restore_killed_at_any_call_is_finished_by_running_it_again",),
+    ),
+    mutant(
+        "restore-forgets-whose-the-root-was",
+        "issue 13, 9",
+        "A restore that lost the root's mark on its way still writes whose the root was: the backup may be restored once more.",
+        ("metadata.restore:Restoration._take_over", "*(restoring.was or ())", ""),
+        tests=(f"{_KILLS}test_a_restore_whose_root_lost_its_mark_still_knows_whose_it_was",),
+    ),
+    mutant(
+        "restore-makes-a-store-before-it-looks",
+        "issue 13, 12",
+        "A restore that is refused leaves no store where there was none.",
+        ("metadata.restore:restore", "rehearsed.check()", "pass"),
+        tests=(f"{_KILLS}test_a_refusal_leaves_no_store_where_there_was_none",),
+    ),
+    mutant(
+        "backup-bombs-are-unpacked",
+        "issue 13, 21",
+        "A backup file unpacks to no more than a backup of its size can have.",
+        ("metadata.backup_file:_unpacked", "if total > most:", "if False:"),
+        tests=(f"{_HOSTILE}test_a_bomb_is_refused_in_bounded_memory",),
+    ),
+    mutant(
+        "backup-lines-in-any-order",
+        "issue 13, 21",
+        "The records of a backup are in the order of their keys, and each is there once.",
+        ("metadata.backup_file:_check", "key <= before", "False"),
+        tests=(f"{_HOSTILE}test_a_key_twice_or_out_of_order_is_refused",),
+    ),
+    mutant(
+        "settings-need-not-fit",
+        "issue 13, 21",
+        "Settings that would lose files are refused wherever they are read.",
+        ("metadata.cluster_records:Settings._fit_together", "if self.orphan_age_ms < 4", "if False and self.orphan_age_ms < 4"),
+        tests=(f"{_HOSTILE}test_forged_settings_are_refused_wherever_they_are_read",),
     ),
     mutant(
         "restored-stream-skips-what-was-lost",

@@ -166,7 +166,7 @@ MUTANTS = (
         "migrated-cursor-by-numbers-of-the-log",
         "8.11",
         "A stream's commit moves the cursor of a migrated topic by its ledgers: as numbers of the log they cover rows not read.",
-        (f"{_STREAM}.commit", "s.ledger_id(to.log)", "to.log"),
+        (f"{_STREAM}.commit", "end_of(ledger.id, ledger.last_entry)", "end_of(to.log)"),
         tests=(f"{_AFTER}::test_a_stream_of_the_new_name_acknowledges_what_it_has_read_and_no_more",),
     ),
     mutant(
@@ -206,9 +206,9 @@ MUTANTS = (
         "8.11",
         "A cumulative ack covers of a migrated topic what lies before it in the log, and not ledgers with lower ids.",
         (
-            f"{_CONSUMER}.ack_cumulative",
-            "views[segment].ledger_id(number if _order(segment) < _order(given.segment) else number - 1)",
-            "(number if _order(segment) < _order(given.segment) else number - 1)",
+            f"{_CONSUMER}._row_end",
+            "below = view.ledger_id(through)",
+            "below = through",
         ),
         tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
     ),
@@ -224,7 +224,7 @@ MUTANTS = (
         "8.5",
         "A consumer that has had rows of a topic does not get them again when that is migrated.",
         (f"{_FEEDS}._join", "min(segment.number(ended.after + 1) - 1, segment.sealed_at)", "0"),
-        tests=(f"{_CONSUMERS}::test_a_running_consumer_has_the_order_of_the_log_over_what_was_migrated",),
+        tests=(f"{_CONSUMERS}::test_cumulative_acknowledgements_after_a_migration",),
     ),
     mutant(
         "consumers-pass-what-goes-on",

@@ -6,6 +6,8 @@ from conformance.mutants.planting import mutant
 
 _TESTS = "tests/instream/test_persistent_source.py"
 
+_TIMES = "tests/instream/test_persistent_timestamps.py"
+
 MUTANTS = (
     mutant(
         "offset-forgets-other-logs",
@@ -70,5 +72,30 @@ MUTANTS = (
             "True",
         ),
         tests=("tests/instream/test_staging_kinds.py",),
+    ),
+    mutant(
+        "open-transactions-of-persistent-topics-hold-no-timestamp",
+        "6, 8.5",
+        "An end by publish time of a persistent topic is not final while a transaction is open that may append to it.",
+        ("metadata.instream.end:Ending.open_transactions", "if txn.state is TxnState.OPEN", "if False"),
+        tests=(_TIMES,),
+    ),
+    mutant(
+        "plain-append-with-an-older-time",
+        "6",
+        "A plain append takes its publish time right before it is appended.",
+        (
+            "metadata.instream.steps:TransactionSteps._append_plain",
+            'entry = entry.model_copy(update={"publish_ms": self._now()})',
+            "pass",
+        ),
+        tests=(_TIMES,),
+    ),
+    mutant(
+        "stream-from-a-timestamp-does-not-wait",
+        "6, 8.5",
+        "A new stream from a timestamp starts where a batch up to it ends, once that is final.",
+        ("spark_txn_source.stream:StreamReader.initialOffset", "if isinstance(start, AtTime):", "if False:"),
+        tests=(_TIMES,),
     ),
 )

@@ -13,6 +13,9 @@ _LIVE = "metadata.segment_view:StoredSegment._live"
 _LIMITED = "metadata.transitions:limited"
 _FOLLOWING = "spark_txn_source.following:Following"
 
+_TIMES = "tests/protocol/test_timestamps.py"
+_FIRST = "tests/instream/test_first_micro_batch.py"
+
 _LOG = "    listing = self.log.list(view, again=self.still_open)\n    verdicts = self.verdicts(view, listing)\n"
 
 MUTANTS = (
@@ -78,8 +81,8 @@ MUTANTS = (
         "A watermark that is read after the log does not move the cut beyond the listed log.",
         (
             _READ,
-            "transitions.cut((n for n, _ in undecided), listing.end)",
-            "transitions.cut((n for n, _ in undecided), "
+            "transitions.cut((e.number for e in undecided), listing.end)",
+            "transitions.cut((e.number for e in undecided), "
             "max([listing.end, *(Watermark.of(m).ledger_id for m in marks if m is not None)]))",
         ),
     ),
@@ -165,6 +168,106 @@ MUTANTS = (
         ("spark_txn_source.stream:StreamReader.partitions", "self._columns, begin, last,", "self._columns, begin, reading.cut,"),
     ),
     mutant(
+        "first-batch-starts-anew",
+        "6, 8.5",
+        "A first micro-batch that is planned again starts where it was planned from.",
+        ("spark_txn_source.offsets:StreamOffset.start_of_batch", "if start.is_initial and self.began is not None", "if False"),
+        tests=(_FIRST,),
+    ),
+    mutant(
+        "later-ends-keep-the-first-start",
+        "6, 8.5",
+        "Only the end of the first micro-batch records where it began: offsets do not grow.",
+        (
+            "spark_txn_source.stream:StreamReader.latestOffset",
+            "began = offset.began if given.is_initial else None",
+            "began = offset.began",
+        ),
+        tests=(_FIRST,),
+    ),
+    mutant(
+        "idle-stream-forgets-its-first-start",
+        "6, 8.9",
+        "An idle stream answers its start, to the letter: a difference is a micro-batch for nothing.",
+        (
+            "spark_txn_source.offsets:offset_of",
+            "positions, is_initial, began,",
+            "positions, is_initial, began if is_initial else None,",
+        ),
+        tests=(_FIRST,),
+    ),
+    mutant(
+        "trims-of-a-new-initial-offset",
+        "6, A19",
+        "What retention had taken before a first batch was planned is what the end of the batch says.",
+        (
+            "spark_txn_source.stream:StreamReader.partitions",
+            "check_trims(reading, begin, last, to.trims,",
+            "check_trims(reading, begin, last, offset.trims,",
+        ),
+        tests=(_FIRST,),
+    ),
+    mutant(
+        "latest-trimmed-time-of-the-first-segment",
+        "6, 8.5",
+        "Of what was trimmed the latest publish time counts, also where another segment still has its last number.",
+        ("metadata.reading:Reading.published", "max(publish_ms for _, publish_ms in found)", "next(found)[1]"),
+        tests=(_TIMES,),
+    ),
+    mutant(
+        "timestamps-among-trimmed-rows",
+        "6",
+        "A range by timestamps of which all rows were trimmed is DataLoss, and not empty.",
+        ("spark_txn_source.persistent:among_trimmed", "max(end, start + 1) if isinstance(given, AtTime) else end", "end"),
+        tests=("tests/surface/test_surface.py", "tests/instream/test_persistent_source.py"),
+    ),
+    mutant(
+        "open-transactions-hold-no-timestamp",
+        "6, 8.5",
+        "An end by publish time is not final while a transaction is open that may have taken a publish time before it.",
+        ("metadata.timestamps:OpenTransactions.closed", " and not self.holding(timestamp_ms)", ""),
+        tests=(_TIMES,),
+    ),
+    mutant(
+        "timestamp-without-allowance",
+        "6, 8.5",
+        "Clocks differ: an end by publish time is final once no clock shows it any more.",
+        ("metadata.timestamps:OpenTransactions.passes_in", " + self.allowance_ms + 1", ""),
+        tests=(_TIMES,),
+    ),
+    mutant(
+        "open-since-without-allowance",
+        "6, 8.5",
+        "Clocks differ: a transaction that was opened a little after a timestamp may publish before it.",
+        ("metadata.timestamps:OpenTransactions.holding", " + self.allowance_ms", ""),
+        tests=(_TIMES,),
+    ),
+    mutant(
+        "undecided-rows-hold-no-timestamp",
+        "6, 8.5",
+        "An end by publish time is not final while a registration above the cut may belong before it.",
+        ("metadata.timestamps:end", "if one.publish_ms <= timestamp_ms:", "if False:"),
+        tests=(_TIMES,),
+    ),
+    mutant(
+        "log-before-open-transactions",
+        "6, 8.5",
+        "The open transactions are read before the log: one that has ended meanwhile is in the log.",
+        (
+            "spark_txn_source.timestamps:_final",
+            "seen = opened()\n        reading = read()",
+            "reading = read()\n        seen = opened()",
+        ),
+        tests=(_TIMES,),
+    ),
+    mutant(
+        "published-before-it-was-opened",
+        "6",
+        "A publish time is never before the creation of its transaction.",
+        ("metadata.coordinator:Coordinator._register", "max(self._now(), opened.header.created_ms)", "self._now()"),
+        tests=(_TIMES,),
+    ),
+    mutant(
         "limit-splits-a-transaction",
         "limits that split a transaction, 8.9",
         "Limits lower the end of a micro-batch to whole transactions.",
@@ -198,5 +301,12 @@ MUTANTS = (
         "A reading with something undecided is never the newest: nobody has to tell of the decision.",
         (f"{_FOLLOWING}._is_newest", "    if reading.undecided:\n        return False\n", ""),
         kind="wide",
+    ),
+    mutant(
+        "published-before-it-began",
+        "6, Timestamps",
+        "In a persistent topic, too, no publish time is before its transaction began.",
+        ("metadata.instream.steps:TransactionSteps.append", "0 if txn is None else self.log.began_ms(self._least(txn))", "0"),
+        tests=("tests/instream/test_persistent_timestamps.py::test_no_publish_time_is_before_its_transaction_began",),
     ),
 )

@@ -14,6 +14,20 @@ _SCALING = "tests/protocol/test_scaling.py"
 
 MUTANTS = (
     mutant(
+        "one-segment-merged-twice",
+        "8.13",
+        "A segment is merged with one neighbour in a pass, not with both.",
+        ("metadata.scaling:_merges", "and taken.isdisjoint(ids)", ""),
+        tests=("tests/protocol/test_scaling.py",),
+    ),
+    mutant(
+        "young-segments-count-as-idle",
+        "8.13",
+        "A segment that is too young to be measured is not taken for an idle one.",
+        ("metadata.scaling:_merges", "shares.get(i, 1.0)", "shares.get(i, 0.0)"),
+        tests=("tests/protocol/test_scaling.py",),
+    ),
+    mutant(
         "merge-of-strangers",
         "8.13",
         "Only neighbours are merged: the range of the child is just that of its parents.",

@@ -10,6 +10,8 @@ mutant = partial(planting.mutant, kind="compacting")
 _COMPACTING = ("tests/protocol/test_compacting.py",)
 _COMPACTED = ("tests/ledgers/test_compaction.py::test_rows_positions_and_order_stay",)
 _TRIMMING = "tests/protocol/test_trimming.py"
+_ELAPSED = "tests/protocol/test_elapsed.py"
+_TORN = "tests/protocol/test_torn_trims.py"
 
 MUTANTS = (
     mutant(
@@ -48,8 +50,16 @@ MUTANTS = (
         "notes-before-watermarks",
         "7, 8.5",
         "The orphan sweep looks for notes after it has read the watermarks: a note is older than its change.",
-        ("metadata.orphans:sweep_orphans", "    protected.update(spared(storage, protected))", "    protected.update(early)"),
-        ("metadata.orphans:sweep_orphans", "    protected = set(", "    early = spared(storage, ())\n    protected = set("),
+        (
+            "metadata.orphans:sweep_orphans",
+            "    protected.update(spared(cluster, protected, files.values(), now_ms, gone))",
+            "    protected.update(early)",
+        ),
+        (
+            "metadata.orphans:sweep_orphans",
+            "    protected = set(",
+            "    early = spared(cluster, (), files.values(), now_ms, [])\n    protected = set(",
+        ),
         tests=_COMPACTING,
     ),
     mutant(
@@ -93,6 +103,151 @@ MUTANTS = (
         "Nothing is trimmed that is not folded in every segment: a transaction goes from all of its segments with one trim.",
         ("metadata.trimming:Trimmer.trim", "through = min([through, *(number - 1 for number in unfolded)])", "through = through"),
         tests=(_TRIMMING,),
+    ),
+    mutant(
+        "earlier-guard-forgotten",
+        "A19, 7",
+        "A topic's guard is the highest of all segments that ever left its layout, not of those that leave now.",
+        ("metadata.retention:without_drained", "[*drained.values(), layout]", "[*drained.values()]"),
+        tests=(_TORN,),
+    ),
+    mutant(
+        "age-by-the-last-stamp",
+        "7",
+        "A row is as old as the youngest of all before it: publish times may go back, a trim is from the head.",
+        ("metadata.retention:trim_to", "latest = max(latest, one.publish_ms)", "latest = one.publish_ms"),
+        tests=(_TRIMMING,),
+    ),
+    mutant(
+        "thinned-looks-forget-their-lead",
+        "7, 8.5",
+        "A look that is not kept leaves its lead to the next: it bounds the ages of rows.",
+        ("metadata.elapsed:thinned", "min(look.lead_ms, last.lead_ms)", "look.lead_ms"),
+        tests=(_ELAPSED,),
+    ),
+    mutant(
+        "unprotected-since-the-earliest-note",
+        "7, 8.5",
+        "Of several notes of what is unprotected the latest time counts: since then all sweeps have seen it so.",
+        ("metadata.orphans:_seen", "max(note[name] for note in found)", "min(note[name] for note in found)"),
+        tests=("tests/protocol/test_orphans.py",),
+    ),
+    mutant(
+        "age-by-the-store-s-clock",
+        "7, 8.5",
+        "Whether rows are old is not judged by the store's clock alone: it may leap.",
+        ("metadata.trimming:Trimmer._time", "if keep_ms is None:", "if True:"),
+        tests=(_ELAPSED,),
+    ),
+    mutant(
+        "age-by-the-clocks-of-now",
+        "7, 8.5",
+        "The smallest lead of the clocks within the limit counts, not that of now: a clock that has leapt shows it by its lead.",
+        ("metadata.elapsed:now_for", "for look in [*before[-1:], *within]", "for look in within[-1:]"),
+        tests=(_ELAPSED,),
+    ),
+    mutant(
+        "age-by-publish-times-alone",
+        "7, 8.5",
+        "What was not in the log at a look within the limit is not old, whatever its publish time says.",
+        ("metadata.elapsed:known_to", "within[0].number", "within[-1].number"),
+        tests=(_ELAPSED,),
+    ),
+    mutant(
+        "time-passes-by-a-clock-that-can-be-set",
+        "7, 8.5",
+        "How much time has passed is said by the monotonic clock besides the store's.",
+        (
+            "metadata.elapsed:_since",
+            "min(now.store_ms - mine.store_ms, now.monotonic_ms - mine.monotonic_ms)",
+            "now.store_ms - mine.store_ms",
+        ),
+        tests=(_ELAPSED,),
+    ),
+    mutant(
+        "time-of-a-new-machine-by-one-clock",
+        "7, 8.5",
+        "A machine that has not looked before goes by the slower of two clocks.",
+        (
+            "metadata.elapsed:_passed",
+            "min(now.store_ms - before.store_ms, now.wall_ms - before.wall_ms)",
+            "now.store_ms - before.store_ms",
+        ),
+        tests=(_ELAPSED,),
+    ),
+    mutant(
+        "orphans-by-the-store-s-clock",
+        "7, 8.5",
+        "The orphan sweep does not go by the store's clock alone: it may leap beyond the orphan age.",
+        (
+            "metadata.orphans:sweep_orphans",
+            "now_for(clocks, max(settings.orphan_age_ms, settings.grace_period_ms))",
+            "decide(cluster.store, lambda view: view.now_ms())",
+        ),
+        tests=(_ELAPSED,),
+    ),
+    mutant(
+        "nobody-looks-at-the-clocks-of-a-new-cluster",
+        "7, 8.5",
+        "The first look is made when the cluster is: a leap before the first sweep is seen, too.",
+        ("metadata.cluster:open_cluster", "clock_looks.look(store, clock)", "pass"),
+        tests=(_ELAPSED,),
+    ),
+    mutant(
+        "trim-each-segment-by-its-own-subscriptions",
+        "7, 8.9",
+        "A row that a subscription needs in one segment holds back all segments of the topic.",
+        (
+            "metadata.trimming:Trimmer._free_to",
+            "through = segment.free_to(needed, through)",
+            "return segment.free_to(needed, through)",
+        ),
+        tests=(_TORN,),
+    ),
+    mutant(
+        "trim-held-back-by-a-cursor-and-not-by-a-row",
+        "7, 8.14",
+        "A segment of which everything is acknowledged holds no other segment back, however old its last row is.",
+        (
+            "metadata.segment_view:SegmentView.free_to",
+            "through if first is None else",
+            "needed.ledger_id - 1 if first is None else",
+        ),
+        tests=(_TORN,),
+    ),
+    mutant(
+        "half-done-trim-shows-half-of-a-transaction",
+        "6, 8.9",
+        "A read from `earliest` leaves out what is left of a transaction of which another segment has lost its rows.",
+        ("spark_txn_source.plan:hidden", "if numbers[s.name] > s.trimmed_to", "if False"),
+        tests=(_TORN,),
+        kind="compacting",
+    ),
+    mutant(
+        "earliest-of-each-segment-its-own",
+        "6, 8.9",
+        "`earliest` is one number for all segments of a topic: the highest that was trimmed of any of them.",
+        (
+            "metadata.reading:Reading.whole_from",
+            "found |= dict.fromkeys([name] if name in whole else [s.name for s in segments], highest)",
+            "found |= {s.name: s.trimmed_to for s in segments}",
+        ),
+        tests=(_TORN,),
+        kind="compacting",
+    ),
+    mutant(
+        "segment-that-left-is-a-loss",
+        "A19, 6",
+        "What was trimmed before a stream began is no loss for it when the segment leaves the layout.",
+        ("spark_txn_source.plan:check_trims", "else known.get(name, 0)", "else 0"),
+        tests=(_TORN,),
+    ),
+    mutant(
+        "subscription-begins-in-half-of-a-transaction",
+        "7, 8.9",
+        "A subscription from `earliest` begins behind what was trimmed of any segment of the topic.",
+        ("metadata.subscriptions:Subscriptions._behind", "max(own[w[0]], to_own(highest, shifts.get(w[0], 0)))", "own[w[0]]"),
+        tests=(_TORN,),
     ),
     mutant(
         "loss-is-silent",

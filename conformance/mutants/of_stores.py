@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
+_CLOCKS = "tests/store/test_server_clocks.py"
+_FULL = "tests/store/test_full_disk.py::"
 _STATE = "metadata.store.memory:MemoryState"
 
 MUTANTS = (
@@ -79,10 +81,63 @@ MUTANTS = (
         store="memory",
     ),
     mutant(
+        "time-of-the-first-leader",
+        "3",
+        "The store's time is the leader's of now, and not what the leader said with whom the session began.",
+        (
+            "metadata.store.zookeeper_time:learned",
+            "if known is None:",
+            "measured = known and measured._replace(ms=known.now_ms(measured.at)) or measured\n    if True:",
+        ),
+        tests=(_CLOCKS,),
+    ),
+    mutant(
+        "time-measured-once-a-connection",
+        "3",
+        "The leader's time is measured again after a while: its clock may be set.",
+        ("metadata.store.zookeeper_session:Session.time", "or self.clock.monotonic() - found.at > self.time_seconds", ""),
+        tests=(_CLOCKS,),
+    ),
+    mutant(
+        "time-leaps-within-a-decision",
+        "3",
+        "A view has one measurement of the time: a decision does not judge by two clocks.",
+        ("metadata.store.zookeeper:ZooKeeperView.now_ms", "if self._time is None:", "if True:"),
+        tests=(_CLOCKS,),
+    ),
+    mutant(
+        "time-set-back-by-a-slow-answer",
+        "3",
+        "A session's time does not go back because an answer took long.",
+        ("metadata.store.zookeeper_time:learned", "if off <= 0 <= off + int((measured.at - began) * 1000):", "if False:"),
+        tests=(f"{_CLOCKS}::test_an_answer_that_took_long_does_not_set_the_time_back",),
+    ),
+    mutant(
         "no-sync-before-reading",
         "the sync before acting on absence left out, A30, 3",
         "A view's first reads see everything that was acknowledged before it, on whichever server.",
         ("metadata.store.zookeeper:ZooKeeperView._fly", "if self._synced:", "if True:"),
         tests=("tests/store/test_ensemble.py::test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before",),
+    ),
+    mutant(
+        "full-disk-tried-again-and-again",
+        "issue 13, 23",
+        "After the disk has failed in a commit the next write first makes sure that it takes one, and says what it lacks.",
+        ("metadata.store.sqlite_database:Database.writing", "if self._failed:", "if False:"),
+        tests=(f"{_FULL}test_a_disk_that_takes_no_more_in_a_commit_is_an_error_that_says_so",),
+    ),
+    mutant(
+        "full-disk-cannot-be-opened",
+        "issue 13, 23",
+        "A cluster on a full disk can be opened: room is kept for it.",
+        ("metadata.store.sqlite_database:Database._open_first", "code in OF_THE_DISK and self.reserve.give_up()", "False"),
+        tests=(f"{_FULL}test_a_cluster_on_a_full_disk_is_opened_and_swept",),
+    ),
+    mutant(
+        "full-disk-cannot-be-swept",
+        "issue 13, 23",
+        "A sweep that finds the disk full uses the room that is kept for it.",
+        ("metadata.passes:_delete", "if not cluster.store.make_room():", "if True:"),
+        tests=(f"{_FULL}test_a_sweeper_that_is_at_work_when_the_disk_fills_up_deletes_all_the_same",),
     ),
 )

@@ -10,7 +10,10 @@ _MAY_DROP = "metadata.transitions:may_drop"
 _CLEAN = "metadata.folding:Folding._clean_behind"
 _ORPHANS = "metadata.orphans:sweep_orphans"
 _LISTED = 'files = {f.path: f for f in storage.list("")}'
-_TIME = "now_ms = time_ms(cluster.store)"
+_TIME = """clocks = clock_looks.look(cluster.store, cluster.clock)
+    now_ms = now_for(clocks, max(settings.orphan_age_ms, settings.grace_period_ms))"""
+
+_ERRORS = "tests/face/test_sweeping_errors.py::"
 
 MUTANTS = (
     mutant(
@@ -151,5 +154,63 @@ MUTANTS = (
             "expired = file.mtime_ms + settings.orphan_age_ms < now_ms",
             "expired = file.mtime_ms + settings.orphan_age_ms // 1000 < now_ms",
         ),
+    ),
+    mutant(
+        "damaged-note-is-left-out",
+        "issue 13, 18",
+        "What a damaged note has said of unprotected files is unknown: they are seen for the first time.",
+        ("metadata.orphans:_seen", "if damaged:", "if False:"),
+        tests=(f"{_ERRORS}test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged",),
+    ),
+    mutant(
+        "damaged-note-spares-nothing",
+        "issue 13, 18",
+        "A damaged note of a replaced snapshot spares all parts until the grace period has passed.",
+        ("metadata.retired:spared", 'found += (file.path for file in files if file.path.endswith(".parquet"))', "pass"),
+        tests=(f"{_ERRORS}test_a_part_is_not_deleted_while_a_damaged_note_may_spare_it",),
+    ),
+    mutant(
+        "foreign-errors-end-the-sweeper",
+        "issue 13, 18",
+        "An error that is none of ours ends neither a sweep nor the daemon.",
+        ("metadata.failures:contained", "except Exception as error:", "except TxnSegmentError as error:"),
+        tests=(f"{_ERRORS}test_the_daemon_goes_on_past_an_error_of_another_kind_and_retries",),
+    ),
+    mutant(
+        "damaged-staging-manifest-names-nothing",
+        "issue 13, 18",
+        "A damaged staging manifest spares all parts until the orphan age has passed.",
+        ("metadata.staging_manifests:protected", 'yield from (path for path in files if path.endswith(".parquet"))', "pass"),
+        tests=(f"{_ERRORS}test_a_damaged_staging_manifest_spares_all_parts_and_holds_up_no_other_delete",),
+    ),
+    mutant(
+        "committers-do-not-look-at-the-clocks",
+        "7, Time",
+        "Who sweeps while rows are published, a committer too, notes a clock that is behind.",
+        ("metadata.sweeper:Sweeper._steps", 'self._step("look at the clocks", self._look, failed)', "pass"),
+        tests=(
+            "tests/protocol/test_elapsed.py::test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays",
+        ),
+    ),
+    mutant(
+        "note-before-deleting-has-content",
+        "issue 13, 23",
+        "What a sweep writes before it deletes is empty: a full volume has room for a name.",
+        ("metadata.deleting:Deleter._check", 'publish(self._note, b"")', "publish(self._note, self._cluster.owner.encode())"),
+        tests=("tests/store/test_full_disk.py::test_a_full_volume_of_ledgers_is_swept",),
+    ),
+    mutant(
+        "all-files-listed-at-each-pass-that-fails",
+        "issue 13, 18",
+        "A pass that failed is no reason to list all files at the next one.",
+        ("txnsegment.sweeping:sweep_until", "min(orphans_every, AGAIN_AFTER) if failed", "0 if failed"),
+        tests=(f"{_ERRORS}test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails",),
+    ),
+    mutant(
+        "deleted-while-swept-is-a-failure",
+        "7",
+        "A persistent topic that is deleted while it is swept is a race, and no failure.",
+        ("metadata.instream.sweeping:InStreamSweeper.sweep", "report.failed, races=RACES", "report.failed"),
+        tests=("tests/instream/test_instream_life.py::test_a_topic_that_is_deleted_while_it_is_swept_is_no_failure",),
     ),
 )

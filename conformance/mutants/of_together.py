@@ -57,7 +57,7 @@ MUTANTS = (
         "sweep-takes-staged-parts",
         "7, A18",
         "The orphan sweep spares what a live staging manifest names.",
-        (_SWEEP, "set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over))", "set()"),
+        (_SWEEP, "set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over, files))", "set()"),
     ),
     mutant(
         "sweep-takes-live-manifests",

@@ -74,7 +74,7 @@ MUTANTS = (
         "low-version-is-dropped",
         "A20",
         "A version at or below the last one, but of another query, is an error: its rows would be lost without a word.",
-        (_OPENING, "(not claim.replays or claim.by == app.by)", "True"),
+        ("metadata.transitions:_same", "return claim.by == by or", "return True or"),
     ),
     mutant(
         "failed-batch-is-skipped",
@@ -230,6 +230,27 @@ MUTANTS = (
         "5, 8.5",
         "Parts older than half the orphan age are refused: the orphan sweep may take them.",
         ("metadata.coordinator:Coordinator._open", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
+    ),
+    mutant(
+        "files-are-not-looked-at",
+        "5, 8.5",
+        "A commit names no file that is gone: a clock that leapt and came back may have let a sweep take it.",
+        ("metadata.coordinator:Coordinator._commit", "refuse_missing(self.cluster, work.app, work.parts)", "pass"),
+        tests=("tests/protocol/test_parts_gone.py",),
+    ),
+    mutant(
+        "rows-behind-a-volume",
+        "5, 8.5",
+        "A commit names no file in a root without a mark: its volume may have gone, and would hide the file when it is back.",
+        ("metadata.write_set:refuse_missing", "if cluster.id is not None and mark is None:", "if False:"),
+        tests=("tests/protocol/test_parts_gone.py::test_rows_that_were_staged_without_their_volume_are_not_committed",),
+    ),
+    mutant(
+        "lengths-are-not-looked-at",
+        "5, 8.5",
+        "A commit names no file that is cut short.",
+        ("metadata.write_set:refuse_missing", "if info is None or info[0] != part.bytes", "if info is None"),
+        tests=("tests/protocol/test_parts_gone.py::test_a_file_that_is_cut_short_is_not_committed",),
     ),
     mutant(
         "who-slept-is-told-of-a-deletion",

@@ -131,11 +131,11 @@ def by_schedule(seed: int, kind: str = "") -> str | None:
     return _said(lambda: next(iter(schedule(seed, only=kind).violations), None))
 
 
-def by_search(fault: Mutant) -> Catch | None:
+def by_search(fault: Mutant, only: str = "*") -> Catch | None:
     """Every schedule of the exhaustive search's scenarios up to 3 preemptions, without crashes: a few seconds each. Raises
     AlreadyBroken if the one that catches it finds something without it, too.
     """
-    caught = _by_scenarios(fault, SCENARIOS)
+    caught = _by_scenarios(fault, {name: scenario for name, scenario in SCENARIOS.items() if fnmatch(name, only)})
     if caught is not None:
         _check_sound(_by_scenarios(SOUND, {caught.by: SCENARIOS[caught.by]}))
     return caught

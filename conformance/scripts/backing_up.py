@@ -16,7 +16,8 @@ from conformance.simulator.faults import GatedStore
 from conformance.simulator.storage import GatedStorage
 from metadata.backup import BackupReader
 from metadata.backup_file import Backup
-from metadata.cluster import MARK, read_cluster_record
+from metadata.cluster import read_cluster_record
+from metadata.ledger_root import MARK
 from metadata.paths import CLUSTER
 from metadata.restore import Restoration
 from metadata.store.memory import MemoryState

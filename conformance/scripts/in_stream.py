@@ -75,7 +75,7 @@ def _parts(world: World, cmd: Command) -> dict[str, list[Part]]:
     for match in _taken(cmd, _STAGED):
         world.written += 1
         count, path = int(match[2]), f"public/default/{match[1]}/persistent/p{world.written}.parquet"
-        world.disk.files[path] = (b"part", world.clock.now)
+        world.disk.files[path] = (b"part".ljust(10 * count), world.clock.now)
         parts.setdefault(str(name_of(match[1])), []).append(Part(path, count, 10 * count, 0, (1,) * count, 0))
     return parts
 

@@ -126,7 +126,7 @@ def parts_of(world: World, wanted: list[tuple[str, int, int]]) -> dict[str, list
         full = segment(world.state, word)
         world.written += 1
         path = f"{folder_of(full)}/p{world.written}.parquet"
-        world.disk.files[path] = (b"part", world.clock.now)
+        world.disk.files[path] = (b"part".ljust(10 * entries * size), world.clock.now)
         parts.setdefault(full, []).append(Part(path, entries * size, 10 * entries * size, 0, (size,) * entries, 0))
     return parts
 

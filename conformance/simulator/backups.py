@@ -34,10 +34,11 @@ from metadata.backlog import acked, pending, taken
 from metadata.backup import BackupReader
 from metadata.backup_file import Backup
 from metadata.client import Client
-from metadata.cluster import MARK, Cluster
+from metadata.cluster import Cluster
 from metadata.cluster_records import Lost
 from metadata.compaction import Compacted, Compactor
 from metadata.errors import TxnSegmentError
+from metadata.ledger_root import MARK
 from metadata.names import topic_name
 from metadata.reading import Reading, Selection
 from metadata.records import Application, Cursor, Registration, Settled

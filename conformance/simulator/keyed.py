@@ -44,7 +44,7 @@ def by_segment(rows: Sequence[Keyed], to: Sequence[Target]) -> Mapping[str, list
 
 
 def part_of(path: str, rows: Sequence[Keyed]) -> Part:
-    return Part(path, len(rows), 4 * len(rows), 0, (len(rows),), 0)
+    return Part(path, len(rows), len(content(rows)), 0, (len(rows),), 0)
 
 
 class Dividing:

@@ -222,9 +222,10 @@ class History(Observer):
 
     def _aims(self, segment: str, to: Sequence[int]) -> list[tuple[tuple[tuple[int, int], tuple[int, int]], ...]]:
         """What a cursor may cover that was made at, or moved to, one of these numbers. Before the first row (0) is behind what
-        retention had taken when it looked.
+        retention had taken of any segment of the topic when it looked.
         """
-        trims = [event.through for event in self.events if isinstance(event, Trim) and event.segment == segment] if 0 in to else []
+        stem = segment.rpartition("/")[0]
+        trims = [e.through for e in self.events if isinstance(e, Trim) and e.segment.startswith(f"{stem}/")] if 0 in to else []
         return [(((0, 0), (number, LAST_ENTRY)),) if number else () for number in (*to, *trims)]
 
     def _plain(self, txn: str) -> bool:

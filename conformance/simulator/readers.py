@@ -12,11 +12,14 @@ from conformance.simulator.writers import hands_on
 from ledgers.errors import CorruptSnapshot, MissingFile
 from ledgers.model import CompactedPart, Ledger
 from metadata import transitions
+from metadata.backlog import extent
 from metadata.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
 from metadata.reading import Reading, Selection
+from metadata.row_ranges import NONE, minus
 from metadata.transaction_buffer import TransactionBuffer
 from spark_txn_source.following import Following
-from spark_txn_source.plan import check_trims
+from spark_txn_source.plan import check_trims, hidden, known_trims
+from spark_txn_source.selection import Earliest
 
 
 def start_batch_reader(
@@ -29,7 +32,7 @@ def start_batch_reader(
             began = world.history.now()
             try:
                 reading = process.buffer.read(selection)
-                rows = collect(world, reading, 0, reading.cut)
+                rows = collect(world, reading, 0, reading.cut, known_trims(reading, Earliest()))
             except (CorruptSnapshot, MissingFile) as error:
                 world.history.missed(name, error)
                 return
@@ -103,7 +106,7 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, 
         began = history.now()
         reading = following.read()
         if stream.known is None:
-            stream.known = reading.trims()
+            stream.known = known_trims(reading, Earliest())
         last = max(begin, reading.last_change(begin))
         end = transitions.limited(reading.weights(begin, last), last, max_rows=stream.max_rows, seals=reading.seals(begin, last))
         history.saw(Plan(history.now(), began, stream.name, topics, begin, end, reading.cut))
@@ -114,19 +117,25 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, 
             began = history.now()
             reading = buffer.read_to(stream.selection, end)
             check_trims(reading, begin, end, stream.known or {})
-            rows = collect(world, reading, begin, end)
+            rows = collect(world, reading, begin, end, stream.known or {})
             known = tuple(s.name for s in reading.segments)
             history.saw(Poll(history.now(), began, stream.name, stream.batch, topics, rows, begin, end, segments=known))
         stream.batch += 1
     stream.offset, stream.planned = end, None
 
 
-def collect(world: World, reading: Reading, start: int, end: int) -> tuple[Row, ...]:
+def collect(world: World, reading: Reading, start: int, end: int, known: Mapping[str, int]) -> tuple[Row, ...]:
     """The parts that a read returns, each as a row of the history; their files must be there. As Spark does, it plans first, and
-    reads them then: where somebody deletes files, each ledger's is a step of its own.
+    reads them then: where somebody deletes files, each ledger's is a step of its own. `known`: what retention had taken before.
     """
     rows: list[Row] = []
-    planned = [(segment.name, ledger) for segment in reading.segments for ledger in segment.ledgers(start, end)]
+    left_out = hidden(reading, known)
+    planned = [
+        (segment.name, ledger)
+        for segment in reading.segments
+        for ledger in segment.ledgers(start, end)
+        if minus(extent(ledger), left_out.get(segment.name, NONE))
+    ]
     for segment, ledger in planned:
         if world.files_go:
             reading.cluster.storage.read(ledger.parts[0].path)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from conformance.history.format import Commit, Event, Read, Row, Told, Written
-from conformance.simulator.automata import Code, Emission, Hands, World
+from conformance.simulator.automata import Code, Emission, Hands, World, staged_info
 from conformance.simulator.clock import START_MS, SimulatedClock
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.footprints import Role
@@ -134,6 +134,13 @@ def _rows(reading: Reading, end: int) -> tuple[Row, ...]:
     )
 
 
+class _Staged(GatedStorage):
+    """With the parts of all writers."""
+
+    def info(self, rel: str) -> tuple[int, int] | None:
+        return staged_info(rel) or super().info(rel)
+
+
 def finish(world: World, crashed: Code | None) -> list[Event]:
     """All have ended: what a writer left that crashed is done again, by a new process; then a sweep past all deadlines, and a read
     by somebody new. What an outsider sees of it.
@@ -145,7 +152,7 @@ def finish(world: World, crashed: Code | None) -> list[Event]:
     history = History(MemoryState(), disk)
     names = (f"end{i:03d}" for i in count())
     store = GatedStore(state, clock, observer=history)
-    cluster = Cluster("memory://end", store, GatedStorage(disk), FORGETFUL, clock, lambda: next(names))
+    cluster = Cluster("memory://end", store, _Staged(disk), FORGETFUL, clock, lambda: next(names))
     if crashed is not None:
         crashed(Hands(cluster, lambda said: None if said.make is None else history.events.append(said.make(history.now(), 0))))
     clock.now += FINAL_MS

@@ -215,7 +215,7 @@ def _read_all(world: World, process: Process, when: str) -> tuple[Row, ...]:
     selection = Selection(topics)
     began = world.history.now()
     reading = process.buffer.read(selection)
-    rows = collect(world, reading, 0, reading.cut)
+    rows = collect(world, reading, 0, reading.cut, reading.whole_from())
     saw(world, f"reader {when}", began, topics, reading, rows, final=True)
     return rows
 

@@ -49,6 +49,12 @@ class GatedStorage(LedgerStorage):
         if fate is Fate.CRASH_AFTER:
             raise Crashed
 
+    def replace(self, rel: str, data: bytes) -> None:
+        fate = self._pass("publish", rel)
+        self.disk.files[rel] = (data, self.disk.clock.now_ms())
+        if fate is Fate.CRASH_AFTER:
+            raise Crashed
+
     def publish_all(self, files: Mapping[str, bytes]) -> None:
         """Several new files in one step."""
         if files:

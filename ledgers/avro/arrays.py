@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from ledgers.avro.parsing import default_value
 from ledgers.avro.schema import NO_DEFAULT, Array, Enum, Field, Fixed, Map, Optional, Plain, Primitive, Record, Type, plain
+from ledgers.limits import MAX_DECIMAL_BYTES
 
 _PRIMITIVES: Final = {
     "boolean": pa.bool_(),
@@ -127,6 +128,8 @@ def _decimals(array: pa.Array, precision: int, scale: int, path: str) -> pa.Arra
     most = 10**precision
     found: list[Decimal | None] = []
     for data in array.to_pylist():
+        if data is not None and len(data) > MAX_DECIMAL_BYTES:
+            raise Unfit(f"the column {path} has {len(data)} bytes, more than a decimal({precision},{scale}) takes")
         unscaled = None if data is None else int.from_bytes(data, "big", signed=True)
         if unscaled is not None and not -most < unscaled < most:
             raise Unfit(f"the column {path} has {len(str(abs(unscaled)))} digits, more than decimal({precision},{scale})")

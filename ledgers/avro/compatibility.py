@@ -36,7 +36,7 @@ def check(mode: Compatibility, new: Record, earlier: Sequence[tuple[int, Record]
             found += [f"version {version} cannot read what it writes: {problem}" for problem in problems(old, new)]
         if found:
             raise SchemaError(
-                f"The schema is not compatible ({mode}) with version {version}: {'; '.join(found)}.",
+                f"The schema is not compatible ({mode}) with version {version}: {'; '.join(found[:20])}.",
                 advice="Give new columns a default, widen types only, or choose another mode (--compatibility).",
             )
 
@@ -57,8 +57,9 @@ def problems(reader: Type, writer: Type, path: str = "") -> list[str]:
         case Map(), Map():
             return problems(reader.values, writer.values, f"{path}.value")
         case Enum(), Enum():
-            lost = [s for s in writer.symbols if s not in reader.symbols] if reader.default is None else []
-            unknown = [f"{_named(path)} may be {', '.join(lost)}, which is none of its symbols"] if lost else []
+            known = frozenset(reader.symbols)
+            lost = [s for s in writer.symbols if s not in known] if reader.default is None else []
+            unknown = [f"{_named(path)} may be {', '.join(lost[:10])}, which is none of its symbols"] if lost else []
             return [*_names(reader, writer, path), *unknown]
         case Fixed(), Fixed():
             size = [f"{_named(path)} has {writer.size} bytes, not {reader.size}"] if reader.size != writer.size else []

@@ -5,7 +5,7 @@ fastavro moves bytes and plain values; what is logical (dates, moments, decimals
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from io import BytesIO
 from typing import Any, Final
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema, conform
+from ledgers.avro import strict
 from ledgers.avro.arrays import Unfit, array, default, filled, logical, refuse_missing, refuse_nulls, stored, values
 from ledgers.avro.columns import columns_of
 from ledgers.avro.schema import Record, bare
@@ -53,7 +54,10 @@ class Codec:
         if given.null_count:
             row = pc.index(given.is_null(), True).as_py()
             raise ValueFormatError(f"{name_row(row)} has no value (null).", advice="Leave such rows out; a row is a whole record.")
+        given = given.cast(pa.binary())
         found = list(self._records(given, name_row))
+        if not self._same(found, given):
+            self._check(found, given, name_row)
         try:
             columns = [logical(array([row[f.name] for row in found], f.type), f.type, f.name) for f in self.record.fields]
             batch = pa.RecordBatch.from_arrays(columns, [f.name for f in self.record.fields])
@@ -68,11 +72,9 @@ class Codec:
     def _records(self, given: pa.Array, name_row: NameRow) -> Iterator[dict[str, Any]]:
         if not len(given):
             return
-        given = given.cast(pa.binary())
         lengths = pc.binary_length(given).to_pylist()
-        _, offsets, data = given.buffers()
-        first = pa.Array.from_buffers(pa.int32(), 1, [None, offsets], offset=given.offset)[0].as_py()
-        stream = BytesIO(b"" if data is None else data.slice(first, sum(lengths)))
+        data = _bytes_of(given)
+        stream = BytesIO(data)
         read, schema, end = fastavro.schemaless_reader, self._bare, 0
         for row, length in enumerate(lengths):
             end += length
@@ -84,14 +86,40 @@ class Codec:
             if not problem and stream.tell() != end:
                 problem = f"by the schema it ends {stream.tell() - end:+} bytes from its end"
             if record is None or problem:
-                shown = bytes(data.slice(first + end - length, min(length, 32))).hex() if length else ""
-                raise ValueFormatError(
-                    f"{name_row(row)} is not Avro of the schema {self.record.name}: {problem}. It has {length} bytes: "
-                    f"{shown}{'...' if length > 32 else ''}.",
-                    advice="Was it written with another version of the schema? Give that one by schemaVersion; a header of another "
-                    "registry (5 bytes of Confluent's) has to be cut off before.",
-                )
+                shown = bytes(data.slice(end - length, min(length, 32))) if length else b""
+                raise self._not_avro(name_row(row), problem, length, shown)
             yield record
+
+    def _same(self, records: Sequence[dict[str, Any]], given: pa.Array) -> bool:
+        """Whether the records, written again, are the same bytes. Then these are Avro of the schema to the last bit, which saves a
+        look at each value; else they may be all the same, as Avro leaves its writers some freedom.
+        """
+        write, schema, again = fastavro.schemaless_writer, self._bare, BytesIO()
+        try:
+            for record in records:
+                write(again, schema, record)
+        except Exception:  # a value that fastavro reads and does not write: whoever asks looks closer then
+            return False
+        return bool(pa.py_buffer(again.getvalue()).equals(_bytes_of(given)))
+
+    def _check(self, records: Sequence[dict[str, Any]], given: pa.Array, name_row: NameRow) -> None:
+        """Each row that does not come out as the same bytes, value by value. Raises ValueFormatError."""
+        for row, record in enumerate(records):
+            one = given.slice(row, 1)
+            if not self._same([record], one):
+                data = one[0].as_py()
+                try:
+                    strict.check(self.record, data)
+                except strict.NotAvro as error:
+                    raise self._not_avro(name_row(row), str(error), len(data), data[:32]) from error
+
+    def _not_avro(self, row: str, problem: str, length: int, begin: bytes) -> ValueFormatError:
+        return ValueFormatError(
+            f"{row} is not Avro of the schema {self.record.name}: {problem}. It has {length} bytes: "
+            f"{begin.hex()}{'...' if length > 32 else ''}.",
+            advice="Was it written with another version of the schema? Give that one by schemaVersion; a header of another "
+            "registry (5 bytes of Confluent's) has to be cut off before.",
+        )
 
     # --- rows to bytes --------------------------------------------------------------------------------------------
 
@@ -148,3 +176,12 @@ class Codec:
                     refuse_missing(field, field.name, batch.num_rows)
             except Unfit as error:
                 raise SchemaError(f"In a write to {topic} {error}.", advice=advice) from error
+
+
+def _bytes_of(given: pa.BinaryArray) -> pa.Buffer:
+    """The bytes of all its values, one after the other, without a copy."""
+    _, offsets, data = given.buffers()
+    if not len(given) or data is None:
+        return pa.py_buffer(b"")
+    ends = pa.Array.from_buffers(pa.int32(), len(given) + 1, [None, offsets], offset=given.offset)
+    return data.slice(ends[0].as_py(), ends[-1].as_py() - ends[0].as_py())

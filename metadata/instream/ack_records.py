@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from metadata.instream.records import Identified
-from metadata.json_records import JsonRecord
+from metadata.json_records import JsonRecord, Whole
 from metadata.records import Cursor, RowSet
 
 
@@ -28,21 +28,21 @@ class AckEntry(Identified):
     """
 
     kind: AckKind
-    publish_ms: int
+    publish_ms: Whole
     txn: str | None = None
     rows: RowSet = ()
     cumulative: bool | None = None
-    low_water: int | None = None
+    low_water: Whole | None = None
 
 
 class AckSnapshot(JsonRecord):
     """A pending-ack log up to the entry `at`: what its compaction leaves of it."""
 
-    at: int = 0
+    at: Whole = 0
     cursor: Cursor = Cursor()
-    ended: dict[str, int] = Field(default_factory=dict)
-    low_water: dict[str, int] = Field(default_factory=dict)
-    sealed_at: int | None = None
+    ended: dict[str, Whole] = Field(default_factory=dict)
+    low_water: dict[str, Whole] = Field(default_factory=dict)
+    sealed_at: Whole | None = None
 
 
 class SubscriptionRecord(JsonRecord):
@@ -53,11 +53,11 @@ class SubscriptionRecord(JsonRecord):
     `moved`: the topic was migrated and its subscription (if it was there) with it: no life begins or ends here any more.
     """
 
-    created_ms: int
-    life: int = 1
+    created_ms: Whole
+    life: Whole = 1
     snapshot: AckSnapshot = AckSnapshot()
-    deleted_ms: int | None = None
-    cleared: int = 0
+    deleted_ms: Whole | None = None
+    cleared: Whole = 0
     moved: bool | None = None
 
     @property

@@ -29,7 +29,7 @@ from metadata.instream.txn_records import Txn, TxnState
 from metadata.names import PersistentName, is_persistent, persistent_name, segment_name
 from metadata.records import Application, Attempt, Header, Nanos, State
 from metadata.transitions import Claim, Gone, Opening
-from metadata.write_set import Committed, WriteSet, refuse_old, weight
+from metadata.write_set import Committed, WriteSet, refuse_missing, refuse_old, weight
 
 if TYPE_CHECKING:
     from metadata.instream.onward import Onward
@@ -108,6 +108,7 @@ class InStreamCoordinator(TransactionSteps):
             log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
             return InStreamCommitted(None, None, 0, 0, skipped=True)
         refuse_old(work, self._now(), self.cluster.settings)
+        refuse_missing(self.cluster, work.app, work.parts)
         started = self.cluster.clock.monotonic()
         txn = self.begin(
             timeout_ms=work.timeout_ms,

@@ -23,6 +23,7 @@ from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import FINAL, expired
 from metadata.names import PersistentName, persistent_name
 from metadata.store.contract import decide, time_ms
+from metadata.timestamps import OpenTransaction, OpenTransactions
 
 log = logging.getLogger("txnsegment.instream")
 
@@ -167,6 +168,16 @@ class Ending:
         for least in late:
             self._resolve(least)
         return len(late)
+
+    def open_transactions(self) -> OpenTransactions:
+        """The transactions that may still append rows, to any topic. Those past their deadline are aborted. What is read of a
+        topic's log after this call has all that the others appended: nobody appends for a transaction that is decided.
+        """
+        now_ms = time_ms(self.cluster.store)  # before the log: a transaction that is missing there begins after this time
+        self.timeouts()
+        found = [txn for txn in self.log.live() if txn.state is TxnState.OPEN]
+        opened = (OpenTransaction(f"{self.log.most}_{t.least}", t.created_ms, t.deadline_ms, t.owner) for t in found)
+        return OpenTransactions(now_ms, tuple(opened), self.cluster.settings.deadline_allowance_ms)
 
     def finish_all(self) -> tuple[int, list[TransactionUnfinished]]:
         """Finish every transaction that is COMMITTING or ABORTING; how many, and what could not be."""

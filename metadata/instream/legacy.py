@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
-from metadata.instream.migration_rules import to_cluster, to_own, whole_transactions
+from metadata.instream.migration_rules import first_needed, to_cluster, to_own, whole_transactions
 from metadata.instream.reading import TopicReading
 from metadata.records import Position
 from metadata.retention import Kept
+from metadata.row_ranges import Row
 from metadata.segment_view import SegmentView
 from metadata.transitions import Weight
 
@@ -55,6 +56,11 @@ class MigratedSegment(SegmentView):
 
     def last(self, cut: int) -> tuple[int, int] | None:
         return self.reading.newest(0, self._end(cut))
+
+    def free_to(self, needed: Row, through: int) -> int:
+        """Up to before the first transaction of which somebody needs a row."""
+        stays = first_needed(self.ledgers(0, through), needed)
+        return through if stays is None else self.number(stays) - 1
 
     def number(self, ledger_id: int) -> int:
         return to_cluster(ledger_id, self.shift)

@@ -11,19 +11,15 @@ from metadata.instream.legacy import MigratedSegment
 from metadata.instream.topics import PersistentTopics
 from metadata.instream.trimming import Taken, trim_log
 from metadata.records import Position, Watermark
-from metadata.row_ranges import Row
 
 
-def trim(buffer: InStreamBuffer, segment: MigratedSegment, through: int, needed: Row | None) -> Taken | None:
-    """Take whole transactions up to the number `through` of the cluster's log away, as far as nobody needs a row of them; None:
-    there was nothing to take.
+def trim(buffer: InStreamBuffer, segment: MigratedSegment, through: int) -> Taken | None:
+    """Take what stands at or below the number `through` of the cluster's log away, which splits no transaction; None: there was
+    nothing to take.
     """
-    going = migration_rules.going(segment.ledgers(0, through), needed)
-    if not going.rows:
+    if next(segment.ledgers(0, through), None) is None:
         return None
-    stays = going.stays
-    if stays is None:
-        stays = next((found.id for found in segment.ledgers(through, segment.number(segment.seal))), None)
+    stays = next((found.id for found in segment.ledgers(through, segment.number(segment.seal))), None)
     to = migration_rules.gone_to(stays, segment.seal)
     taken = trim_log(buffer, PersistentTopics(buffer.cluster), segment.reading, to)
     return taken if taken.rows else None  # somebody else may have been faster

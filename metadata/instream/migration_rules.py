@@ -6,7 +6,6 @@ Its SEAL is its last word and names the topic:// that goes on; the layout record
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from ledgers.model import Ledger
 from metadata import paths, retention
@@ -107,24 +106,12 @@ def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
             group = []
 
 
-class Going(NamedTuple):
-    """What retention takes of a migrated topic: rows, bytes as they were written, and the first ledger that stays of those that it
-    was asked about (None: they all go).
-    """
-
-    rows: int
-    bytes: int
-    stays: int | None
-
-
-def going(ledgers: Iterable[Ledger], needed: Row | None) -> Going:
-    """Whole transactions from the head of these ledgers, as far as nobody needs a row of them (None: nobody does)."""
-    rows = size = 0
+def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
+    """The first ledger of the first transaction of which somebody needs a row (`needed`: the first that somebody needs)."""
     for one in whole_transactions(ledgers):
         if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):
-            return Going(rows, size, one[0].id)
-        rows, size = rows + sum(found.rows for found in one), size + sum(found.bytes for found in one)
-    return Going(rows, size, None)
+            return one[0].id
+    return None
 
 
 def gone_to(stays: int | None, seal: int) -> int:

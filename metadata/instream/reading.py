@@ -12,6 +12,7 @@ from metadata.cluster import Cluster
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.instream.rules import TopicState, visible
 from metadata.instream.topics import PersistentTopic
+from metadata.timestamps import Above
 from metadata.transitions import Weight
 
 if TYPE_CHECKING:
@@ -94,6 +95,14 @@ class TopicReading:
             yield self.lost_to, self.topic.layout.trimmed_ms or 0
         for number, entry in self._entries(after, through):
             yield number, entry.publish_ms
+
+    def above_cut(self) -> Iterator[Above]:
+        """The DATA entries above the cut that are visible or undecided, ascending: all that the log had."""
+        beyond = list(self._numbers[bisect_right(self._numbers, self.cut) :])
+        for i in range(0, len(beyond), GROUP):
+            for number, entry in self._buffer.entries(self.topic.name, beyond[i : i + GROUP]):
+                if entry.kind is EntryKind.DATA and visible(self._state, number, entry.txn):
+                    yield Above(number, entry.publish_ms, entry.txn not in self._state.ongoing)
 
     def last_change(self, start: int) -> int:
         """The highest number in (start, cut] with a visible row, the seal, or the last of what was trimmed, else `start`."""

@@ -7,7 +7,8 @@ from enum import StrEnum
 from pydantic import Field
 
 from metadata.cluster_records import LostNumbers
-from metadata.json_records import JsonRecord
+from metadata.errors import CorruptRecord
+from metadata.json_records import RECORD_ADVICE, JsonRecord, Whole
 from metadata.records import Layout, Registration, SegmentInfo, SegmentWrite
 
 CONTAINS_TXN = "__contains_txn_messages"
@@ -40,20 +41,21 @@ class LogEntry(Identified):
     """
 
     kind: EntryKind
-    publish_ms: int
+    publish_ms: Whole
     txn: str | None = None
     write: SegmentWrite | None = None
     manifest: str | None = None
-    manifest_bytes: int | None = None
-    manifest_crc: int | None = None
-    low_water: int | None = None
+    manifest_bytes: Whole | None = None
+    manifest_crc: Whole | None = None
+    low_water: Whole | None = None
     why: str | None = None
     to: str | None = None
-    segments: int | None = None
+    segments: Whole | None = None
 
     def registration(self, topic: str) -> Registration:
-        """A DATA entry as the log of topic:// would register it, for what reads and writes manifests."""
-        assert self.write is not None
+        """A DATA entry as the log of topic:// would register it, for what reads and writes manifests. Raises CorruptRecord."""
+        if self.write is None:
+            raise CorruptRecord(f"The entry {self.id!r:.100} of {topic} is DATA without a write.", advice=RECORD_ADVICE)
         return Registration(
             txn=self.txn,
             publish_ms=self.publish_ms,
@@ -67,7 +69,7 @@ class LogEntry(Identified):
 class Started(JsonRecord):
     """A transaction that has begun in a topic and not ended: the number of its first entry, and the ids of its entries so far."""
 
-    first: int
+    first: Whole
     ids: tuple[str, ...] = ()
 
 
@@ -75,10 +77,10 @@ class SnapshotRest(JsonRecord):
     """What the rules need of a topic besides Pulsar's snapshot, as of the same maxReadPosition: see `rules.TopicState`."""
 
     ongoing: dict[str, Started] = Field(default_factory=dict)
-    ended: dict[str, int] = Field(default_factory=dict)
-    low_water: dict[str, int] = Field(default_factory=dict)
-    void: tuple[int, ...] = ()
-    sealed_at: int | None = None
+    ended: dict[str, Whole] = Field(default_factory=dict)
+    low_water: dict[str, Whole] = Field(default_factory=dict)
+    void: tuple[Whole, ...] = ()
+    sealed_at: Whole | None = None
 
 
 class SnapshotPointer(JsonRecord):
@@ -88,14 +90,14 @@ class SnapshotPointer(JsonRecord):
     Avro record and of the rest's file (None: made by a version that knew none).
     """
 
-    at: int
-    made_ms: int
+    at: Whole
+    made_ms: Whole
     avro: str | None = None
     path: str | None = None
     rest: SnapshotRest | None = None
     rest_path: str | None = None
-    crc: int | None = None
-    rest_crc: int | None = None
+    crc: Whole | None = None
+    rest_crc: Whole | None = None
 
     def files(self) -> list[str]:
         """The files that it lies in."""
@@ -105,8 +107,8 @@ class SnapshotPointer(JsonRecord):
 class Trimmed(JsonRecord):
     """Entries up to `to` were trimmed at `at_ms`; they leave the log, and their files may go, once the grace period is over."""
 
-    to: int
-    at_ms: int
+    to: Whole
+    at_ms: Whole
 
 
 class PersistentLayout(Layout):
@@ -118,14 +120,14 @@ class PersistentLayout(Layout):
     `lost`: by restores from backups, ascending.
     """
 
-    epoch: int = 0
-    next_segment_id: int = 0
+    epoch: Whole = 0
+    next_segment_id: Whole = 0
     segments: dict[str, SegmentInfo] = Field(default_factory=dict)
-    created_ms: int = 0
-    deleted_ms: int | None = None
+    created_ms: Whole = 0
+    deleted_ms: Whole | None = None
     sealing: bool | None = None
     snapshot: SnapshotPointer | None = None
-    trimmed_log: int = 0
+    trimmed_log: Whole = 0
     leaving: tuple[Trimmed, ...] = ()
     migrated_to: str | None = None
     bare: bool | None = None

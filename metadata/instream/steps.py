@@ -128,7 +128,8 @@ class TransactionSteps:
         for topic in topics:
             if topic.layout.sealing:
                 self._refuse_sealed(topic.name)
-        now = self._now()
+        # Never before the transaction began: readers by publish time wait for OPEN transactions by that (protocol.md section 6).
+        now = max(self._now(), 0 if txn is None else self.log.began_ms(self._least(txn)))
         entries = {name: self._data(name, txn, found, now) for name, found in parts.items()}
         if txn is not None:
             numbers = append_to_all(self.cluster.store, [(self.buffer.log(name), entry) for name, entry in entries.items()])
@@ -153,6 +154,8 @@ class TransactionSteps:
         self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
+        # Nothing announces a plain append: who reads by publish time relies on it to be in the log soon after (section 6).
+        entry = entry.model_copy(update={"publish_ms": self._now()})
         try:
             number = self.buffer.log(name).append(entry)
         except UnknownOutcome as error:
@@ -271,7 +274,9 @@ class TransactionSteps:
             )
         return TxnConflict(
             f"Transaction {txn} is {found.state} and cannot {what}.",
-            advice="It was ended by a newer attempt, an operator or its timeout; nothing of this call counts.",
+            advice="All of it counts, and nothing undoes a commit."
+            if found.state in (TxnState.COMMITTING, TxnState.COMMITTED)
+            else "It was ended by a newer attempt, an operator or its timeout; nothing of this call counts.",
         )
 
     def _least(self, txn: str) -> int:

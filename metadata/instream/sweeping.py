@@ -19,6 +19,7 @@ from metadata.errors import (
     TxnSegmentError,
     UnknownOutcome,
 )
+from metadata.failures import RACES, STORE, contained, described
 from metadata.instream import pending_ack
 from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
@@ -44,7 +45,7 @@ class InStreamReport:
     trimmed: int = 0
     left: int = 0
     stalled: list[TransactionUnfinished] = field(default_factory=list)
-    failed: dict[str, TxnSegmentError] = field(default_factory=dict)
+    failed: dict[str, Exception] = field(default_factory=dict)
 
     def complain(self, beside: SweepIncomplete | None = None) -> None:
         """Raise SweepIncomplete if a topic could not be swept, with what the sweep `beside` this one says. (A transaction that
@@ -52,10 +53,13 @@ class InStreamReport:
         """
         if self.failed:
             name, error = next(iter(self.failed.items()))
-            said = f"{len(self.failed)} persistent topics could not be swept, such as {name}: {error.message}"
+            why, advice = described(error), "Its traceback is in the log."
+            if isinstance(error, TxnSegmentError):
+                why, advice = error.message, error.advice
+            said = f"{len(self.failed)} persistent topics could not be swept, such as {name}: {why}"
             more, causes = ("", ()) if beside is None else (f" {beside}", beside.causes)
             group = ExceptionGroup("what cannot be swept", [*self.failed.values(), *causes])
-            raise SweepIncomplete(said, advice=f"{error.advice}{more}".strip()) from group
+            raise SweepIncomplete(said, advice=f"{advice}{more}".strip()) from group
 
 
 @dataclass
@@ -82,15 +86,16 @@ class InStreamSweeper:
         """Everything, once. A topic that is damaged holds no other one up: see the report. Raises what the store raises."""
         report = InStreamReport()
         ending = self.coordinator.ending
-        report.timed_out = self.timeouts()
-        report.finished, report.stalled = ending.finish_all()
+        with contained("sweep", "transactions that are late", report.failed, passing=STORE):
+            report.timed_out = self.timeouts()
+        with contained("sweep", "transactions that are decided", report.failed, passing=STORE):
+            report.finished, report.stalled = ending.finish_all()
         for topic in self.remains.due(self.trimmer.every()):
-            try:
+            with contained("sweep", str(topic.name), report.failed, races=RACES):
                 self._sweep_topic(topic, report)
-            except TxnSegmentError as error:
-                log.error("sweeping %s failed: %s", topic.name, error)
-                report.failed[str(topic.name)] = error
-        report.compacted += self.coordinator.log.compact() + self._compact_acks()
+        with contained("sweep", "the log of transactions", report.failed, passing=STORE):
+            report.compacted += self.coordinator.log.compact()
+        report.compacted += self._compact_acks(report)
         for stalled in report.stalled:
             log.warning("%s", stalled)
         return report
@@ -124,14 +129,15 @@ class InStreamSweeper:
         report.snapshots += self.buffer.snapshot(topic.name)
         report.trimmed += self.trimmer.trim(topic.name).to > before
 
-    def _compact_acks(self) -> int:
+    def _compact_acks(self, report: InStreamReport) -> int:
         gone = 0
         for where, record in decide(self.cluster.store, pending_ack.records):
-            found = SubscriptionRecord.of(record)
-            try:
-                gone += self.acks.clear(where, found, record)
-                if found.deleted_ms is None:
-                    gone += self.acks.compact(where)
-            except (BadVersion, UnknownOutcome, SubscriptionNotFound) as error:
-                log.info("put off to the next sweep: %s of %s: %s", where[1], where[0], error)
+            with contained("sweep", f"{where[1]!r} of {where[0]}", report.failed, passing=STORE):
+                found = SubscriptionRecord.of(record)
+                try:
+                    gone += self.acks.clear(where, found, record)
+                    if found.deleted_ms is None:
+                        gone += self.acks.compact(where)
+                except (BadVersion, UnknownOutcome, SubscriptionNotFound) as error:
+                    log.info("put off to the next sweep: %s of %s: %s", where[1], where[0], error)
         return gone

@@ -12,12 +12,12 @@ from pyspark.sql.types import StructType
 
 from ledgers.schema import check_writable, nullable
 from metadata import metrics
-from metadata.cluster import Cluster, check_not_lost
+from metadata.cluster import Cluster, before_lost, check_not_lost
 from metadata.cluster_records import LostNumbers
 from metadata.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.instream import migration_rules, paths
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
-from metadata.names import SYSTEM, PersistentName, topic_name
+from metadata.names import SYSTEM, PersistentName, check_new, topic_name
 from metadata.records import Layout, TopicSchema
 from metadata.schemas import TopicSchemas
 from metadata.store.contract import ABSENT, Record, View, decide, look, skip, until
@@ -34,6 +34,10 @@ class PersistentTopic:
     def check_not_lost(self, number: int) -> None:
         """Raises OffsetOutOfRange for a number of the topic's log that a restore lost."""
         check_not_lost(self.layout.lost or (), number, str(self.name))
+
+    def before_lost(self, number: int) -> int:
+        """As `Cluster.before_lost`, in the topic's log."""
+        return before_lost(self.layout.lost or (), number)
 
 
 def of_record(name: PersistentName, record: Record | None) -> PersistentTopic | None:
@@ -80,7 +84,10 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def create(self, name: PersistentName, *, schema: StructType | None = None) -> PersistentTopic:
-        """Make a topic; its system property says that it has never seen a transaction. Raises TopicExists."""
+        """Make a topic; its system property says that it has never seen a transaction. Raises TopicExists,
+        OptionError for a name that no new topic may have.
+        """
+        check_new(name)
         if schema is not None:
             check_writable(schema)
 

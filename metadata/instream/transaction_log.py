@@ -73,6 +73,11 @@ class TransactionLog:
         self.replay.now()
         return self.replay.state.txns.get(least)
 
+    def began_ms(self, least: int) -> int:
+        """When a transaction began, as of the last look at the log; 0: it is not known there."""
+        txn = self.replay.state.txns.get(least)
+        return 0 if txn is None else txn.created_ms
+
     def written(self, app: str) -> Written | None:
         """What an application has committed last, as of the last look at the log."""
         return self.replay.state.apps.get(app)

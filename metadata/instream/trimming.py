@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from metadata import acks, paths, retention
+from metadata import acks, elapsed, paths, retention
+from metadata.clock_looks import seen_for
 from metadata.cluster import Cluster
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.pending_ack import InStreamAcks
@@ -52,7 +53,10 @@ class InStreamTrimmer:
             return Taken(reading.trimmed_to)
         total = sum(weight.bytes for weight in reading.weights())
         kept = (Kept(found.id, found.publish_ms, found.bytes) for found in reading.ledgers())
-        through = retention.trim_to(kept, policies, total_bytes=total, now_ms=reading.now_ms)
+        now_ms, keep_ms = reading.now_ms, policies.retention_ms
+        if keep_ms is not None:
+            now_ms = elapsed.now_for(seen_for(self.cluster.store, self.cluster.clock, keep_ms), keep_ms)
+        through = retention.trim_to(kept, policies, total_bytes=total, now_ms=now_ms)
         to = through if policies.despite_subscriptions else self._needed(reading, through)
         return trim_log(self.buffer, self.topics, reading, to)
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from metadata.instream.records import Identified, PersistentLayout
-from metadata.json_records import JsonRecord
+from metadata.json_records import JsonRecord, Whole
 
 
 class TxnState(StrEnum):
@@ -36,37 +36,37 @@ class TxnEntry(Identified):
     """
 
     kind: TxnEntryKind
-    txn: int | None = None
-    created_ms: int | None = None
-    timeout_ms: int | None = None
+    txn: Whole | None = None
+    created_ms: Whole | None = None
+    timeout_ms: Whole | None = None
     owner: str | None = None
     app: str | None = None
-    version: int | None = None
+    version: Whole | None = None
     by: str | None = None
     attempt: str | None = None
     random: bool | None = None
     topics: tuple[str, ...] = ()
     subscriptions: tuple[tuple[str, str], ...] = ()
     state: TxnState | None = None
-    at_ms: int | None = None
+    at_ms: Whole | None = None
 
 
 class Txn(JsonRecord):
     """A transaction as its log tells it. `least`: its sequence number. `ended_ms`: when its last state was logged, once decided."""
 
-    least: int
+    least: Whole
     state: TxnState = TxnState.OPEN
-    created_ms: int
-    timeout_ms: int
+    created_ms: Whole
+    timeout_ms: Whole
     owner: str | None = None
     app: str | None = None
-    version: int | None = None
+    version: Whole | None = None
     by: str | None = None
     attempt: str | None = None
     random: bool | None = None
     topics: tuple[str, ...] = ()
     subscriptions: tuple[tuple[str, str], ...] = ()
-    ended_ms: int | None = None
+    ended_ms: Whole | None = None
 
     @property
     def deadline_ms(self) -> int:
@@ -78,9 +78,9 @@ class Written(JsonRecord):
     transaction). `restored`: as in the record of an application.
     """
 
-    version: int
-    txn: int
-    at_ms: int
+    version: Whole
+    txn: Whole
+    at_ms: Whole
     by: str | None = None
     random: bool | None = None
     restored: bool | None = None
@@ -91,7 +91,7 @@ class TxnLogSnapshot(JsonRecord):
     the name of their record (`<encoded appId>:<encoded topic>`).
     """
 
-    at: int
+    at: Whole
     txns: tuple[Txn, ...] = ()
     apps: dict[str, Written] = Field(default_factory=dict)
 
@@ -104,4 +104,4 @@ class TxnLogRecord(PersistentLayout):
 
     txn_log: TxnLogSnapshot | None = None
     txn_log_path: str | None = None
-    txn_log_crc: int | None = None
+    txn_log_crc: Whole | None = None

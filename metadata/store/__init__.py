@@ -7,6 +7,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from ledgers.credentials import shown
 from metadata.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
     # Imports stand here because records know the contract, and the contract's package must not know the backends to load.
     scheme, found, rest = url.partition("://")
     if not found:
-        raise ConfigurationError(f"{url!r} is not a service URL.", advice=_ADVICE)
+        raise ConfigurationError(f"{shown(url)} is not a service URL.", advice=_ADVICE)
     if "@" in rest.partition("/")[0]:
         raise ConfigurationError(
             f"The service URL {scheme}://... contains credentials.",
@@ -55,13 +56,16 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
     for point in entry_points(group=ENTRY_POINTS, name=scheme):
         open_other: Callable[..., MetadataStore] = point.load()
         return open_other(url, clock=clock, create=create)
-    raise ConfigurationError(f"No metadata store is known for {scheme}:// ({url!r}).", advice=_ADVICE)
+    raise ConfigurationError(f"No metadata store is known for {scheme}:// ({shown(url)}).", advice=_ADVICE)
 
 
 def folder_of(url: str) -> str:
     """The folder that `file:///folder` names. Raises ConfigurationError."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"{shown(url)} is not a URL.", advice="Write file:///absolute/folder.") from error
     folder = unquote(parts.path)
     if parts.netloc not in ("", "localhost") or not folder.startswith("/") or parts.query or parts.fragment or "\0" in folder:
-        raise ConfigurationError(f"{url!r} does not name a folder of this machine.", advice="Write file:///absolute/folder.")
+        raise ConfigurationError(f"{shown(url)} does not name a folder of this machine.", advice="Write file:///absolute/folder.")
     return folder

@@ -170,6 +170,14 @@ class MetadataStore(ABC):
         Wake-ups may be lost, repeated or coalesced and never carry the truth: look, then sleep until woken or a timeout.
         """
 
+    def is_served_by(self, hosts: Sequence[str]) -> bool:
+        """Whether servers, `host:port` each, hold this very store: other addresses of it, and no copy. For stores with servers."""
+        return False
+
+    def make_room(self) -> bool:
+        """Free some of the room that was kept for a full disk, if it is full; whether any was freed. For sweeps, which delete."""
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """End the session (its ephemeral records go) and free everything."""

@@ -13,8 +13,9 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 
+from ledgers.json_text import read_json
 from metadata.clock import Clock, SystemClock
-from metadata.errors import SessionLost, StoreError, Unavailable
+from metadata.errors import CorruptRecord, SessionLost, StoreError, Unavailable
 from metadata.paths import Key, KeyRange, Prefix
 from metadata.store.contract import (
     BUSY_SECONDS,
@@ -30,6 +31,7 @@ from metadata.store.contract import (
 )
 from metadata.store.limits import check_writes
 from metadata.store.memory import lost_race
+from metadata.store.reserve import trouble_at
 from metadata.store.sqlite_database import Database
 
 log = logging.getLogger(__name__)
@@ -109,6 +111,9 @@ class SqliteStore(MetadataStore):
             if self._poller is None:
                 self._poller = _Poller(self.database)
             return self._poller.add(target, wake)
+
+    def make_room(self) -> bool:
+        return trouble_at(self.database.path) is not None and self.database.reserve.give_up()
 
     def close(self) -> None:
         if self._closed:
@@ -313,7 +318,7 @@ def _apply(connection: sqlite3.Connection, write: Write, session: int | None) ->
     if expected is not None and expected != (-1 if found is None else found):
         raise lost_race(write.key.path, expected, found)
     if found is not None:
-        _drop_entries(connection, write.key, _indexes(row[1]))
+        _drop_entries(connection, write.key, _indexes(write.key.path, row[1]))
     if isinstance(write, Delete):
         if found is not None:
             connection.execute("DELETE FROM records WHERE path = ? AND partition = ?", write.key)
@@ -371,18 +376,23 @@ def _end_sessions(connection: sqlite3.Connection, sessions: Sequence[int]) -> No
     for session in sessions:
         rows = connection.execute("SELECT path, partition, indexes FROM records WHERE session = ?", (session,)).fetchall()
         for path, partition, indexes in rows:
-            _drop_entries(connection, Key(path, partition), _indexes(indexes))
+            _drop_entries(connection, Key(path, partition), _indexes(path, indexes))
         connection.execute("DELETE FROM records WHERE session = ?", (session,))
         connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
 
 
 def _record(path: str, partition: str, value: bytes, version: int, indexes: str | None) -> Record:
-    return Record(Key(path, partition), value, version, _indexes(indexes))
+    return Record(Key(path, partition), value, version, _indexes(path, indexes))
 
 
 def _text(indexes: tuple[IndexEntry, ...]) -> str | None:
     return json.dumps(indexes, ensure_ascii=False, separators=(",", ":")) if indexes else None
 
 
-def _indexes(text: str | None) -> tuple[IndexEntry, ...]:
-    return tuple(IndexEntry(*pair) for pair in json.loads(text)) if text else ()
+def _indexes(path: str, text: str | None) -> tuple[IndexEntry, ...]:
+    if not text:
+        return ()
+    try:
+        return tuple(IndexEntry(str(name), str(key)) for name, key in read_json(text))
+    except (ValueError, TypeError) as error:
+        raise CorruptRecord(f"{path}: its index entries are not ours: {text[:100]!r} ({error}).") from error

@@ -10,12 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ledgers.disk import disk
+from ledgers.local_files import make_folders
 from metadata.clock import Clock
 from metadata.errors import ClusterFormatError, ConfigurationError, StoreError, Unavailable, UnknownOutcome
+from metadata.store.reserve import Reserve, trouble_at
 
 FILE = "metadata.db"
 APPLICATION_ID = 0x54785367  # "TxSg"
 FORMAT = 1
+OF_THE_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+"""The errors by which SQLite says that it could not write, without saying why."""
 TURN_SECONDS = 0.001
 """How long a write that found another one at work waits before it looks again."""
 
@@ -49,8 +54,11 @@ class Database:
 
     def __init__(self, folder: str, *, clock: Clock, create: bool, busy_seconds: float) -> None:
         self.path = Path(folder) / FILE
+        self.reserve = Reserve(Path(folder))
         self._clock = clock
         self._busy_seconds = busy_seconds
+        self._failed = False
+        """The disk failed in a COMMIT, and nothing was written since: another one may fail as well."""
         self._pid = os.getpid()
         self._forget_connections()
         self._check_place(create)
@@ -62,9 +70,10 @@ class Database:
         folder = self.path.parent
         if not create and not self.path.is_file():
             raise ConfigurationError(f"There is no metadata store in {folder}.", advice=f"Run: txnsegment init file://{folder}")
-        if not folder.is_dir():
+        if not self.path.exists():
+            # Also if the folder is there: whoever finds the file may rely on it that the folder outlives a power failure.
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folders(disk(), folder.absolute(), mode=0o700)
             except OSError as error:
                 raise ConfigurationError(
                     f"The folder {folder} does not exist and cannot be made: {error.strerror}.",
@@ -81,6 +90,26 @@ class Database:
                 f"{self.path} cannot be written by this user.",
                 advice="Change the owner or mode of the folder, or name another one.",
             )
+        if not self.path.exists():
+            self._make_file()
+        if (names := self.path.stat().st_nlink) > 1:
+            raise ConfigurationError(
+                f"{self.path} has {names} names (hard links): it was copied as cp -l does. Opened under two names, "
+                "SQLite would damage it for both.",
+                advice="Decide which folder keeps the store. In the others delete metadata.db, or give it a file of its own while "
+                "no process has the store open: cp metadata.db copy && mv copy metadata.db",
+            )
+
+    def _make_file(self) -> None:
+        """Make the file for its owner alone, whatever the umask: it holds what topics are called and who reads them. SQLite gives
+        the files beside it (-wal, -shm) the same mode. (An empty file is an empty database.)
+        """
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self.path} cannot be made: {error.strerror}.", advice="Check the folder's owner, mode and free space."
+            ) from error
 
     def _open_first(self) -> None:
         """Check that the file is ours, or make it. Several processes may do so at once: BEGIN IMMEDIATE lets one be first."""
@@ -88,18 +117,23 @@ class Database:
         while True:
             try:
                 self._prepare(self.connection())
+                self.reserve.lay()
                 return
             except sqlite3.Error as error:
                 self._drop_connection()
                 code = _code(error)
+                if code in OF_THE_DISK and self.reserve.give_up():
+                    continue  # on a full disk SQLite has no room for the files that it needs beside this one
                 if code == sqlite3.SQLITE_NOTADB:
                     raise ClusterFormatError(
                         f"{self.path} is not a SQLite database.", advice="Name another folder, or move that file away."
                     ) from error
                 if code != sqlite3.SQLITE_BUSY or self._clock.monotonic() > deadline:
-                    raise ConfigurationError(
-                        f"{self.path} cannot be opened: {error}.", advice="Check the folder's owner, mode and free space."
-                    ) from error
+                    trouble = trouble_at(self.path) if code in OF_THE_DISK else None
+                    said, advice = f"{self.path} cannot be opened: {error}.", "Check the folder's owner, mode and free space."
+                    if trouble is not None:
+                        said, advice = f"{said} {trouble.message}", trouble.advice
+                    raise ConfigurationError(said, advice=advice) from error
                 self._clock.sleep(0.01)  # switching to WAL answers "busy" at once while another process does the same
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
@@ -160,8 +194,14 @@ class Database:
         return found if found is not None else self._connect()
 
     def _connect(self) -> sqlite3.Connection:
+        # `mode=rw`: a file that is gone is an error. Made again here, it would be empty and readable by all.
         connection = sqlite3.connect(
-            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, factory=_Connection
+            f"{self.path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            timeout=self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=_Connection,
         )
         self._local.connection = connection
         with self._listing:
@@ -205,6 +245,7 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("COMMIT")
         except sqlite3.Error as error:
+            self._undo(connection)
             raise self._not_done(error, "read") from error
 
     @contextmanager
@@ -219,6 +260,8 @@ class Database:
             raise self._busy()
         try:
             try:
+                if self._failed:
+                    self._make_sure(connection)
                 self._begin_write(connection, durable)
                 try:
                     yield connection
@@ -230,6 +273,19 @@ class Database:
                 raise
         finally:
             self._writing.release()
+
+    def _make_sure(self, connection: sqlite3.Connection) -> None:
+        """Write what is there already: if the disk fails again, nothing that anybody asked for was tried, and that is known. (What
+        it failed in before is found out by reading. Tried again and again it would end as a record that keeps changing.)
+        """
+        try:
+            self._begin(connection)
+            connection.execute(f"PRAGMA user_version={FORMAT}")
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._undo(connection)
+            raise (self._busy() if _code(error) == sqlite3.SQLITE_BUSY else self._not_done(error, "write")) from error
+        self._failed = False
 
     def _begin_write(self, connection: sqlite3.Connection, durable: bool) -> None:
         try:
@@ -268,8 +324,11 @@ class Database:
             # After a failed write or fsync of the log the commit frame may be on the disk, and recovery would find it.
             # A full disk fails before that frame is whole, and whatever leaves the transaction open was never committed.
             if _code(error) != sqlite3.SQLITE_FULL and (_code(error) == sqlite3.SQLITE_IOERR or not still_open):
+                self._failed = True
+                trouble = trouble_at(self.path)
                 raise UnknownOutcome(
-                    f"{self.path}: the disk failed while a write was committed: {error}.",
+                    f"{self.path}: the disk failed while a write was committed: {error}."
+                    + (f" {trouble.message}" if trouble is not None else ""),
                     advice="Check the disk; what was being written is read again before anything is repeated.",
                 ) from error
             raise self._not_done(error, "write") from error
@@ -302,6 +361,10 @@ class Database:
             sqlite3.SQLITE_NOTADB: "The file was overwritten: restore it from a backup.",
             sqlite3.SQLITE_CANTOPEN: "The file or its folder is gone.",
         }.get(_code(error), "Check the disk and the folder.")
+        trouble = trouble_at(self.path) if _code(error) in OF_THE_DISK else None
+        if trouble is not None:
+            said = f"{self.path}: cannot {what}: {error}; nothing was changed. {trouble.message}"
+            return Unavailable(said, advice=trouble.advice)
         return Unavailable(f"{self.path}: cannot {what}: {error}; nothing was changed.", advice=advice)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kazoo.exceptions import NoNodeError
 
+from ledgers.credentials import shown
 from metadata.clock import Clock, SystemClock
 from metadata.errors import ConfigurationError
 from metadata.paths import Key, KeyRange, Prefix
@@ -34,7 +35,9 @@ from metadata.store.zookeeper_paths import (
     unescape,
     znode,
 )
-from metadata.store.zookeeper_session import Outcome, Request, Session, children, stat
+from metadata.store.zookeeper_same import is_served_by
+from metadata.store.zookeeper_session import Outcome, Request, Session, children, session_lost, stat
+from metadata.store.zookeeper_time import ServerTime
 from metadata.store.zookeeper_watch import Watches
 from metadata.store.zookeeper_write import Writer, to_record
 
@@ -109,6 +112,9 @@ class ZooKeeperStore(MetadataStore):
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
         return self._watches.add(target, wake)
 
+    def is_served_by(self, hosts: Sequence[str]) -> bool:
+        return is_served_by(self._session, hosts)
+
     def close(self) -> None:
         self._session.close()
 
@@ -121,6 +127,7 @@ class ZooKeeperView(View):
         self._listed = listed
         self._id = session.begin()
         self._synced = False
+        self._time: ServerTime | None = None
 
     def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
         places = [self._session.root + znode(key.path) for key in keys]
@@ -156,7 +163,12 @@ class ZooKeeperView(View):
         ]
 
     def now_ms(self) -> int:
-        return self._session.now_ms(self._id)
+        """One measurement for the whole view: within a decision the time does not leap."""
+        if self._time is None:
+            self._time = self._session.time(self._id)
+        elif self._session.id != self._id:
+            raise session_lost()
+        return self._time.now_ms(self._session.clock.monotonic())
 
     # --- listing ---
 
@@ -256,7 +268,7 @@ def hosts_and_root(url: str) -> tuple[str, str]:
         raise ConfigurationError(
             "The service URL does not name ZooKeeper servers as zk://host:port,host:port/chroot."
             if "@" in url
-            else f"{url!r} does not name ZooKeeper servers.",
+            else f"{shown(url)} does not name ZooKeeper servers.",
             advice="Write zk://host:port,host:port/chroot; credentials come from the environment, never from the URL.",
         )
     parts = found[2].split("/")[1:]

@@ -9,7 +9,7 @@ import difflib
 import os
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -69,6 +69,11 @@ def credentials(environment: Mapping[str, str] = os.environ) -> Credentials:
         TLS_CERT: TLS_CERT in settings,
     }
     return Credentials(digest, sasl, _tls(settings), tuple(name for name, there in identity.items() if there))
+
+
+def anonymous() -> Credentials:
+    """Nobody, by the same way (TLS) as `credentials()`. Raises as it does."""
+    return replace(credentials(), digest=None, sasl={}, given=())
 
 
 def _settings_of(file: str) -> dict[str, str]:

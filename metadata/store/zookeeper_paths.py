@@ -15,6 +15,7 @@ import re
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from ledgers.json_text import read_json
 from metadata.errors import CorruptRecord
 from metadata.paths import Key
 from metadata.store.contract import IndexEntry
@@ -130,7 +131,7 @@ def from_data(path: str, data: bytes) -> tuple[Key, bytes, tuple[IndexEntry, ...
     if not mark:
         return Key(path, ""), data, ()
     try:
-        trailer = json.loads(text)
+        trailer = read_json(text)
         indexes = tuple(IndexEntry(str(name), str(key)) for name, key in trailer.get("i", ()))
         return Key(path, str(trailer.get("p", ""))), value, indexes
     except (ValueError, TypeError, AttributeError) as error:

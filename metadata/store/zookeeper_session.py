@@ -34,9 +34,10 @@ from metadata.clock import Clock
 from metadata.errors import ConfigurationError, SessionLost, StoreError, Unavailable, UnknownOutcome
 from metadata.store.zookeeper_connection import Connections
 from metadata.store.zookeeper_connection import log as kazoo_log
-from metadata.store.zookeeper_credentials import credentials
+from metadata.store.zookeeper_credentials import Credentials, credentials
 from metadata.store.zookeeper_paths import CLOCK, is_era
 from metadata.store.zookeeper_refusal import REFUSED, refusal
+from metadata.store.zookeeper_time import TIME_SECONDS, ServerTime, learned
 
 log = logging.getLogger(__name__)
 
@@ -74,16 +75,27 @@ def change(path: str, data: bytes, version: int = -1) -> Request:
 class Session:
     """A connection that is kept up, and the identity of the session it has."""
 
-    def __init__(self, hosts: str, root: str, *, clock: Clock, connect_seconds: float, session_seconds: float) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        root: str,
+        *,
+        clock: Clock,
+        connect_seconds: float,
+        session_seconds: float,
+        known: Credentials | None = None,
+    ) -> None:
+        """`known`: who we are (none: what the environment says)."""
         self.hosts = hosts
         self.root = root
-        self._clock = clock
+        self.clock = clock
         self._connect_seconds = connect_seconds
         self._session_seconds = session_seconds
-        self._credentials = credentials()
+        self._credentials = known or credentials()
         self.acl = CREATOR_ALL_ACL if self._credentials.given else OPEN_ACL_UNSAFE
         self._on_connect: Callable[[KazooClient], None] | None = None
         self._closed = False
+        self.time_seconds = TIME_SECONDS
         self._begin_process()
 
     def _begin_process(self) -> None:
@@ -97,7 +109,8 @@ class Session:
         self._connections: Connections | None = None
         self._alone = False
         self.id: int | None = None
-        self._measured: tuple[int, int, float] | None = None
+        self._measured: ServerTime | None = None
+        self._known: ServerTime | None = None
 
     def on_connect(self, call: Callable[[KazooClient], None]) -> None:
         """Call it (from kazoo's thread: it must not wait) whenever a connection was made, in the old or a new session."""
@@ -193,6 +206,7 @@ class Session:
             # kazoo tells us before it sends anything in a new session: no answer of it can be taken for the old one's.
             self.id = client.client_id[0]
             self._alone = False
+            self._measured = None  # another server may lead by now
             client.get_async(QUORUM).rawlink(self._learn_quorum)
             if self._on_connect:
                 self._on_connect(client)
@@ -239,21 +253,21 @@ class Session:
 
         Raises SessionLost if `session` is given and is not the one that answered, Unavailable if nobody answers in time.
         """
-        deadline = self._clock.monotonic() + self._connect_seconds
+        deadline = self.clock.monotonic() + self._connect_seconds
         while True:
             client = self.client()
             if session is not None and self.id != session:
-                raise _session_lost()
+                raise session_lost()
             answers = [request(client) for request in requests]
             outcomes = [self._outcome(answer) for answer in answers]
             if session is not None and self.id != session:
-                raise _session_lost()
+                raise session_lost()
             if any(isinstance(outcome, AuthFailedError) for outcome in outcomes):
                 self._check_failures()
             elif not any(isinstance(outcome, LOST) for outcome in outcomes):
                 self._auth_failures = 0
                 return outcomes
-            if self._clock.monotonic() > deadline:
+            if self.clock.monotonic() > deadline:
                 raise self._unreachable()
 
     def _outcome(self, answer: Any) -> Outcome:
@@ -284,9 +298,12 @@ class Session:
         """
         path = self.root + CLOCK
         while True:
-            front: Request = (lambda client: client.sync_async(self.root or "/")) if self._alone else change(path, b"")
+            alone, now, began = self._alone, self.id, self.clock.monotonic()
+            front: Request = (lambda client: client.sync_async(self.root or "/")) if alone else change(path, b"")
             first, *outcomes = self.flight([front, *requests], session)
             if not isinstance(first, NoNodeError):
+                if not alone and now is not None and now == self.id:
+                    self._learn_time(first, now, began)
                 return outcomes
             self.flight([self.create(path)])
 
@@ -354,24 +371,31 @@ class Session:
 
     # --- time ---
 
-    def now_ms(self, session: int) -> int:
-        """The servers' clock: the mtime of a znode written in this session plus what has elapsed since the answer came.
-
-        It lags by at most the round trip of that one write. Raises SessionLost, Unavailable.
+    def time(self, session: int) -> ServerTime:
+        """The servers' time as it was measured in this session: not before the connection of now was made, and not long ago. What
+        it says of now is behind by at most the round trip that measured it. Raises SessionLost, Unavailable.
         """
-        measured = self._measured
-        if measured is None or measured[0] != session:
+        found = self._measured
+        if found is None or found.session != session or self.clock.monotonic() - found.at > self.time_seconds:
             path = self.root + CLOCK
             while True:
+                began = self.clock.monotonic()
                 (answer,) = self.flight([change(path, b"")], session)
                 if not isinstance(answer, NoNodeError):
                     break
                 self.flight([self.create(path)], session)
-            measured = self._measured = (session, int(answer.mtime), self._clock.monotonic())
+            found = self._learn_time(answer, session, began)
         elif self.id != session:
-            raise _session_lost()
-        return measured[1] + int((self._clock.monotonic() - measured[2]) * 1000)
+            raise session_lost()
+        return found
+
+    def _learn_time(self, answer: Any, session: int, began: float) -> ServerTime:
+        """From the answer to a write that was sent after `began`."""
+        with self._changed:
+            measured = ServerTime(session, int(answer.mtime), self.clock.monotonic())
+            self._measured = self._known = learned(self._known, measured, began, self.hosts)
+            return self._measured
 
 
-def _session_lost() -> SessionLost:
+def session_lost() -> SessionLost:
     return SessionLost("The ZooKeeper session of this view has ended.", advice="Start over with a new view.")

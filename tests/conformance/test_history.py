@@ -331,7 +331,7 @@ CASES: list[tuple[str, int, H, H]] = [
         "trimmed rows came back",
         5,
         H().commits(1, 0).commits(2, 1).trims(S, 1).reads(*both(1, 2), start=0, end=2),
-        H().commits(1, 0).commits(2, 1).trims(S, 1).reads(at(2), at(1, "v"), at(2, "v"), start=0, end=2),
+        H().commits(1, 0).commits(2, 1).trims(S, 1).reads(*both(2), start=0, end=2),
     ),
     (
         "trimmed rows came back",
@@ -349,7 +349,13 @@ CASES: list[tuple[str, int, H, H]] = [
         "torn read",
         9,
         H().commits(1, 0).reads(at(1, "v"), start=0, end=1, began=2).trims(S, 1, took=1),
-        H().commits(1, 0).trims(S, 1).reads(at(1, "v"), start=0, end=1, began=2),
+        H().commits(1, 0).trims(S, 1).reads(start=0, end=1, began=2),
+    ),
+    (
+        "torn read",  # retention has taken the other half: a trim that is half done
+        9,
+        H().commits(1, 0).commits(2, 1).trims(S, 1).reads(at(2), at(1, "v"), at(2, "v"), start=0, end=2),
+        H().commits(1, 0).commits(2, 1).trims(S, 1).reads(*both(2), start=0, end=2),
     ),
     (
         "lost write",
@@ -361,7 +367,13 @@ CASES: list[tuple[str, int, H, H]] = [
         "torn read",
         9,
         H().commits(1, 0).commits(2, 1).polls(0, 0, 1, *both(1)).trims(S, 2).polls(1, 1, 2, at(2, "v")),
-        H().commits(1, 0).commits(2, 1).trims(S, 2).polls(0, 0, 1, at(1, "v")).polls(1, 1, 2, at(2, "v")),
+        H().commits(1, 0).commits(2, 1).trims(S, 2).polls(0, 0, 1).polls(1, 1, 2),
+    ),
+    (
+        "torn read",
+        9,
+        H().commits(1, 0).commits(2, 1).trims(S, 1).polls(0, 0, 1, at(1, "v")).polls(1, 1, 2, *both(2)),
+        H().commits(1, 0).commits(2, 1).trims(S, 1).polls(0, 0, 1).polls(1, 1, 2, *both(2)),
     ),
     (
         "internal skip",

@@ -37,7 +37,7 @@ SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "named-by-header": partial(by_simulator, count=600),
     "keep-tail": partial(by_simulator, count=150),
     "raise-before-forget": partial(by_simulator, count=150),
-    "reread-gone": by_search,
+    "reread-gone": partial(by_search, only="crossing"),
     "layouts-before-seals": partial(by_scripts, only="check_finds_a_seal"),
     "allowance-in-seconds": partial(by_scripts, only="a12_*"),
     "index-scan-by-prefix": partial(by_store, only="indexes/index-ranges-are-exact"),
@@ -49,7 +49,7 @@ SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "first-child-takes-all": partial(by_simulator, count=60),
     "backup-of-a-later-watermark": partial(by_simulator, count=40),
     "backup-ends-a-log-with-its-last-data": partial(by_simulator, count=40),
-    "buffer-without-its-lock": partial(by_simulator, count=60),
+    "buffer-without-its-lock": partial(by_simulator, count=600, seed=100),  # one schedule of a hundred shows it
 }
 """Mutants with the suite that is quickest to catch them, and a generous number of tries."""
 

@@ -280,7 +280,7 @@ def test_init_remembers_settings_and_ledgers(tmp_path: Path) -> None:
 
 def test_doctor_is_content(run: Run, cluster: Cluster) -> None:
     found = {f["check"]: f for f in answer(run("doctor", "--json"))}
-    assert set(found) == {"java", "spark", "door", "store", "storage", "clock", "transactions", "log"}
+    assert set(found) == {"java", "spark", "door", "store", "storage", "clock", "transactions", "log", "records"}
     assert {f["health"] for f in found.values()} == {"ok"}
     assert not any("doctor" in f.path for f in cluster.client.cluster.storage.list())
 

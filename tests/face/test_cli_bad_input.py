@@ -119,7 +119,7 @@ def test_a_slip_in_the_url_makes_no_cluster(tmp_path: Path, command: list[str]) 
 
 def test_a_foreign_database_is_refused(tmp_path: Path, url: str) -> None:
     with connect(url):
-        database = next((tmp_path / "cluster").glob("*.*"))
+        (database,) = (tmp_path / "cluster").glob("*.db")
     for file in (tmp_path / "cluster").glob(f"{database.stem}*"):
         file.unlink()
     with sqlite3.connect(database) as foreign:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
+from typer.testing import CliRunner
 
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
 from spark_txn_source.topics import METADATA_FIELDS
 from txnsegment import Cluster, connect
+from txnsegment.cli.app import build
 from txnsegment.ddl import parse_schema
 from txnsegment.rows import committed_rows
 
@@ -147,3 +150,19 @@ def test_a_task_that_was_planned_before_reads_what_it_planned(url: str) -> None:
         cluster.sweep()
         found = [row["id"] for task in planned for some in reader.read(task) for row in some.to_pylist()]
     assert found == [1, 2, 3]
+
+
+def test_the_call_and_the_command_leave_fewer_files_than_they_are_told(url: str) -> None:
+    with connect(url) as cluster:
+        cluster.topics.create("t", schema="n bigint")
+        for n in range(3):
+            with cluster.begin() as txn:
+                txn.append("t", pa.table({"n": [n]}))
+                txn.commit()
+        cluster.sweep()
+        folded = [cluster.topics.describe("t").segments[0].name]
+        assert cluster.compact(folded[0], min_files=4).files_before == 0
+    done = CliRunner().invoke(build(), ["--service-url", url, "compact", "t", "--min-files", "4", "--json"])
+    assert json.loads(done.stdout)["filesBefore"] == 0, done.output
+    with connect(url) as cluster:
+        assert cluster.compact("t", min_files=3).files_before == 3

@@ -133,6 +133,22 @@ def test_a_batch_that_was_begun_before_the_migration_is_delivered_once(cluster: 
         assert consumer.lag().rows == 5
 
 
+def test_a_loop_that_was_left_goes_on_after_the_migration(cluster: Cluster) -> None:
+    """Its batch was read ahead before: what is left of it comes first, once."""
+    with cluster.consumer([X, Z], "s", start="earliest") as consumer:
+        with cluster.begin() as txn:
+            txn.append(X, pa.table({"n": pa.array([1, 2, 3], pa.int64())}))
+            txn.commit()
+        first = next(consumer.messages(timeout=0))
+        cluster.topics.migrate(X, Y, segments=2)
+        write(cluster, 4, Z, Y)
+        second = next(consumer.messages(timeout=0))
+        assert (first.value["n"], second.value["n"]) == (1, 2)
+        consumer.ack_cumulative(second)
+        assert numbers(consumer) == [3, 4, 4]
+        assert left(cluster, X, Z) == [3, 4, 4]
+
+
 def test_cumulative_acknowledgements_after_a_migration(cluster: Cluster) -> None:
     """Of a row that came by its topic's own log in that topic alone; of what came since in all topics that the one log orders."""
     write(cluster, 1, X)

@@ -141,6 +141,7 @@ def test_a_consumer_gets_committed_rows_in_order(topics: Cluster, consumer: Cons
         write(topics, P, first)
     with topics.begin() as given_up:
         given_up.append(P, rows(90))
+        given_up.abort()
     found = list(consumer.messages(timeout=NOW))
     assert [m.value["n"] for m in found] == list(range(12))
     assert {(m.topic, m.segment) for m in found} == {(P, P)}
@@ -163,6 +164,7 @@ def test_plain_rows_are_seen_at_once_up_to_the_first_ongoing_transaction(topics:
             parts = txn._parts()
             ongoing = coordinator.begin(topics=[NAME])
             coordinator.append(ongoing, {NAME: parts[P]})
+            txn.abort()
         producer.send({"k": "b", "n": 2})
         producer.flush()
         assert numbers(consumer) == [], "maxReadPosition is before the first entry of the ongoing transaction"
@@ -194,6 +196,7 @@ def test_an_abort_delivers_again(topics: Cluster, consumer: Consumer) -> None:
     with topics.begin() as txn:
         consumer.ack(list(consumer.messages(timeout=NOW)), txn=txn)
         txn.append(Q, rows(0))
+        txn.abort()
     assert numbers(consumer) == [0, 1, 2, 3]
 
 
@@ -244,6 +247,7 @@ def test_one_transaction_never_spans_both_kinds(topics: Cluster) -> None:
             with pytest.raises(OptionError, match=r"persistent://.*/p keep their .* one transaction never spans both"):
                 txn.append(second, rows(60))
             assert len(txn._staged) == 1, "the transaction can go on"
+            txn.abort()
     assert kept() == before
     with topics.consumer([P, T], "s", start="earliest") as consumer, topics.begin() as txn:
         found = list(consumer.messages(timeout=NOW))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from metadata.errors import (
     SegmentSealed,
     TopicNotFound,
     TxnConflict,
+    Unavailable,
     VersionConflict,
 )
 from metadata.names import key_hash, segment_name, topic_name
@@ -162,6 +164,35 @@ def test_a_write_counts_once_however_often_spark_runs_it(cluster: Cluster) -> No
         spark_write(txn.options, BIG, table(4))  # once more, by the program
     assert numbers(cluster, BIG) == [1, 2, 4]
     assert txn.commit().rows == 3
+
+
+def test_a_transaction_is_as_old_as_its_first_write(cluster: Cluster) -> None:
+    """The sweep may take the parts of the oldest of its writes, however new the others are."""
+    txn = cluster.transaction()
+    spark_write(txn.options, BIG, table(1))
+    area = StagingArea(cluster.client.cluster.storage, txn.options["txnStaging"])
+    (found,) = area.collect()
+    long_ago = found.staged_ms - cluster.settings.orphan_age_ms // 2 - 1_000
+    area.leave(replace(found, write="old", order=area.begin("old", BIG), staged_ms=long_ago, parts=()))
+    with pytest.raises(TxnConflict, match="staged more than half the orphan age ago"):
+        txn.commit()
+    assert numbers(cluster, BIG) == []
+
+
+def test_what_comes_after_a_commit_that_failed_is_added_once(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.topics.create(BIG)
+
+    def away(work: object) -> None:
+        raise Unavailable("The store is away.", advice="Try again.")
+
+    with cluster.transaction() as txn:
+        spark_write(txn.options, BIG, table(0))
+        txn.append(BIG, table(1, 2))
+        with monkeypatch.context() as patch, pytest.raises(Unavailable):
+            patch.setattr(cluster.client.coordinator, "commit", away)
+            txn.commit()
+        txn.append(BIG, table(3))
+    assert numbers(cluster, BIG) == [0, 1, 2, 3]
 
 
 def test_an_earlier_attempt_of_the_same_version_does_not_count(cluster: Cluster) -> None:

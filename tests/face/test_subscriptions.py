@@ -12,7 +12,9 @@ from prometheus_client import REGISTRY
 from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner, Result
 
+from metadata import paths
 from metadata.errors import OptionError, SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from metadata.records import Header, Nanos, Registration, SegmentWrite, State
 from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster
 from txnsegment.cli.app import build
@@ -66,6 +68,21 @@ def test_starts_and_seeks(cluster: Cluster) -> None:
         here.seek("t", "mid", "latest")
     with pytest.raises(TopicNotFound):
         here.create("nowhere", "s")
+
+
+def test_a_subscription_is_not_moved_beyond_what_is_decided(cluster: Cluster) -> None:
+    """The rows of a transaction that commits later would be passed over."""
+    cluster.topics.create("t", schema="n bigint")
+    write(cluster, 1)
+    store, segment = cluster.client.cluster.store, cluster.topics.describe("t").segments[0].name
+    now = store.view().now_ms()
+    header = Header(state=State.OPEN, timeout=Nanos(60 * 10**9), created_at=Nanos(now * 10**6), owner="somebody:1")
+    store.put(paths.header("0_9999"), header.to_bytes(), expect=-1, indexes=header.indexes())
+    registration = Registration(txn="0_9999", publish_ms=now, segments={segment: SegmentWrite(rows=1, bytes=1, entries=1)})
+    number = store.append(paths.LOG, registration.to_bytes()).number
+    with pytest.raises(OptionError, match=f"The log is decided up to {number - 1}, not to {number} yet"):
+        cluster.subscriptions.create("t", "s", start=number)
+    assert cluster.subscriptions.create("t", "s", start=number - 1).lag.rows == 0
 
 
 def gauges(name: str) -> tuple[float | None, ...]:

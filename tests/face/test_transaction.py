@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,12 +16,23 @@ import pytest
 from pyspark.sql.types import StructType
 
 from metadata import paths
-from metadata.errors import OptionError, SchemaError, SegmentSealed, TopicNotFound, TxnConflict, UnknownOutcome, VersionConflict
+from metadata.errors import (
+    OptionError,
+    OutcomeUnknown,
+    PartsGone,
+    SchemaError,
+    SegmentSealed,
+    TopicNotFound,
+    TxnConflict,
+    Unavailable,
+    UnknownOutcome,
+    VersionConflict,
+)
 from metadata.names import key_hash, segment_name
 from metadata.records import State
 from metadata.store.contract import Put, Record, Write
 from tests.face.conftest import rows, rows_by_segment
-from txnsegment import Cluster, connect
+from txnsegment import Cluster, UncommittedTransaction, connect
 
 
 def table(keys: list[str | None], first: int = 0) -> pa.Table:
@@ -79,12 +93,84 @@ def test_small_transactions_without_a_key_spread_over_the_segments(cluster: Clus
 
 def test_leaving_without_a_commit_forgets_it(cluster: Cluster) -> None:
     cluster.topics.create("t", schema="k string, n bigint")
-    with cluster.begin() as txn:
-        txn.append("t", table(["x"]))
+    txn = cluster.begin()
+    txn.append("t", table(["x", "y"]))
+    txn.append("t", table(["z"]))
+    with pytest.warns(UncommittedTransaction) as told, txn:
+        pass
+    (warning,) = told
+    assert warning.filename == __file__
+    assert str(warning.message).startswith(
+        f"The block of transaction {txn.id} ended without commit(): 3 rows for topic://public/default/t do not count. Call"
+    )
     assert rows(cluster, "t") == []
     assert cluster.transactions.list() == []  # nothing was ever opened
     with pytest.raises(TxnConflict, match="aborted"):
         txn.commit()
+
+
+@pytest.mark.filterwarnings("error")
+def test_only_a_block_that_leaves_something_out_without_a_word_warns(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="k string, n bigint")
+    with cluster.begin() as empty:
+        empty.append("t", [])
+    with cluster.begin() as given_up:
+        given_up.append("t", table(["x"]))
+        given_up.abort()
+    failed = cluster.begin()
+    failed.append("t", table(["x"]))
+    with pytest.raises(ZeroDivisionError), failed:
+        raise ZeroDivisionError
+    with cluster.begin(app="a", version=1) as committed:
+        committed.append("t", table(["x"]))
+        committed.commit()
+    with cluster.begin(app="a", version=0) as refused:
+        refused.append("t", table(["x"]))
+        with pytest.raises(VersionConflict):
+            refused.commit()
+    with cluster.transaction() as together:
+        together.append("t", table(["x"]))
+    assert len(rows(cluster, "t")) == 2
+
+
+def test_a_transaction_is_as_old_as_its_first_append(cluster: Cluster) -> None:
+    """The sweep may take the parts of the first append, however new those of the others are."""
+    cluster.topics.create("t", schema="k string, n bigint")
+    txn = cluster.begin()
+    txn.append("t", table(["x"]))
+    assert txn._staged_ms is not None
+    txn._staged_ms -= cluster.settings.orphan_age_ms // 2 + 1_000  # it was so long ago
+    txn.append("t", table(["y"]))
+    with pytest.raises(TxnConflict, match="staged more than half the orphan age ago"):
+        txn.commit()
+    txn.abort()
+
+
+def test_parts_that_are_gone_are_refused_before_they_are_read_for_the_children_of_a_split(cluster: Cluster) -> None:
+    cluster.topics.create("t", key="k", schema="k string, n bigint")
+    with cluster.begin() as txn:
+        txn.append("t", table(["x"]))
+        for part in Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet"):
+            part.unlink()
+        cluster.topics.split("t", 0)
+        with pytest.raises(PartsGone, match="1 are gone or not whole"):
+            txn.commit()
+
+
+def test_a_commit_that_is_tried_again_opens_anew(cluster: Cluster) -> None:
+    """The first try was refused when its transaction was OPEN: it is ABORTED, and its id is used up."""
+    cluster.topics.create("t", schema="k string, n bigint")
+    with cluster.begin() as txn:
+        txn.append("t", table(["x"]))
+        (file,) = Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet")
+        away = file.rename(file.with_suffix(".away"))
+        with pytest.raises(PartsGone):
+            txn.commit()
+        first = txn.id
+        away.rename(file)
+        assert txn.commit().txn_id != first
+    assert {t.id: t.state for t in cluster.transactions.list()} == {first: "ABORTED", txn.id: "COMMITTED"}
+    assert len(rows(cluster, "t")) == 1
 
 
 def test_an_error_in_the_block_forgets_it(cluster: Cluster) -> None:
@@ -171,6 +257,31 @@ def test_ids_are_unique(cluster: Cluster) -> None:
     assert len(set(ids)) == 250
 
 
+def test_a_forked_child_has_ids_and_a_background_of_its_own(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="k string, n bigint")
+    txn = cluster.begin()
+    txn.append("t", table(["x"]))
+    txn.commit()
+    cluster.client.finish()
+    # The background has a thread, which waits outside of SQLite: a child of a fork gets SQLite's locks as they are just then.
+    waits, over = threading.Event(), threading.Event()
+    cluster.client.coordinator.aftermath(lambda: (waits.set(), over.wait()))
+    waits.wait()
+    child = os.fork()
+    over.set()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            mine = cluster.begin()
+            mine.append("t", table([mine.id]))
+            mine.commit()
+            cluster.close()
+            os._exit(0)
+        os._exit(1)
+    ids = {cluster.begin().id for _ in range(3)}
+    assert os.waitpid(child, 0)[1] == 0
+    assert len({row["k"] for row in rows(cluster, "t")} - ids) == 2
+
+
 def test_a_failed_append_counts_for_nothing_and_the_rest_goes_on(cluster: Cluster) -> None:
     cluster.topics.create("t", key="k", segments=2)
 
@@ -187,6 +298,19 @@ def test_a_failed_append_counts_for_nothing_and_the_rest_goes_on(cluster: Cluste
         txn.commit()
     assert [r["k"] for r in rows(cluster, "t")] == ["kept"]
     assert parts_on_disk(cluster) == 1
+
+
+def test_an_append_whose_transaction_ends_meanwhile_says_so(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="k string, n bigint")
+    txn = cluster.begin()
+
+    def ending() -> Iterator[pa.Table]:
+        yield table(["x"])
+        txn.commit()
+
+    with pytest.raises(TxnConflict, match="was committed"):
+        txn.append("t", ending())
+    assert rows(cluster, "t") == []
 
 
 def test_new_columns_and_wider_types_evolve_the_topic(cluster: Cluster) -> None:
@@ -259,6 +383,8 @@ def test_arrow_types_of_programs_are_taken(cluster: Cluster, column: pa.Array, k
         (pa.table({"c": pa.array([None], pa.null())}), "column c has the type void"),
         (pa.table({"c": pa.array([1], pa.time64("us"))}), "column c has the type time"),
         (pa.table({"c": pa.array([b"x"], pa.binary(1))}), "should have binary"),
+        (pa.table({"c": pa.array([None], pa.decimal256(50, 0))}), "column c has the Arrow type decimal256"),
+        (pa.table({"c": pa.array([None], pa.decimal128(3, -3))}), "column c has the Arrow type decimal128"),
         (pa.table({"a": [1], "A": [2]}), "differs only by case"),
         (pa.table({"__topic": [1]}), "metadata column"),
         ([{"c": 1}], "not dict"),
@@ -360,6 +486,62 @@ def test_a_lost_reply_commits_once(cluster: Cluster, prefix: str, happened: bool
     assert len(rows(cluster, "t")) == 1
 
 
+class GoesAway(LosesReplies):
+    """The store is away from the deciding write on, which never reached it."""
+
+    away = False
+
+    def write(self, *writes: Write) -> list[Record | None]:
+        if any(isinstance(w, Put) and w.key.path.startswith("/txn/id/") and isinstance(w.expect, Record) for w in writes):
+            self.away = True
+        if self.away:
+            raise UnknownOutcome("the reply was lost")
+        return self._store.write(*writes)
+
+    def view(self) -> Any:
+        if self.away:
+            raise Unavailable("the store is away")
+        return self._store.view()
+
+
+def test_giving_up_ends_what_a_commit_left_open(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="k string, n bigint")
+    store = GoesAway(cluster, prefix="", happened=False)
+    inner = cluster.client.coordinator.cluster
+    cluster.client.coordinator.cluster = dataclasses.replace(inner, store=store)  # type: ignore[arg-type]
+    txn = cluster.begin()
+    txn.append("t", table(["x"]))
+    with pytest.raises(OutcomeUnknown):
+        txn.commit()
+    store.away, cluster.client.coordinator.cluster = False, inner
+    assert cluster.transactions.get(txn.id).state == "OPEN"
+    txn.abort()
+    assert cluster.transactions.get(txn.id).state == "ABORTED"
+    assert rows(cluster, "t") == []
+
+
+def test_what_may_have_committed_takes_nothing_more(cluster: Cluster) -> None:
+    """A second commit only tells what became of the first one: what was added in between would be in neither."""
+    for name in ("t", "given"):
+        cluster.topics.create(name, schema="k string, n bigint")
+        with cluster.producer(name) as producer:
+            producer.send({"k": "x", "n": 0})
+    inner = cluster.client.coordinator.cluster
+    with cluster.begin() as txn, cluster.consumer("given", "s", start="earliest") as consumer:
+        txn.append("t", table(["x"], first=1))
+        store = GoesAway(cluster, prefix="", happened=False)
+        cluster.client.coordinator.cluster = dataclasses.replace(inner, store=store)  # type: ignore[arg-type]
+        with pytest.raises(OutcomeUnknown):
+            txn.commit()
+        cluster.client.coordinator.cluster = inner
+        with pytest.raises(TxnConflict, match=r"cannot append to transaction .*not known whether it succeeded"):
+            txn.append("t", table(["x"], first=2))
+        with pytest.raises(TxnConflict, match="cannot acknowledge in"):
+            consumer.ack(next(consumer.messages(timeout=0)), txn=txn)
+        txn.commit()
+    assert [row["n"] for row in rows(cluster, "t")] == [0, 1]
+
+
 def test_a_full_sweep_keeps_committed_rows_and_deletes_nothing_young(cluster: Cluster, tmp_path: Path) -> None:
     cluster.topics.create("t", segments=2, key="k")
     for i in range(3):
@@ -368,6 +550,7 @@ def test_a_full_sweep_keeps_committed_rows_and_deletes_nothing_young(cluster: Cl
             txn.commit()
     with cluster.begin() as txn:
         txn.append("t", table(["forgotten"]))
+        txn.abort()
     before = parts_on_disk(cluster)
     report = cluster.sweep()
     assert report.orphans_deleted == 0

@@ -12,7 +12,7 @@ from metadata.errors import TopicNotFound
 from metadata.instream.migrating import Migrator
 from metadata.names import PersistentName, topic_name
 from spark_txn_source.following_topics import FollowingTopics
-from spark_txn_source.selection import Topics
+from spark_txn_source.selection import Pattern, Topics
 
 Y = topic_name("topic://public/default/y")
 STEPS = At(-1).kinds
@@ -78,3 +78,12 @@ def test_the_deletion_of_a_terminated_topic_is_seen_at_once(followed: Followed) 
     followed.other.sealing.delete(T)
     with pytest.raises(TopicNotFound, match=str(T)):
         followed.topics.read()
+
+
+def test_a_new_topic_of_a_pattern_is_met_at_once(followed: Followed) -> None:
+    followed.topics = FollowingTopics(followed.client, Pattern("persistent://public/default/.*"))
+    followed.settle()
+    new = PersistentName("public", "default", "new")
+    followed.other.topics.create(new)
+    number = followed.other.coordinator.append(None, {new: [followed.bench.part("plain")]})[str(new)]
+    assert followed.poll()[1][new] == number

@@ -23,7 +23,6 @@ from metadata import paths as common_paths
 from metadata.acks import Ack, done
 from metadata.backup import BackupReader
 from metadata.backup_file import ERA, Backup
-from metadata.cluster import MARK
 from metadata.cluster_records import ClusterRecord
 from metadata.cursors import Where
 from metadata.errors import (
@@ -35,6 +34,7 @@ from metadata.errors import (
     TransactionNotFound,
     TransactionUnfinished,
 )
+from metadata.ledger_root import MARK
 from metadata.restore import Restoration
 from metadata.row_ranges import parse_all, texts
 from metadata.store.memory import MemoryState
@@ -409,6 +409,8 @@ def test_a_cluster_that_had_none_gives_no_id_again_either() -> None:
     assert again.party().coordinator.append(None, {T: [again.part("new")]})[str(T)] >= ERA
     with pytest.raises(OffsetOutOfRange, match="is from before it was restored"):
         again.party().buffer.read_to(T, lost)
+    topic = again.party().buffer.read(T).topic
+    assert [topic.before_lost(n) for n in (0, lost, ERA - 1, ERA)] == [0, 0, 0, ERA], "where a moment before the restore begins"
 
 
 def test_acknowledgements_of_before_alone_count() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from instream_bench import Bench, T
+from instream_bench import At, Bench, T, each
 from test_migration import Y, foreign
 
 from conformance.simulator.faults import Fate
@@ -468,8 +468,8 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
     assert rows == [1, 2, 3]
     assert mine.sweeper.sweep().compacted > 0
     assert [found.id for found in mine.buffer.read(T).ledgers()] == [ledger.id]
-    for each in (mine, other):
-        each.cluster.close()
+    for party in (mine, other):
+        party.cluster.close()
 
 
 def test_an_entry_is_read_as_a_registration_is() -> None:
@@ -499,3 +499,14 @@ def test_a_commit_waits_for_as_many_requests_whatever_its_participants(count: in
     steps.clear()
     party.coordinator.commit(bench.work(2, topics=names))
     assert len(steps) == 14, "\n".join(steps)
+
+
+def test_a_topic_that_is_deleted_while_it_is_swept_is_no_failure() -> None:
+    def swept(k: int) -> At:
+        bench = Bench()
+        bench.party().coordinator.commit(bench.work(1))
+        gate = At(k, meanwhile=lambda: bench.party().sealing.delete(T))
+        assert not bench.party(gate).sweeper.sweep().failed, gate.hit
+        return gate
+
+    assert each(swept) > 20

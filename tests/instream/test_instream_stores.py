@@ -61,6 +61,7 @@ def test_writers_a_sweeper_and_a_reader_at_once(url: str, tmp_path: Path) -> Non
         mine = opened(url, tmp_path)
         try:
             for version in range(VERSIONS):
+                mine.cluster.storage.publish(f"{writer}.{version}", b"part")
                 parts = {str(n): [Part(f"{writer}.{version}", 1, 4, 0, (1,), 0)] for n in (T, U)}
                 claim = Claim(version, "q", uuid.uuid4().hex, replays=True)
                 work = WriteSet(f"app{writer}", "", claim, parts, mine.cluster.clock.now_ms(), 30_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from spark_bench import Query, SparkBench, X, Y
+from spark_bench import Query, SparkBench, X, Y, position_of
 from test_migrated_streams import TO, migrate
 
 from metadata import paths
@@ -119,7 +119,7 @@ def test_a_new_stream_of_the_old_name_starts_where_it_is_told(bench: SparkBench,
         query = bench.stream(X, startingOffsets=start)
         expected = [1, 2, 3] if start == "earliest" else []
         assert [n for some in query.rest() for n in some] == expected
-        at = dict(query.at)
+        at = position_of(query.at)
         del at["read"]
         send(cluster, 4)
         assert [n for some in query.rest() for n in some] == [4]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from spark_bench import Query, SparkBench, X, Y
+from spark_bench import Query, SparkBench, X, Y, position_of
 
 from metadata.errors import DataLoss, OffsetOutOfRange, OptionError, SchemaChanged, SchemaError, SubscriptionNotFound, TopicNotFound
 from metadata.instream.records import EntryKind, LogEntry
@@ -225,7 +225,9 @@ def test_what_a_transaction_would_acknowledge_of_both_kinds_is_refused(bench: Sp
 def test_a_stream_of_one_topic(bench: SparkBench) -> None:
     first = bench.plain(X, [1, 2], entry_rows=1)
     query = bench.stream(X)
-    assert query.at == {"log": 0, "read": [X], X: f"{first}:1"}, "a new query starts at the latest"
+    assert query.at == {"log": 0, "read": [X], X: f"{first}:1", "initial": True, "cluster": bench.client.cluster.id}, (
+        "a new query starts at the latest"
+    )
     assert list(query.rest()) == []
     txn = bench.begin(X)
     second = bench.append(txn, X, [3])
@@ -243,22 +245,27 @@ def test_an_offset_of_topics_alone_is_what_it_was(bench: SparkBench) -> None:
     number = scalable(bench, 1)
     bench.plain(X, [2])
     query = bench.stream("t", startingOffsets="earliest")
-    assert json.dumps(query.at) == '{"log": 0, "read": ["topic://public/default/t"]}'
+    began, of = '"log": 0, "read": ["topic://public/default/t"]', f'"cluster": "{bench.client.cluster.id}"'
+    assert json.dumps(query.at) == f'{{{began}, "initial": true, {of}}}'
     assert query.next() == [1]
-    assert json.dumps(query.at) == f'{{"log": {number}, "read": ["topic://public/default/t"]}}'
+    first = f'"log": {number}, "read": ["topic://public/default/t"]'
+    assert json.dumps(query.at) == f'{{{first}, "began": {{{began}, {of}}}, {of}}}'
+    number = scalable(bench, 3)
+    assert query.next() == [3]
+    assert json.dumps(query.at) == f'{{"log": {number}, "read": ["topic://public/default/t"], {of}}}'
 
 
 def test_a_stream_of_both_kinds(bench: SparkBench) -> None:
     one = scalable(bench, 1)
     two, three = bench.plain(X, [2]), bench.commit(Y, pa.table({"n": pa.array([3], pa.int64()), "more": ["a"]}))
     query = bench.stream(["t", X, Y], startingOffsets="earliest")
-    assert query.at == {"log": 0, "read": sorted(["topic://public/default/t", X, Y]), X: "0:0", Y: "0:0"}
+    assert position_of(query.at) == {"log": 0, "read": sorted(["topic://public/default/t", X, Y]), X: "0:0", Y: "0:0"}
     assert sorted(query.next()) == [1, 2, 3]
-    assert query.at == {"log": one, "read": query.at["read"], X: f"{two}:0", Y: f"{three}:0"}
+    assert position_of(query.at) == {"log": one, "read": query.at["read"], X: f"{two}:0", Y: f"{three}:0"}
     two = bench.plain(X, [4])
     again = Query(query.reader, dict(query.at))
     assert query.next() == [4]
-    assert query.at == {**again.at, X: f"{two}:0"}, "the others stay where they are"
+    assert position_of(query.at) == {**position_of(again.at), X: f"{two}:0"}, "the others stay where they are"
     assert again.next() == [4], "a restart from the checkpoint"
 
 
@@ -354,6 +361,24 @@ def test_what_retention_took_is_an_error(bench: SparkBench) -> None:
     assert "from" not in new.at
 
 
+def test_a_range_of_timestamps_among_trimmed_rows_is_an_error(bench: SparkBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows of the range are gone, also those after it: then its timestamps do not stand for different numbers any more."""
+    clock = bench.client.cluster.clock
+    began, last = clock.now_ms(), 0
+    for n in range(3):
+        monkeypatch.setattr(clock, "now_ms", lambda n=n: began + 1_000 * n)
+        last = bench.plain(X, [n])
+    monkeypatch.setattr(clock, "now_ms", lambda: began + 60_000)
+    between = {"startingTimestamp": str(began + 500), "endingTimestamp": str(began + 1_500)}
+    assert bench.numbers(X, **between) == [1]
+    trim(bench, last)
+    with pytest.raises(DataLoss, match="was trimmed by retention up to"):
+        bench.numbers(X, **between)
+    assert bench.numbers(X, failOnDataLoss="false", **between) == []
+    later = {"startingTimestamp": str(began + 2_500), "endingTimestamp": str(began + 3_500)}
+    assert bench.numbers(X, **later) == [], "nothing of that time was ever there"
+
+
 def trim(bench: SparkBench, to: int) -> None:
     """As retention does it."""
     instream = bench.client.instream
@@ -405,7 +430,7 @@ def test_a_name_that_its_namespace_makes_topic(bench: SparkBench) -> None:
     bench.plain(X, [2])
     assert bench.numbers([named, X, "topic://public/new/t"]) == [1, 2]
     query = bench.stream(named, startingOffsets="earliest")
-    assert query.at == {"log": 0, "read": ["topic://public/new/t"]}
+    assert position_of(query.at) == {"log": 0, "read": ["topic://public/new/t"]}
     assert query.next() == [1]
     assert query.at["log"] == done.number
     with pytest.raises(OptionError, match=r'which its namespace has made topic://public/new/t\. Read .*"log": N'):

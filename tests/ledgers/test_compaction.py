@@ -187,6 +187,16 @@ def test_many_files_become_few_and_again(tmp_path: Path) -> None:
     assert not chain.compact(Policy()), "nothing is left to do"
 
 
+def test_a_merge_that_ends_with_a_compacted_file_moves_all_of_its_ledgers(tmp_path: Path) -> None:
+    chain = Chain(tmp_path)
+    chain.add(9, parts=1)
+    chain.compact(Policy(), after=5)
+    (moved,) = chain.compact(Policy())
+    assert (moved.first, moved.last) == (1, 9)
+    assert len(set(snapshot_changes.listed(chain.storage, chain.head()))) == 1
+    assert chain.by_parts() == chain.rows
+
+
 def test_a_file_is_rewritten_only_into_one_twice_as_large(tmp_path: Path) -> None:
     chain = Chain(tmp_path)
     written = 0

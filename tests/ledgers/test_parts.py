@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledgers.errors import CorruptPart, SchemaError
+from ledgers.footer import NotParquet, read_footer
 from ledgers.model import Part
 from ledgers.parts import PartWriter, check_part, part_staging_id, read_part, verify_part
 from ledgers.storage import LedgerStorage
@@ -116,6 +117,18 @@ def test_round_trip(
         assert item.batch.column("id")[0].as_py() == at
     verify_part(storage, part)
     check_part(storage, part)
+
+
+def test_an_entry_holds_no_more_bytes_than_it_may(storage: LedgerStorage) -> None:
+    part = write(storage, pa.table({"id": pa.array(range(1000), pa.int64())}), batch=30, entry_bytes=500)
+    assert set(part.entries[:-1]) == {60}, "two batches of 240 bytes, and not a third one"
+
+
+@pytest.mark.parametrize("claimed", [85, 1_000, 2**32 - 1])
+def test_a_footer_that_claims_more_than_its_file_is_refused(claimed: int) -> None:
+    data = b"PAR1" + bytes(84) + claimed.to_bytes(4, "little") + b"PAR1"
+    with pytest.raises(NotParquet, match=f"its footer claims {claimed + 8} bytes of {len(data)}"):
+        read_footer(pa.BufferReader(data))
 
 
 def test_entries_and_columns_are_read_without_the_rest(storage: LedgerStorage) -> None:

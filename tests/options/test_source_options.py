@@ -217,7 +217,7 @@ BOTH = [
     ({"startingOffsets": '{"log":1.0}'}, "option startingOffsets; whole number"),
     ({"startingOffsets": '{"log":true}'}, "option startingOffsets; whole number"),
     ({"startingOffsets": '{"log":-1}'}, "option startingOffsets; from 0"),
-    ({"startingOffsets": '{"log":9223372036854775808}'}, "option startingOffsets; to 9223372036854775807"),
+    ({"startingOffsets": '{"log":9223372036854775808}'}, "option startingOffsets; more than 64 bits"),
     ({"startingOffsets": '{"log":1,"log":2}'}, "option startingOffsets; twice"),
     ({"startingOffsets": '{"log":1,"read":["a"]}'}, "option startingOffsets; more than the field log (read)"),
     ({"startingOffsets": '{"topic-0":{"0":1}}'}, "option startingOffsets; field log"),

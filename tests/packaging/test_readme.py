@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from conformance.chaos.sessions import SPARK_ENVIRONMENT
 from conformance.servers import ZooKeeperServer, free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +89,7 @@ def shell(script: str, folder: Path, **environment: str) -> str:
     ran = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", script],
         cwd=folder,
-        env={**kept, "PATH": path, "SPARK_LOCAL_IP": "127.0.0.1", "COLUMNS": "200", **environment},
+        env={**kept, "PATH": path, **SPARK_ENVIRONMENT, "COLUMNS": "200", **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -174,7 +175,7 @@ class Standalone:
         with (self._folder / f"{what}.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(program), f"org.apache.spark.deploy.{what.lower()}.{what}", *arguments],
-                env={**kept, "PATH": self._path, "SPARK_LOCAL_IP": "127.0.0.1"},
+                env={**kept, "PATH": self._path, **SPARK_ENVIRONMENT},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata import acks
-from metadata.acks import Ack, acknowledged, done, resolved, settled, up_to, with_done
+from metadata.acks import Ack, acknowledged, done, first_left, resolved, settled, up_to, with_done
 from metadata.errors import AckConflict
 from metadata.records import Cursor, MarkDelete, State
 from metadata.row_ranges import (
@@ -116,6 +116,13 @@ def test_mark_delete_is_a_row_an_entry_or_a_ledger() -> None:
         MarkDelete(ledger_id=5, entry_id=2),
         MarkDelete(ledger_id=5),
     ]
+
+
+def test_the_first_row_that_is_left_lies_before_every_gap() -> None:
+    assert first_left(Cursor()) == FIRST
+    assert first_left(with_done(Cursor(), before(end_of(5)))) == end_of(5)
+    assert first_left(with_done(Cursor(), parse_all(["5:2..5:4"]))) == FIRST, "what lies before 5:2 is left"
+    assert first_left(with_done(Cursor(), union(before(end_of(3)), parse_all(["5:2"])))) == end_of(3)
 
 
 # --- acks and claims ----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from conformance.simulator.storage import GatedStorage
 from metadata import backup_file, consistent_cut, paths, policies
 from metadata.backup import BackupReader, is_known
 from metadata.backup_file import ERA, Backup
-from metadata.cluster import MARK, Cluster, read_cluster_record
+from metadata.cluster import Cluster, read_cluster_record
 from metadata.consistent_cut import Moving, Told, Written
 from metadata.coordinator import Coordinator
 from metadata.errors import (
@@ -31,6 +31,7 @@ from metadata.errors import (
     RestoreRefused,
     VersionConflict,
 )
+from metadata.ledger_root import MARK
 from metadata.names import topic_name
 from metadata.reading import Selection
 from metadata.records import Application, Attempt, Cursor, Header, Nanos, Policies, State
@@ -377,13 +378,15 @@ def test_a_restore_into_a_store_that_never_answers_ends_in_an_error() -> None:
 
 
 def _records(state: MemoryState) -> dict[str, object]:
-    """Without what is new in each restore: ids."""
+    """Without what is new in each restore: ids, and how often it looked at the clocks."""
     found: dict[str, object] = {}
     for key, record in state.records.items():
         value = json.loads(record.value)
         if key.path in ("/cluster", "/founding"):
             value.pop("id")
             value.pop("restored", None)
+        if key.path == "/sweep/time":
+            value = {**value, "looks": value["looks"][:1]}
         found[key.path] = value
     return found | {"next": state.numbers[paths.LOG]}
 
@@ -416,8 +419,13 @@ def test_a_store_in_use_and_another_backup_are_refused() -> None:
     written(bench, 1)
     again = Again(bench)
     again.restore()
+    before = dict(again.state.records)
+    again.restore()  # the same backup: it is there already, and nothing is changed
+    assert again.state.records == before
+    mark(bench, "another")
     with pytest.raises(RestoreRefused, match="is not empty"):
         again.restore()
+    mark(bench, again.backup.heading.cluster)
     written(bench, 2)
     half = Again(bench)
     with pytest.raises(Crashed):
@@ -442,7 +450,7 @@ def test_the_root_must_be_the_backups_and_have_its_files() -> None:
     mark(bench, again.backup.heading.cluster)
     part = next(path for path in bench.disk.files if path.startswith("parts/"))
     kept = bench.disk.files.pop(part)
-    with pytest.raises(RestoreRefused, match=f"1 files .* missing.*{part}"):
+    with pytest.raises(RestoreRefused, match=f"1 are missing, such as {part}"):
         again.restore()
     assert not again.state.records, "nothing was changed"
     bench.disk.files[part] = kept

@@ -27,6 +27,7 @@ CAUGHT = {
 """Mutants that one preemption and one crash show, and the scenario that shows them."""
 
 
+@pytest.mark.slow
 def test_everything_up_to_3_preemptions_and_1_crash() -> None:
     found = exhaust(2)
     assert [each.violations for each in found] == [[], []]

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.simulator.clock import SimulatedClock
-from conformance.simulator.faults import Fate
-from ledgers import local_files
+from ledgers.disk import LocalDisk
 from ledgers.storage import LedgerStorage
 from metadata import paths
 from metadata.clock import SystemClock
@@ -22,7 +21,9 @@ from metadata.errors import ConfigurationError, StorageError, Unavailable
 from metadata.orphans import sweep_orphans
 from metadata.paths import Key
 from metadata.store import open_store
-from metadata.store.contract import BUSY_SECONDS, MetadataStore, Record
+from metadata.store.contract import MetadataStore, Record
+
+EAGER = Settings(txn_timeout_ms=1, max_txn_timeout_ms=1, deadline_allowance_ms=0, orphan_age_ms=4, grace_period_ms=1)
 
 
 def old(path: Path) -> Path:
@@ -53,7 +54,7 @@ def test_a_root_with_another_volume_mounted_over_it_is_refused(tmp_path: Path) -
 
 
 def test_the_orphan_sweep_leaves_what_is_not_ours(tmp_path: Path) -> None:
-    cluster = open_cluster(f"file://{tmp_path}/a", settings=Settings(orphan_age_ms=1, grace_period_ms=1))
+    cluster = open_cluster(f"file://{tmp_path}/a", settings=EAGER)
     root = tmp_path / "a" / "ledgers"
     ours = [
         old(root / "public/default/t/0000-ffff-0/0123.parquet"),
@@ -124,51 +125,34 @@ def test_founders_of_one_cluster_all_succeed(tmp_path: Path) -> None:
         assert len(set(pool.map(found, range(6)))) == 1
 
 
-def test_a_founder_whose_disk_is_slow_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url, clock, sync = f"file://{tmp_path}/a", SimulatedClock(), local_files._sync
-    began, writing, written = clock.now, threading.Event(), threading.Event()
+def test_a_founder_whose_disk_is_slow_holds_up_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, sync = f"file://{tmp_path}/a", LocalDisk.sync
+    writing, written = threading.Event(), threading.Event()
 
-    def slow(path: Path) -> None:
-        if path.name == ".cluster.json.tmp":
+    def slow(disk: LocalDisk, path: Path) -> None:
+        if path.name.startswith(".cluster.json.") and not writing.is_set():
             writing.set()
             assert written.wait(60)
-        sync(path)
+        sync(disk, path)
 
-    monkeypatch.setattr(local_files, "_sync", slow)
+    monkeypatch.setattr(LocalDisk, "sync", slow)
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(lambda: open_cluster(url).close())
         assert writing.wait(60)
-
-        def slept(kind: str, what: str) -> Fate:
-            if clock.now - began >= 5_000:
-                written.set()
-                other.result()
-            return Fate.GO
-
-        clock.pause = slept
         try:
-            open_cluster(url, clock=clock).close()
+            open_cluster(url).close()
         finally:
             written.set()
-    assert 5_000 <= clock.now - began < 6_000
+        other.result()
+    open_cluster(url).close()
 
 
-def test_what_a_founder_who_died_left_of_his_mark_is_named(tmp_path: Path) -> None:
-    clock, left = SimulatedClock(), tmp_path / "a" / "ledgers" / ".cluster.json.tmp"
-    began = clock.now
+@pytest.mark.parametrize("name", [".cluster.json.tmp", ".cluster.json.0123456789abcdef.tmp"])
+def test_what_a_founder_that_died_left_of_its_mark_is_in_nobodys_way(tmp_path: Path, name: str) -> None:
+    left = tmp_path / "a" / "ledgers" / name
     left.parent.mkdir(parents=True)
     left.touch()
-    with pytest.raises(StorageError, match="exists already") as refused:
-        open_cluster(f"file://{tmp_path}/a", clock=clock)
-    assert left.name in refused.value.__notes__[0]
-    assert clock.now - began == 1_000 * BUSY_SECONDS
-    os.utime(left, ns=(0, int(clock.now - 1_000 * BUSY_SECONDS) * 1_000_000))
-    began = clock.now
-    with pytest.raises(StorageError, match="exists already") as refused:
-        open_cluster(f"file://{tmp_path}/a", clock=clock)
-    assert left.name in refused.value.__notes__[0]
-    assert clock.now == began, "its founder had his turn before we came"
-    left.unlink()
+    open_cluster(f"file://{tmp_path}/a").close()
     open_cluster(f"file://{tmp_path}/a").close()
 
 
@@ -213,3 +197,29 @@ def test_on_storage_that_overwrites_the_mark_is_read_back(tmp_path: Path, monkey
             open_cluster(f"file://{tmp_path}/a")
     with open_store(f"file://{tmp_path}/a", clock=SystemClock()) as store:
         assert store.view().get(paths.CLUSTER) is None
+
+
+@pytest.mark.parametrize("inner", ["x", "public/default/t", "link"])
+def test_a_root_within_another_clusters_root_is_refused(tmp_path: Path, inner: str) -> None:
+    open_cluster(f"file://{tmp_path}/a", ledgers=f"{tmp_path}/outer").close()
+    (tmp_path / "beside").symlink_to(tmp_path / "outer")
+    ledgers = tmp_path / ("beside/x" if inner == "link" else f"outer/{inner}")
+    with pytest.raises(ConfigurationError, match="would lie in the ledger root"):
+        open_cluster(f"file://{tmp_path}/b", ledgers=str(ledgers))
+    with pytest.raises(ConfigurationError, match="would lie in the ledger root"):
+        open_cluster(f"file://{ledgers}")  # an embedded cluster in a root of another one
+    assert not list((tmp_path / "outer").rglob("*/cluster.json"))
+
+
+def test_a_root_that_has_another_clusters_root_in_it_is_refused(tmp_path: Path) -> None:
+    open_cluster(f"file://{tmp_path}/a", ledgers=f"{tmp_path}/outer/deep/inner").close()
+    for outer in ("outer", "outer/deep"):
+        with pytest.raises(ConfigurationError, match=r"lies the ledger root of another one: (deep/)?inner"):
+            open_cluster(f"file://{tmp_path}/b", ledgers=f"{tmp_path}/{outer}")
+    assert sorted(path.parent.name for path in tmp_path.rglob("cluster.json")) == ["inner"]
+
+
+def test_roots_beside_each_other_are_fine(tmp_path: Path) -> None:
+    for name in ("a", "ab", "b"):
+        open_cluster(f"file://{tmp_path}/{name}", ledgers=f"{tmp_path}/roots/{name}").close()
+        open_cluster(f"file://{tmp_path}/{name}").close()

@@ -7,7 +7,7 @@ from bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
 from metadata.errors import TxnConflict, TxnSegmentError
-from metadata.orphans import sweep_orphans
+from metadata.orphans import _seen, sweep_orphans
 from metadata.write_set import WriteSet
 
 
@@ -150,3 +150,11 @@ def test_parts_staged_too_long_ago_are_refused() -> None:
     assert not bench.headers()
     bench.party().coordinator.commit(bench.work(1, topics=(T, U)))
     bench.finish()
+
+
+def test_of_two_notes_the_later_time_counts_and_only_what_both_name() -> None:
+    """Two sweeps at once each wrote one: what one of them saw protected in between begins its grace period anew."""
+    storage, now_ms = (cluster := Bench().party().cluster).storage, 1_000
+    storage.publish("sweep/unprotected-1.json", b'{"a.avro": 500, "b.avro": 600}')
+    storage.publish("sweep/unprotected-2.json", b'{"a.avro": 700}')
+    assert _seen(cluster, ["sweep/unprotected-1.json", "sweep/unprotected-2.json"], now_ms) == {"a.avro": 700}

@@ -35,7 +35,10 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperSer
 
 def work(one: Client, topic: str, version: int, parts: int = 1) -> WriteSet:
     segments = one.topics.get(topic_name(topic)).segments()
-    found = {s: [Part(f"parts/{topic}-{version}-{p}.parquet", 1, 4, 0, (1,), 0) for p in range(parts)] for s in segments}
+    one.cluster.storage.create()
+    if one.cluster.storage.info("part.parquet") is None:
+        one.cluster.storage.publish("part.parquet", b"part")
+    found = {s: [Part("part.parquet", 1, 4, 0, (1,), 0) for _ in range(parts)] for s in segments}
     now = one.cluster.store.view().now_ms()
     return WriteSet("app", topic, Claim(version, "q", f"a{version}", True), found, now, 30_000)
 

@@ -22,20 +22,22 @@ from ledgers.compaction import Moved, Unit
 from ledgers.storage import LedgerStorage
 
 
-def test_20000_schedules_break_no_rule() -> None:
-    found = simulate_on(2, 20_000)
-    assert not found.violations
-    assert found.schedules == 20_000
-    assert found.commits > 4_000
-    assert found.crashes > 10_000
-
-
-def test_wide_schedules_break_no_rule() -> None:
-    found = simulate_on(2, 8_000, only="wide")
+@pytest.mark.slow
+def test_8000_schedules_break_no_rule() -> None:
+    found = simulate_on(2, 8_000)
     assert not found.violations
     assert found.schedules == 8_000
-    assert found.commits > 7_000
-    assert found.crashes > 6_000
+    assert found.commits > 1_600
+    assert found.crashes > 4_000
+
+
+@pytest.mark.slow
+def test_wide_schedules_break_no_rule() -> None:
+    found = simulate_on(2, 4_000, only="wide")
+    assert not found.violations
+    assert found.schedules == 4_000
+    assert found.commits > 3_500
+    assert found.crashes > 3_000
 
 
 @pytest.mark.parametrize("only", ["", "wide"])

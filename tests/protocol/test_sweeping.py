@@ -189,6 +189,7 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
         orphan_age_ms=60_000,
         grace_period_ms=60_000,
         orphan_sweep_ms=60_000,
+        txn_timeout_ms=5_000,
         max_txn_timeout_ms=5_000,
         deadline_allowance_ms=1_000,
     )

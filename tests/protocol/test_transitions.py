@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata import transitions
+from metadata import timestamps, transitions
 from metadata.errors import Fenced, TxnConflict, VersionConflict
 from metadata.names import HashRange
 from metadata.records import (
@@ -85,6 +85,8 @@ def test_deadlines_are_in_milliseconds_with_the_allowance() -> None:
 
 STREAM = Claim(7, "q", "a", True)
 BATCH = Claim(7, None, "a", False)
+FOREACH = Claim(7, "q", "a", False)
+"""A batch write in the `foreachBatch` of query q."""
 
 
 def app(last: int, current: int | None = None, by: str | None = "q") -> Application:
@@ -101,6 +103,10 @@ def app(last: int, current: int | None = None, by: str | None = "q") -> Applicat
         (app(7), STREAM, Gone.UNREAD, Opening.SKIP, 7),
         (app(7, 7), STREAM, Gone.UNREAD, Opening.SKIP, 7),
         (app(7, by="other"), BATCH, Gone.UNREAD, Opening.SKIP, 7),  # a batch with an equal txnVersion
+        (app(7), FOREACH, Gone.UNREAD, Opening.SKIP, 7),
+        (app(7, by=None), FOREACH, Gone.UNREAD, Opening.SKIP, 7),  # its record is of a version that did not write the query
+        (app(6, by="other"), FOREACH, Gone.UNREAD, Opening.OPEN, 6),
+        (app(5, 7, by="other"), FOREACH, header(State.COMMITTED, commit=3), Opening.SKIP, 7),
         (app(6, 7), STREAM, Gone.UNREAD, Opening.READ_PREDECESSOR, 6),
         (app(6, 7), STREAM, header(version=7), Opening.ABORT_PREDECESSOR, 6),
         (app(5, 6), STREAM, header(version=6), Opening.ABORT_PREDECESSOR, 5),
@@ -122,6 +128,9 @@ def test_opening(record: Application, claim: Claim, predecessor: Header | Gone, 
         (app(8), STREAM, Gone.UNREAD),  # not the last batch of the query
         (app(8), BATCH, Gone.UNREAD),
         (app(7, by="other"), STREAM, Gone.UNREAD),  # a new checkpoint under an old txnAppId
+        (app(7, by="other"), FOREACH, Gone.UNREAD),  # the same in foreachBatch
+        (app(8), FOREACH, Gone.UNREAD),
+        (app(7, by=None), STREAM, Gone.UNREAD),
         (app(6, 8), STREAM, header(State.COMMITTED, commit=3)),
         (app(7, 8), STREAM, header(State.COMMITTED, commit=3)),  # 8 is committed, if not raised yet
     ],
@@ -310,21 +319,21 @@ PUBLISHED = [(2, 100), (3, 90), (5, 120), (6, 110), (9, 200)]
 
 @pytest.mark.parametrize(("ms", "start"), [(50, 1), (100, 1), (101, 4), (120, 4), (121, 8), (200, 8), (201, 12)])
 def test_starting_timestamp(ms: int, start: int) -> None:
-    assert transitions.start_at_timestamp(PUBLISHED, ms, 12) == start
+    assert timestamps.start(PUBLISHED, ms, 12) == start
 
 
 @pytest.mark.parametrize(
     ("ms", "end"), [(50, (1, True)), (99, (1, True)), (100, (4, True)), (119, (4, True)), (120, (8, True)), (200, (12, False))]
 )
 def test_ending_timestamp(ms: int, end: tuple[int, bool]) -> None:
-    assert transitions.end_at_timestamp(PUBLISHED, ms, 12) == end
+    assert timestamps.end(PUBLISHED, ms, 12) == end
 
 
 @given(st.lists(st.integers(0, 30), max_size=15), st.integers(0, 30))
 def test_an_end_is_the_start_of_the_next_millisecond(times: list[int], ms: int) -> None:
     """What lies up to `ms` and what lies from `ms + 1` on is everything, once."""
     published = list(enumerate(times, start=1))
-    assert transitions.end_at_timestamp(published, ms, 20)[0] == transitions.start_at_timestamp(published, ms + 1, 20)
+    assert timestamps.end(published, ms, 20)[0] == timestamps.start(published, ms + 1, 20)
 
 
 # --- folding ------------------------------------------------------------------------------------------------------
@@ -405,3 +414,20 @@ def test_seals_that_this_version_can_show() -> None:
     assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "split", "children": (1,)}))
     assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "merge", "children": (1,)}))  # of one parent
     assert not transitions.finishable(seal(SEGMENT).model_copy(update={"why": "rebucket", "children": (1,)}))
+
+
+def test_the_guard_of_deletions_is_the_newest_one_that_was_forgotten() -> None:
+    gone = transitions.sealed_layout(layout(0, ids=(0,)), 4, seal(SEGMENT), now_ms=100)
+    for before in (2, 9):
+        known = gone.model_copy(update={"deleted_to_log": before})
+        assert transitions.without_gone(known, now_ms=111, grace_ms=10).deleted_to_log == max(4, before)
+
+
+@pytest.mark.parametrize(
+    ("was", "wanted", "said"),
+    [(State.COMMITTED, State.ABORTED, "All of it counts"), (State.ABORTED, State.COMMITTED, "nothing of this one counts")],
+)
+def test_who_comes_too_late_is_told_what_counts(was: State, wanted: State, said: str) -> None:
+    ended = header().model_copy(update={"state": was})
+    with pytest.raises(TxnConflict, match=said):
+        transitions.end(ended, wanted, now_ms=5)

@@ -52,6 +52,7 @@ def test_the_same_rows_before_and_after(spark: SparkSession, url: str, tmp_path:
     before = [batch(spark, url, **options) for options in ranges]
     scans = [scanned(spark, url, includeMetadata=meta, **options) for meta in (True, False) for options in ranges[:2]]
     micro = _micro_batches(url)
+    assert len(micro) > 2
     with connect(url) as cluster:
         compacted = cluster.compact("t")
         assert (compacted.files_after, compacted.rows) == (2, 77)
@@ -63,7 +64,7 @@ def test_the_same_rows_before_and_after(spark: SparkSession, url: str, tmp_path:
         assert sorted(batch(spark, url, **options), key=key) == sorted(rows, key=key), options
     again = [scanned(spark, url, includeMetadata=meta, **options) for meta in (True, False) for options in ranges[:2]]
     assert again == scans
-    assert _micro_batches(url)[: len(micro)] == micro
+    assert _micro_batches(url)[: len(micro) - 1] == micro[:-1]  # (the last one ended where the log did)
     result = CliRunner().invoke(build(), ["--service-url", url, "compact", "t"])
     assert result.exit_code == 0, result.output
     assert "became 2" in result.output
@@ -77,7 +78,7 @@ def test_the_same_rows_before_and_after(spark: SparkSession, url: str, tmp_path:
 
 def _micro_batches(url: str) -> list[int]:
     """Where the micro-batches of a stream with a limit end."""
-    options = {"path": "t", "serviceUrl": url, "maxBytesPerTrigger": "9000"}
+    options = {"path": "t", "serviceUrl": url, "startingOffsets": "earliest", "maxBytesPerTrigger": "9000"}
     reader = StreamReader(options, parse_schema("id bigint, name string, n array<int>"))
     ends, offset = [], reader.initialOffset()
     try:

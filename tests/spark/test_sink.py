@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from metadata.errors import OptionError
+from metadata.errors import OptionError, VersionConflict
 from metadata.names import key_hash
 from txnsegment import repartition_by_segment
 
@@ -112,6 +113,50 @@ def test_foreach_batch_with_two_topics(here: Deployment) -> None:
     assert runs == [0, 0]
     assert ids(here.read("even")) == list(range(0, 30, 2))
     assert ids(here.read("odd")) == list(range(1, 30, 2))
+
+
+def test_a_new_checkpoint_under_old_tokens_is_an_error_in_foreach_batch(here: Deployment) -> None:
+    """Its batch 0 is no repetition of the one that is committed: for a write, for a transaction of writes, for one of reads."""
+    here.cluster.topics.create("in", schema="id bigint")
+    here.append("in", pa.table({"id": pa.array([0], pa.int64())}))
+    here.cluster.subscriptions.create("in", "s")
+    here.spark.range(3).write.parquet(str(here.folder / "source"))
+    refusals: list[str] = []
+
+    def plain(rows: DataFrame, batch: int) -> None:
+        here.write(rows, "a", txnAppId="plain", txnVersion=batch)
+
+    def together(rows: DataFrame, batch: int) -> None:
+        with here.cluster.transaction(app="together", version=batch) as txn:
+            rows.write.format("txnsegment").mode("append").options(**txn.options).save("b")
+
+    def acknowledging(rows: DataFrame, batch: int) -> None:
+        with here.cluster.transaction(app="acknowledging", version=batch) as txn:
+            txn.read(here.spark, "in", subscription="s")
+
+    def write(rows: DataFrame, batch: int) -> None:
+        for form in (plain, together, acknowledging):
+            try:
+                form(rows, batch)
+            except (VersionConflict, PySparkException) as error:
+                refusals.append(str(error))
+
+    def run(checkpoint: str) -> str:
+        source = here.spark.readStream.schema("id bigint").parquet(str(here.folder / "source"))
+        query = source.writeStream.foreachBatch(write).option("checkpointLocation", str(here.folder / checkpoint))
+        started = query.trigger(availableNow=True).start()
+        started.awaitTermination()
+        return str(started.id)
+
+    first = run("first")
+    for file in (here.folder / "first" / "commits").iterdir():
+        file.unlink()
+    assert run("first") == first, "the same query repeats its batch 0"
+    assert refusals == []
+    second = run("second")
+    assert len(refusals) == 3
+    assert all(f"Version 0 of query {second} is not above 0 of query {first}" in said for said in refusals)
+    assert ids(here.read("a")) == ids(here.read("b")) == [0, 1, 2]
 
 
 def test_tokens_of_batch_writes(here: Deployment) -> None:

@@ -60,3 +60,35 @@ def test_a_killed_driver_skips_nothing(here: Deployment, tmp_path: Path) -> None
     assert 0 < len(left) <= 9
     again = [row.id for batch in here.drain(here.stream("t", subscription="s"), "new") for row in batch]
     assert sorted(again) == sorted(left)
+
+
+@pytest.mark.slow
+def test_a_driver_killed_before_its_first_batch_was_done_writes_each_row_once(here: Deployment, tmp_path: Path) -> None:
+    """The batch was planned from the cursor, which somebody else moves before the restart."""
+    cluster = here.cluster
+    cluster.topics.create("t", schema="id bigint", segments=2)
+    cluster.topics.create("out", schema="id bigint")
+    for number in range(6):
+        here.append("t", pa.table({"id": [number]}))
+    cluster.subscriptions.create("t", "s")
+    place = {"url": here.url, "source": "t", "subscription": "s", "folder": str(tmp_path)}
+    arguments = [word for name, value in place.items() for word in (f"--{name}", value)]
+    with launched("conformance.chaos.holding", arguments, tmp_path / "driver.log", SPARK_ENVIRONMENT, nice=0) as driver:
+        assert driver.wait_for(tmp_path / "planned", LIMIT_SECONDS), driver.tail()
+        driver.kill()
+    checkpoint = tmp_path / "checkpoint"
+    assert (checkpoint / "offsets" / "0").exists()
+    assert not (checkpoint / "commits" / "0").exists()
+    cluster.subscriptions.seek("t", "s", "latest")
+
+    def go_on() -> list[int]:
+        copying(here.spark, here.url, "t", "out", "s", checkpoint, 9).trigger(availableNow=True).start().awaitTermination()
+        return sorted(row.id for row in here.read("out").collect())
+
+    assert go_on() == list(range(6))
+
+    # Spark's note that the batch is done is lost, too. The sink skips the batch by its version: its rows are not written again.
+    (checkpoint / "commits" / "0").unlink()
+    (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+    here.append("t", pa.table({"id": [6]}))
+    assert go_on() == list(range(7))

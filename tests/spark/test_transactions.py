@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
@@ -13,9 +16,12 @@ from metadata.acks import done
 from metadata.errors import SchemaError
 from metadata.names import topic_name
 from metadata.row_ranges import texts
+from pyspark_txnsegment import DefaultSource
+from spark_txn_sink.writer import BatchWriter, Messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from tests.spark.conftest import Deployment
     from txnsegment import SparkTransaction
@@ -99,3 +105,38 @@ def test_a_micro_batch_is_acknowledged_with_what_comes_of_it(here: Deployment) -
         odd = here.read("in", startingOffsets=f'{{"log":{some - 1}}}', includeMetadata="true").where("id % 2 = 1 and id < 110")
         txn.acknowledge_rows(odd, subscription="etl")
     assert here.cluster.subscriptions.describe("in", "etl").lag.rows == 15
+
+
+def test_a_write_that_failed_after_it_had_left_its_manifest_does_not_count(here: Deployment) -> None:
+    """The process that commits dies when its manifest is there, and Spark's abort fails, too: the program is told of an error, and
+    runs the write again.
+    """
+
+    class Dying(BatchWriter):
+        def commit(self, messages: Messages) -> None:
+            super().commit(messages)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def abort(self, messages: Messages) -> None:
+            raise RuntimeError("the storage is away")
+
+    class DyingSource(DefaultSource):
+        @classmethod
+        def name(cls) -> str:
+            return "dying"
+
+        def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+            return Dying(dict(self.options), schema, overwrite)
+
+    here.spark.dataSource.register(DyingSource)
+    given = here.spark.range(3)
+    with here.cluster.transaction() as txn:
+        write(txn, given, SMALL)
+        with pytest.raises(Py4JJavaError, match="Writing job failed"):
+            given.write.format("dying").mode("append").options(**txn.options).save(BIG)
+        left = [path.name for path in (here.folder / "cluster" / "ledgers" / "staging").iterdir()]
+        assert sum(name.endswith(".manifest") for name in left) == 2
+        assert not any(name.endswith(".withdrawn") for name in left)
+        write(txn, given, BIG)
+    assert (ids(here, BIG), ids(here, SMALL)) == ([0, 1, 2], [0, 1, 2])
+    assert txn.commit().rows == 6

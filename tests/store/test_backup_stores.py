@@ -152,6 +152,25 @@ def test_an_old_clusters_sweeper_deletes_nothing_once_its_root_was_taken_over(tm
             old.sweep()
 
 
+def test_opening_a_folder_whose_store_was_lost_is_in_no_restores_way(tmp_path: Path) -> None:
+    """A service that starts again opens it before anybody restores the backup."""
+    url = f"file://{tmp_path}/c"
+    with connect(url) as cluster:
+        for topic in ("a", "b"):
+            cluster.topics.create(topic, schema="n bigint")
+        add(cluster, 1)
+        cluster.backup(tmp_path / "backup")
+    for file in (tmp_path / "c").glob("metadata.*"):
+        file.unlink()
+    with pytest.raises(
+        ConfigurationError, match=rf"is not empty.*If the metadata store .* txnsegment restore FILE --service-url {url}"
+    ):
+        connect(url)
+    restore(tmp_path / "backup", url)
+    with connect(url) as cluster:
+        assert shown(cluster, "a") == [1]
+
+
 def test_half_a_restore_is_no_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"file://{tmp_path}/new"
     with connect(f"file://{tmp_path}/old") as cluster:
@@ -162,7 +181,7 @@ def test_half_a_restore_is_no_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("metadata.restore._take_over", dies)
+        patched.setattr("metadata.restore.Restoration._take_over", dies)
         with pytest.raises(KeyboardInterrupt):
             restore(made.file, url)
     with pytest.raises(RestoreRefused, match=f"never finished.*{backup_file.read(Path(made.file)).sha256[:12]}"):

@@ -90,6 +90,17 @@ def test_a_busy_database_means_not_done(tmp_path: Path) -> None:
         other.close()
 
 
+def test_a_folder_that_was_copied_by_hard_links_is_refused(tmp_path: Path) -> None:
+    SqliteStore(str(tmp_path / "a")).close()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "metadata.db").hardlink_to(tmp_path / "a" / "metadata.db")
+    for folder in ("a", "b"):
+        with pytest.raises(ConfigurationError, match=r"metadata\.db has 2 names \(hard links\).*cp metadata\.db copy"):
+            SqliteStore(str(tmp_path / folder), create=False)
+    (tmp_path / "b" / "metadata.db").unlink()
+    SqliteStore(str(tmp_path / "a"), create=False).close()
+
+
 def test_a_fork_gets_connections_of_its_own(tmp_path: Path) -> None:
     with SqliteStore(str(tmp_path)) as store:
         store.put(A, b"parent", expect=ABSENT)

@@ -123,7 +123,7 @@ class TestSessions:
         with pytest.raises(SessionLost):
             decide(store, body, attempts=2)
 
-    def test_the_clock_is_the_servers_and_measured_once_a_session(self, store: ZooKeeperStore) -> None:
+    def test_the_clock_is_the_servers_and_one_measurement_serves_many_views(self, store: ZooKeeperStore) -> None:
         first = store.view().now_ms()
         assert abs(first - time.time() * 1000) < 5000
         with raw(store._session.hosts) as client:

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 from metadata.errors import TxnSegmentError
 from txnsegment.cli import backups, operations, segments, storage, subscriptions, topics, txns
-from txnsegment.cli.shown import ServiceUrl, show_error
+from txnsegment.cli.shown import ServiceUrl, say, show_error
 
 ENTRY_POINTS = "txnsegment.commands"
 """Entry points of this group add groups of commands: name = command, object = a `typer.Typer`."""
@@ -29,7 +29,7 @@ class Face(TyperGroup):
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"txnsegment {version('txnsegment')}")
+        say(f"txnsegment {version('txnsegment')}")
         raise typer.Exit
 
 
@@ -59,5 +59,5 @@ def build() -> typer.Typer:
         try:
             app.add_typer(point.load(), name=point.name)
         except ImportError as error:
-            typer.echo(f"The command {point.name} of {point.value} cannot be loaded and is left out: {error}", err=True)
+            say(f"The command {point.name} of {point.value} cannot be loaded and is left out: {error}", err=True)
     return app

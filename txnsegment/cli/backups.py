@@ -9,7 +9,7 @@ import typer
 
 from txnsegment.backup import restore as restore_backup
 from txnsegment.cli.operations import duration
-from txnsegment.cli.shown import AsJson, ServiceUrl, given_url, moment, opened, show_json, size
+from txnsegment.cli.shown import AsJson, ServiceUrl, given_url, moment, opened, say, show_json, size
 
 
 def backup(
@@ -26,12 +26,12 @@ def backup(
     if json:
         show_json(made)
         return
-    typer.echo(
+    say(
         f"{made.file}: {made.topics} topics up to number {made.number} of the log at {moment(made.taken_ms)}, "
         f"{made.records} records, {size(made.bytes)}."
     )
     days = made.good_for_ms / 86_400_000
-    typer.echo(f"It can be restored for {days:g} days at the least: so long the files in {made.ledgers} are kept.")
+    say(f"It can be restored for {days:g} days at the least: so long the files in {made.ledgers} are kept.")
 
 
 def restore(
@@ -46,7 +46,10 @@ def restore(
     if json:
         show_json(made)
         return
-    typer.echo(
+    if made.again:
+        say(f"This backup was restored into {made.url} before, completely. Nothing was changed.")
+        return
+    say(
         f"Restored {made.records} records into {made.url}, over the ledgers in {made.ledgers}: all up to number {made.number} of "
-        f"the log. It goes on at {made.next_number}."
+        f"the log. It goes on at {made.next_number}. The cluster of the backup can be opened no more."
     )

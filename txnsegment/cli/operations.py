@@ -12,15 +12,31 @@ from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.text import Text
 
+from ledgers.plain_text import shown
 from metadata.cluster import open_cluster
+from metadata.cluster import take_over as take_over_root
 from metadata.cluster_records import Settings
 from metadata.errors import ConfigurationError, OptionError
+from metadata.json_records import why
 from metadata.options import integer
 from metadata.sweeper import SweepReport
 from txnsegment import doctor as examination
-from txnsegment.cli.shown import AsJson, ServiceUrl, as_json, console, given_url, opened, show_json, show_table, size
+from txnsegment.cli.shown import (
+    AsJson,
+    PlainFormatter,
+    ServiceUrl,
+    as_json,
+    console,
+    given_url,
+    opened,
+    say,
+    show_json,
+    show_table,
+    size,
+)
 from txnsegment.sweeping import metrics_served, sweep_until
 from txnsegment.verify import verify as verify_topic
 
@@ -32,9 +48,21 @@ def init(
     service_url: Annotated[str, typer.Argument(metavar="URL", help="file:///path or zk://host:port/chroot.")],
     ledgers: Annotated[str | None, typer.Option(metavar="URI", help="The folder or bucket of the ledgers, all of it ours.")] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the cluster.")] = None,
+    take_over: Annotated[
+        bool, typer.Option("--take-over", help="Make this store the owner of its ledgers, after it was moved or copied.")
+    ] = False,
 ) -> None:
-    """Make a cluster. It remembers where its ledgers are: after that its URL alone is enough. Doing it again changes nothing."""
+    """Make a cluster. It remembers where its ledgers are: after that its URL alone is enough. Doing it again changes nothing.
+
+    With --take-over: make this store the owner of the ledgers that its cluster has, in place of the store that owns them now. That
+    one can be used no more. Stop its processes before.
+    """
     wanted = parse_settings(settings or [])
+    if take_over:
+        if ledgers is not None or settings:
+            raise OptionError("--take-over is for a cluster that exists.", advice="Leave --ledgers and --set out.")
+        done = take_over_root(service_url)
+        say("The store owns its ledgers now." if done else "The store owned its ledgers already. Nothing was changed.")
     cluster = open_cluster(service_url, ledgers=ledgers, settings=wanted)
     try:
         if settings and cluster.settings != wanted:
@@ -42,8 +70,8 @@ def init(
                 f"The cluster {cluster.url} exists already, with other settings: {_listed(cluster.settings)}.",
                 advice="Settings are fixed when a cluster is made; leave --set out, or use another chroot or folder.",
             )
-        typer.echo(f"The cluster {cluster.url} keeps its ledgers in {cluster.storage.uri}.")
-        typer.echo(f"Settings: {_listed(cluster.settings)}.")
+        say(f"The cluster {cluster.url} keeps its ledgers in {cluster.storage.uri}.")
+        say(f"Settings: {_listed(cluster.settings)}.")
     finally:
         cluster.close()
 
@@ -63,16 +91,13 @@ def parse_settings(given: Sequence[str]) -> Settings:
         if name in values:
             raise OptionError(f"The setting {_alias(name)} is given twice.", advice="Give it once.")
         values[name] = integer(0 if name == "deadline_allowance_ms" else 1)(f"--set {_alias(name)}", text)
-    settings = Settings(**values)
-    if settings.txn_timeout_ms > settings.max_txn_timeout_ms:
-        raise OptionError("txnTimeoutMs is above maxTxnTimeoutMs.", advice="Lower the one or raise the other.")
-    if settings.orphan_age_ms < 4 * (settings.max_txn_timeout_ms + settings.deadline_allowance_ms):
+    try:
+        return Settings(**values)
+    except ValidationError as error:
         raise OptionError(
-            f"orphanAgeMs = {settings.orphan_age_ms} is too close to maxTxnTimeoutMs = {settings.max_txn_timeout_ms}: "
-            "the orphan sweep could take files that a commit is about to name.",
-            advice="Make it at least four times the longest timeout with the allowance; lower maxTxnTimeoutMs if it must be short.",
-        )
-    return settings
+            f"These settings do not fit: {why(error)}.",
+            advice="Raise the one or lower the other; what is not given has its default (docs/operations.md, Sweeping).",
+        ) from error
 
 
 def sweep(
@@ -94,11 +119,13 @@ def sweep(
     if once:
         raise OptionError("--once and --every exclude each other.", advice="Give one of the two.")
     seconds = duration("--every", every)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     metrics = nullcontext(None) if metrics_port is None else metrics_served(metrics_host, metrics_port)
     with opened(context, service_url) as cluster, _signals() as stop, metrics as port:
         if port is not None:
-            typer.echo(f"Metrics: http://{metrics_host}:{port}/metrics")
+            say(f"Metrics: http://{metrics_host}:{port}/metrics")
         sweep_until(stop, cluster, seconds, told=lambda report: _tell(report, json), lags=metrics_port is not None)
 
 
@@ -129,7 +156,7 @@ def _tell(report: SweepReport, json: bool) -> None:
         show_json(report)
         return
     done = [f"{name.replace('_', ' ')} {count}" for name, count in vars(report).items() if count]
-    typer.echo(f"Swept: {', '.join(done) or 'nothing to do'}.")
+    say(f"Swept: {', '.join(done) or 'nothing to do'}.")
 
 
 def verify(
@@ -144,13 +171,13 @@ def verify(
     if json:
         show_json(found)
     else:
-        typer.echo(f"{found.topic} up to {found.cut}: {found.parts} parts, {found.rows} rows, {size(found.bytes)}.")
+        say(f"{found.topic} up to {found.cut}: {found.parts} parts, {found.rows} rows, {size(found.bytes)}.")
         if found.damaged:
             rows = [(d.segment, d.first, d.last, d.rows, d.path, d.problem) for d in found.damaged]
             show_table(("SEGMENT", "FIRST", "LAST", "ROWS", "FILE", "PROBLEM"), rows, empty="")
-            typer.echo(f"{len(found.damaged)} damaged. Restore these files from a copy.")
+            say(f"{len(found.damaged)} damaged. Restore these files from a copy.")
         else:
-            typer.echo("All are sound.")
+            say("All are sound.")
     if found.damaged:
         raise typer.Exit(1)
 
@@ -166,7 +193,10 @@ def doctor(context: typer.Context, json: AsJson = False, service_url: ServiceUrl
         if not json:
             step = f"\n{'':18}{finding.next_step}" if finding.next_step else ""
             console().print(
-                Text.assemble((f"{finding.health:<5}", _STYLES[finding.health]), f"{finding.check:<13}{finding.message}{step}")
+                Text.assemble(
+                    (f"{finding.health:<5}", _STYLES[finding.health]),
+                    f"{finding.check:<13}{shown(finding.message + step, lines=True)}",
+                )
             )
     if json:
         show_json(found)

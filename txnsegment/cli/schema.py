@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json as jsons
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ledgers.json_text import read_json
 from metadata.errors import OptionError, SchemaError
-from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, show_facts, show_json, show_table
+from txnsegment.cli.shown import AsJson, ServiceUrl, as_json_text, moment, opened, say, show_facts, show_json, show_table
 from txnsegment.topics import SchemaDescription
 
 
@@ -38,11 +38,11 @@ def schema(
         if compatibility is not None:
             mode = topics.set_compatibility(name, compatibility)
             if not json:
-                typer.echo(f"New schemas of {name} are judged by {mode} from now on.")
+                say(f"New schemas of {name} are judged by {mode} from now on.")
         if register is not None:
             made = topics.set_schema(name, _text(register))
             if not json:
-                typer.echo(f"The schema of {made.topic} is version {made.version} now.")
+                say(f"The schema of {made.topic} is version {made.version} now.")
         mode = topics.compatibility(name)
         found = topics.schemas(name) if history else tuple(one for one in (topics.schema(name, version),) if one is not None)
     if json:
@@ -64,7 +64,7 @@ def _text(file: Path) -> str:
 
 def _show(name: str, found: tuple[SchemaDescription, ...], mode: str) -> None:
     if not found:
-        typer.echo(f"{name} has no schema yet: write to it, or register one (--set FILE). Compatibility: {mode}.")
+        say(f"{name} has no schema yet: write to it, or register one (--set FILE). Compatibility: {mode}.")
         return
     (one,) = found
     origin = "registered" if one.registered else "made from the columns"
@@ -79,8 +79,8 @@ def _show(name: str, found: tuple[SchemaDescription, ...], mode: str) -> None:
         ]
     )
     if one.avro is not None:
-        typer.echo()
-        typer.echo(jsons.dumps(jsons.loads(one.avro), indent=2, ensure_ascii=False))
+        say()
+        say(as_json_text(read_json(one.avro), indent=2))
 
 
 def _names(one: SchemaDescription) -> str:
@@ -92,7 +92,7 @@ def _object(one: SchemaDescription) -> dict[str, object]:
         "topic": one.topic,
         "version": one.version,
         "registered": one.registered,
-        "avro": None if one.avro is None else jsons.loads(one.avro),
+        "avro": None if one.avro is None else read_json(one.avro),
         "why": one.why,
         "columns": one.columns,
         "createdMs": one.created_ms,

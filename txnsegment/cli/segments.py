@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from txnsegment import segments
-from txnsegment.cli.shown import AsJson, ServiceUrl, opened, show_json, show_table, size
+from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_json, show_table, size
 
 app = typer.Typer(no_args_is_help=True, help="Look into the segments of a topic.")
 
@@ -30,7 +30,7 @@ def show(
     if json:
         show_json(found)
         return
-    typer.echo(f"{found.topic}: everything up to {found.cut} is decided, the log ends at {found.end_of_log}.\n")
+    say(f"{found.topic}: everything up to {found.cut} is decided, the log ends at {found.end_of_log}.\n")
     rows = [
         (
             s.name,

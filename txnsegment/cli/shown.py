@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
@@ -16,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ledgers import plain_text
 from metadata.client import client
 from metadata.cluster import open_cluster
 from metadata.errors import TxnSegmentError
@@ -40,16 +42,36 @@ def given_url(context: typer.Context, service_url: str | None) -> str | None:
     return service_url if service_url is not None else before
 
 
+def say(text: str = "", *, err: bool = False) -> None:
+    """A line for people, or some. All that commands print goes through here or through the functions below: names, values and
+    errors of others may hold what a terminal would obey (`ledgers.plain_text`).
+    """
+    typer.echo(plain_text.shown(text, lines=True), err=err)
+
+
+class PlainFormatter(logging.Formatter):
+    """Of the lines that commands log: as `say`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain_text.shown(super().format(record), lines=True)
+
+
 def show_error(error: TxnSegmentError) -> None:
     """The message, then what to do next, on stderr."""
-    typer.echo(f"Error: {error.message}", err=True)
+    say(f"Error: {error.message}", err=True)
     for line in (error.advice, *getattr(error, "__notes__", ())):
         if line:
-            typer.echo(line, err=True)
+            say(line, err=True)
 
 
 def show_json(value: object) -> None:
-    typer.echo(json.dumps(as_json(value), ensure_ascii=False))
+    typer.echo(as_json_text(value))
+
+
+def as_json_text(value: object, indent: int | None = None) -> str:
+    """JSON for programs and terminals: what is harmful to those is escaped as JSON does it."""
+    text = json.dumps(as_json(value), ensure_ascii=False, indent=indent)
+    return plain_text.HARMFUL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
 def as_json(value: object) -> Any:
@@ -81,13 +103,13 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empt
     """`empty` says what there is none of."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(Text(plain_text.shown(column)), overflow="fold")
     for row in rows:
-        table.add_row(*(Text("" if value is None else str(value)) for value in row))
+        table.add_row(*(Text("" if value is None else plain_text.shown(str(value))) for value in row))
     if table.row_count:
         console().print(table)
     else:
-        typer.echo(empty)
+        say(empty)
 
 
 def show_facts(facts: Iterable[tuple[str, object]]) -> None:
@@ -95,13 +117,19 @@ def show_facts(facts: Iterable[tuple[str, object]]) -> None:
     known = [(name, value) for name, value in facts if value is not None]
     width = max(len(name) for name, _ in known)
     for name, value in known:
-        typer.echo(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {plain_text.shown(str(value))}")
+
+
+_END_MS = 253_402_300_800_000
+"""The end of the year 9999."""
 
 
 def moment(ms: int | None) -> str | None:
     """Ms since 1970 as UTC, for people."""
     if ms is None:
         return None
+    if not 0 <= ms < _END_MS:
+        return f"{ms} ms, which is no date"
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

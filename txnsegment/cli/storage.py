@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ledgers.compaction import TARGET_BYTES
-from txnsegment.cli.shown import AsJson, ServiceUrl, opened, show_json, size
+from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_json, size
 
 
 def compact(
@@ -24,11 +24,11 @@ def compact(
     if json:
         show_json(done)
     elif not done.files_before:
-        typer.echo(f"{name}: nothing to put together.")
+        say(f"{name}: nothing to put together.")
     else:
-        typer.echo(
+        say(
             f"{name}: {done.files_before} files ({size(done.bytes_before)}) became {done.files_after} ({size(done.bytes_after)}): "
             f"{done.parts} parts with {done.rows} rows."
         )
     for left in () if json else done.left_out:
-        typer.echo(f"{left} was migrated and stays as it is: its log names its files, until retention takes them.")
+        say(f"{left} was migrated and stays as it is: its log names its files, until retention takes them.")

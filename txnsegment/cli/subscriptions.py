@@ -10,7 +10,7 @@ import typer
 from metadata.backlog import Lag
 from metadata.errors import OptionError
 from metadata.options import timestamp_ms
-from txnsegment.cli.shown import AsJson, ServiceUrl, opened, show_facts, show_json, show_table
+from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_facts, show_json, show_table
 from txnsegment.subscriptions import Where
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, seek and delete subscriptions.")
@@ -28,7 +28,7 @@ def create(context: typer.Context, topic: Topic, name: Name, start: Place = "ear
     """Make a subscription: a cursor for each segment of the topic (a persistent:// topic has one)."""
     with opened(context, service_url) as cluster:
         made = cluster.subscriptions.create(topic, name, start=_place("--start", start))
-    typer.echo(f"Created the subscription {made.name} of {made.topic}; {_shown(made.lag)}.")
+    say(f"Created the subscription {made.name} of {made.topic}; {_shown(made.lag)}.")
 
 
 @app.command("list")
@@ -57,7 +57,7 @@ def describe(context: typer.Context, topic: Topic, name: Name, json: AsJson = Fa
         show_json(found)
         return
     show_facts([("topic", found.topic), ("subscription", found.name), ("lag", _shown(found.lag))])
-    typer.echo()
+    say()
     rows = [
         (c.segment, c.mark_delete or "none", _few(c.acked), _few(tuple(c.claims)), c.lag.rows, c.lag.bytes, f"{c.lag.seconds:.1f}")
         for c in found.cursors
@@ -71,7 +71,7 @@ def seek(context: typer.Context, topic: Topic, name: Name, to: Place, service_ur
     """Move the cursors: everything before counts as acknowledged, nothing after."""
     with opened(context, service_url) as cluster:
         moved = cluster.subscriptions.seek(topic, name, _place("--to", to))
-    typer.echo(f"Moved the subscription {moved.name} of {moved.topic} to {to}; {_shown(moved.lag)}.")
+    say(f"Moved the subscription {moved.name} of {moved.topic} to {to}; {_shown(moved.lag)}.")
 
 
 @app.command()
@@ -79,7 +79,7 @@ def delete(context: typer.Context, topic: Topic, name: Name, service_url: Servic
     """Delete a subscription."""
     with opened(context, service_url) as cluster:
         cluster.subscriptions.delete(topic, name)
-    typer.echo(f"Deleted the subscription {name} of {topic}.")
+    say(f"Deleted the subscription {name} of {topic}.")
 
 
 def _place(option: str, text: str) -> Where:

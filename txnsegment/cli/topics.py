@@ -13,7 +13,7 @@ from metadata.errors import OptionError
 from txnsegment import lineage
 from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema
-from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, show_facts, show_json, show_table
+from txnsegment.cli.shown import AsJson, ServiceUrl, console, moment, opened, say, show_facts, show_json, show_table
 from txnsegment.retention import FIELDS as RETAINED
 from txnsegment.rows import committed_rows
 from txnsegment.topics import PersistentDescription, TopicDescription
@@ -39,9 +39,9 @@ def create(
     with opened(context, service_url, create=True) as cluster:
         made = cluster.topics.create(name, segments=segments, key=key, schema=schema)
     if isinstance(made, PersistentDescription):
-        typer.echo(f"Created {made.name}.")
+        say(f"Created {made.name}.")
         return
-    typer.echo(f"Created {made.name} with {len(made.segments)} segment{'' if len(made.segments) == 1 else 's'}.")
+    say(f"Created {made.name} with {len(made.segments)} segment{'' if len(made.segments) == 1 else 's'}.")
 
 
 @app.command("list")
@@ -85,11 +85,11 @@ def describe(
         show_facts([*facts, *(("property", f"{key}={value}") for key, value in sorted(topic.properties.items()))])
         return
     show_facts([("topic", topic.name), ("key", topic.key or "none"), ("epoch", topic.epoch), ("columns", _columns(topic))])
-    typer.echo()
+    say()
     rows = [(s.name, s.state, f"{s.start:04x}-{s.end:04x}", moment(s.created_ms), moment(s.sealed_ms)) for s in topic.segments]
     show_table(("SEGMENT", "STATE", "RANGE", "CREATED", "SEALED"), rows, empty="It has no segments.")
     if any(s.parents for s in topic.segments):
-        typer.echo()
+        say()
         console().print(lineage.tree(topic))
 
 
@@ -125,7 +125,7 @@ def _show_children(topic: TopicDescription, parents: list[int]) -> None:
     names = {s.id: s.name for s in topic.segments}
     children = next(s.children for s in topic.segments if s.id == parents[0])
     sealed, made = (", ".join(names[i] for i in ids if i in names) for ids in (parents, children))
-    typer.echo(f"Sealed {sealed}; active instead: {made}.")
+    say(f"Sealed {sealed}; active instead: {made}.")
 
 
 @app.command()
@@ -142,7 +142,7 @@ def migrate(
     with opened(context, service_url) as cluster:
         made = cluster.topics.migrate(name, to, segments=segments, wait=wait, force=force)
     active = [s.name for s in made.segments if s.sealed_ms is None]
-    typer.echo(f"Migrated {name} to {made.name}: it is sealed, and goes on in {', '.join(active)}.")
+    say(f"Migrated {name} to {made.name}: it is sealed, and goes on in {', '.join(active)}.")
 
 
 @app.command()
@@ -150,7 +150,7 @@ def delete(context: typer.Context, name: Name, service_url: ServiceUrl = None) -
     """Delete a topic and its rows, for ever."""
     with opened(context, service_url) as cluster:
         cluster.topics.delete(name)
-    typer.echo(f"Deleted {name}. Its files go with the orphan sweep, once they are old enough.")
+    say(f"Deleted {name}. Its files go with the orphan sweep, once they are old enough.")
 
 
 @app.command()
@@ -190,7 +190,7 @@ def model(
     """Show or set which model serves persistent:// topics that a namespace does not have yet: metadata makes them topic://."""
     with opened(context, service_url) as cluster:
         found = cluster.topics.model(namespace) if new_persistent is None else cluster.topics.set_model(namespace, new_persistent)
-    typer.echo(f"{namespace}: new persistent:// topics are {'persistent://' if found == 'in-stream' else 'topic://'} ({found}).")
+    say(f"{namespace}: new persistent:// topics are {'persistent://' if found == 'in-stream' else 'topic://'} ({found}).")
 
 
 @app.command()
@@ -250,7 +250,7 @@ def retention(
         show_json(kept)
         return
     said = {key: value for key, value in kept.items() if value is not None}
-    typer.echo(f"{name}: {', '.join(f'{key}={value}' for key, value in said.items()) or 'everything is kept, for ever'}.")
+    say(f"{name}: {', '.join(f'{key}={value}' for key, value in said.items()) or 'everything is kept, for ever'}.")
 
 
 @app.command()
@@ -286,10 +286,10 @@ def scaling(
     if json:
         show_json(found)
     elif found is None:
-        typer.echo(f"{name}: its segments split and merge by command alone.")
+        say(f"{name}: its segments split and merge by command alone.")
     else:
         limits = [f"{limit} {what} a second" for limit, what in ((found.rows, "rows"), (found.bytes, "bytes")) if limit is not None]
-        typer.echo(
+        say(
             f"{name}: a segment splits above {' or '.join(limits)} over {found.cool_down_ms / 1000:g} s, "
             f"{found.fewest} to {found.most} segments."
         )

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from metadata.instream.txn_records import TxnState
-from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, show_facts, show_json, show_table
+from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, say, show_facts, show_json, show_table
 
 app = typer.Typer(no_args_is_help=True, help="List, show and abort transactions.")
 
@@ -68,4 +68,4 @@ def abort(context: typer.Context, txn_id: Id, service_url: ServiceUrl = None) ->
     """End an OPEN transaction; its owner's commit then fails."""
     with opened(context, service_url) as cluster:
         cluster.transactions.abort(txn_id)
-    typer.echo(f"Transaction {txn_id} is ABORTED.")
+    say(f"Transaction {txn_id} is ABORTED.")

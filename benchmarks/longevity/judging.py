@@ -1,0 +1,101 @@
+"""Whether what a soak measured is flat: the median of its last quarter against that of its second one.
+
+The first quarter does not count: caches fill, workers start, retention and forgetting have nothing to take yet.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.longevity.words import WENT_ON
+
+MB = 2**20
+Series = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One measured thing of one group of processes. `share`, `slack`: how much more of it is still flat."""
+
+    group: str
+    what: str
+    series: Series
+    unit: float
+    share: float
+    slack: float
+    judged: bool = True
+
+    def median(self, quarter: int) -> float:
+        """Of this quarter of the run's time (1 to 4), in units."""
+        end = self.series[-1][0]
+        found = [v for s, v in self.series if end * (quarter - 1) / 4 <= s <= end * quarter / 4]
+        return statistics.median(found) / self.unit if found else float("nan")
+
+    @property
+    def per_hour(self) -> float:
+        """The slope of a straight line through the second half, in units."""
+        half = [(s / 3600, v / self.unit) for s, v in self.series if s >= self.series[-1][0] / 2]
+        return statistics.linear_regression(*zip(*half, strict=True)).slope if len(half) > 1 else float("nan")
+
+    @property
+    def flat(self) -> bool:
+        before, after = self.median(2), self.median(4)
+        return after <= before * (1 + self.share) + self.slack
+
+
+def measured(folder: Path) -> list[Line]:
+    """Everything that a soak wrote down. Processes of a group are summed at each moment."""
+    held: dict[tuple[str, str], dict[float, float]] = defaultdict(lambda: defaultdict(float))
+    for row in _rows(folder / "samples.csv"):
+        for name in ("rss", "anon", "descriptors", "threads"):
+            held[row["group"], name][float(row["s"])] += float(row[name])
+        held[row["group"], "processes"][float(row["s"])] += 1
+    found = []
+    for (group, name), series in held.items():
+        ours = group != "ZooKeeper server"
+        points = sorted(series.items())
+        match name:
+            case "anon":
+                found.append(Line(group, "anonymous memory, MB", points, MB, 0.05, 8, ours and "JVM" not in group))
+            case "rss":
+                found.append(Line(group, "resident memory, MB", points, MB, 0.05, 16, ours))
+            case _:
+                found.append(Line(group, name, points, 1, 0.05, 2, ours))
+    if (folder / "heap.csv").exists():
+        points = [(float(row["s"]), float(row["heap"])) for row in _rows(folder / "heap.csv")]
+        if points:
+            found.append(Line("driver, JVM", "heap after a collection, MB", points, MB, 0.05, 4))
+    counts: dict[str, Series] = defaultdict(list)
+    for row in _rows(folder / "cluster.csv"):
+        counts[row["what"]].append((float(row["s"]), float(row["count"])))
+    return found + [Line("cluster", what, series, 1, 0.1, 20) for what, series in counts.items()]
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if None not in row.values()]  # (a kill may leave half of a line)
+
+
+def judge(folder: Path, died: list[str]) -> tuple[str, bool]:
+    """The summary as text, and whether all that is judged is flat."""
+    lines = measured(folder)
+    minutes = max(line.series[-1][0] for line in lines) / 60
+    text = [(folder / "machine.txt").read_text().strip(), f"{minutes:.0f} minutes", ""]
+    head = f"{'processes':<24}{'what':<30}{'2nd quarter':>12}{'last quarter':>13}{'per hour':>10}  flat"
+    text += [head, "-" * len(head)]
+    for line in sorted(lines, key=lambda line: (line.group, line.what)):
+        verdict = "yes" if line.flat else "NO" if line.judged else "no (not judged)"
+        text.append(
+            f"{line.group:<24}{line.what:<30}{line.median(2):>12.1f}{line.median(4):>13.1f}{line.per_hour:>+10.2f}  {verdict}"
+        )
+    grown = [line for line in lines if line.judged and not line.flat]
+    text += ["", f"Grown: {', '.join(f'{line.group}: {line.what}' for line in grown)}" if grown else "Nothing that is judged grew."]
+    for log in sorted(folder.glob("*.log")):
+        if count := log.read_text(errors="replace").count(WENT_ON):
+            text.append(f"{log.name}: something failed and was started again {count} times")
+    text += [f"ENDED TOO SOON: {one}" for one in died]
+    return "\n".join(text) + "\n", not grown

@@ -1,0 +1,52 @@
+"""What one run has: a folder or a ZooKeeper server, clusters in it, and the time."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from conformance.surface.model import Model
+from conformance.surface.world import ByHand, World
+
+
+@dataclass
+class Bench:
+    """`hosts`: of a ZooKeeper server; None: each cluster is SQLite in a folder. `log`: tells of each operation (None: nobody)."""
+
+    folder: Path
+    hosts: str | None = None
+    clock: ByHand = field(default_factory=ByHand)
+    worlds: list[World] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)
+    """What happened, by name: errors of ours that were in order, and special paths."""
+
+    @classmethod
+    def begin(cls, hosts: str | None, base: str | None) -> Bench:
+        made = cls(Path(tempfile.mkdtemp(prefix="surface-", dir=base)), hosts)
+        made.add("c0", Model())
+        return made
+
+    def add(self, name: str, model: Model, *, root: Path | None = None, url: str | None = None) -> World:
+        home = self.folder / name
+        if url is None:
+            url = f"file://{home}" if self.hosts is None else f"zk://{self.hosts}/{self.folder.name}-{uuid4().hex[:6]}-{name}"
+        if root is None:
+            root = home / "ledgers"
+        world = World(name, url, root, self.clock, model)
+        self.worlds.append(world)
+        return world
+
+    def world(self, pick: int) -> World:
+        usable = [world for world in self.worlds if world.usable]
+        return usable[pick % len(usable)]
+
+    def end(self) -> None:
+        try:
+            for world in self.worlds:
+                world.end()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)

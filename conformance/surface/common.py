@@ -1,0 +1,102 @@
+"""What operations share: errors that are in order, tables of rows, commits that are held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from conformance.surface.model import Fault, Row, Written
+from metadata.errors import TxnSegmentError
+
+if TYPE_CHECKING:
+    from conformance.surface.bench import Bench
+    from conformance.surface.world import Process, World
+
+NAMES = ("t0", "t1", "t2")
+OLDER_NAMES = tuple(f"persistent://public/default/p{i}" for i in range(3))
+OLDER_PATTERN = "persistent://public/default/p.*"
+SUBSCRIPTIONS = ("s0", "s0", "s0", "s1")
+"""Mostly one: another one holds everything back from retention."""
+SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64())])
+DDL = "k string, n bigint"
+
+
+@dataclass
+class Attempt:
+    """How a call ended: `error` None, it succeeded."""
+
+    error: TxnSegmentError | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.error is not None
+
+
+@contextmanager
+def attempt(bench: Bench, *kinds: type[TxnSegmentError]) -> Iterator[Attempt]:
+    """Errors of these kinds are in order here; all others are faults, which the driver sees."""
+    found = Attempt()
+    try:
+        yield found
+    except kinds as error:
+        bench.met[type(error).__name__] += 1
+        found.error = error
+
+
+def table(rows: Sequence[Row]) -> pa.Table:
+    return pa.Table.from_pylist([{"k": row.key, "n": row.n} for row in rows], schema=SCHEMA)
+
+
+def values(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """For `Producer.send`. (A column of which every value is None has no type there.)"""
+    return [{"k": row.key or "none", "n": row.n} for row in rows]
+
+
+@dataclass
+class Open:
+    """A transaction that the program has begun. `consumers`: those whose acknowledgements it holds."""
+
+    process: Process
+    txn: Any
+    written: Written
+    topics: set[str] = field(default_factory=set)
+    consumers: list[Any] = field(default_factory=list)
+    covered: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
+    """What its cumulative acks cover, segment by segment: topic, subscription, rows, acknowledged already or not."""
+    identity: tuple[str, int] | None = None
+    began_ms: int | None = None
+    """When its commit began, if that is held: its publish time is no earlier."""
+    older: bool = False
+    """Of persistent topics."""
+    moved: bool = False
+    """One of its topics was migrated since it began."""
+    before: frozenset[int] | None = None
+    """The rows that had committed when its commit was held."""
+    moves: str | None = None
+    """No transaction: the persistent topic that its process migrates."""
+    opened_ms: int = 0
+    """What the clock showed when it was last seen in its commit: its deadline is half a minute later."""
+
+
+def claimed(world: World) -> set[tuple[str, str, int]]:
+    """What transactions that are held within their commit may have claimed, or did when their process died."""
+    return {(topic, sub, n) for one in world.holding for topic, sub, rows in one.written.acks for n in rows}
+
+
+def unfinished(world: World) -> bool:
+    """Whether a commit is held (or its process has died there), so that not all that is below may be read yet."""
+    return bool(world.holding)
+
+
+def known_as(world: World, topic: object) -> str:
+    """The model's name of a topic that the product names whole."""
+    return world.model.older.named(str(topic).removeprefix("topic://public/default/"))
+
+
+def fault_unless(condition: bool, oracle: str, text: str) -> None:
+    if not condition:
+        raise Fault(oracle, text)

@@ -1,0 +1,385 @@
+"""Subscriptions and consumers: every way to leave and take up a consumer's generators, and every acknowledgement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.surface.bench import Bench
+from conformance.surface.common import SUBSCRIPTIONS, Open, attempt, claimed, known_as, unfinished
+from conformance.surface.model import Fault
+from conformance.surface.operations import PICK, Args, one_of, operation
+from conformance.surface.world import Process, World
+from conformance.surface.writing import topic_of
+from metadata.errors import AckConflict, DataLoss, SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from txnsegment import Batch, Message
+
+LOST = (TopicNotFound, SubscriptionNotFound, DataLoss)
+
+
+@dataclass
+class Following:
+    """A consumer and what it has handed out since it last began. `acked`: what the subscription had then. `stale`: one of its
+    topics was deleted.
+    """
+
+    world: World
+    process: Process
+    consumer: Any
+    topics: tuple[str, ...]
+    subscription: str
+    acked: set[int] = field(default_factory=set)
+    handed: list[tuple[int, Message | Batch]] = field(default_factory=list)
+    generators: list[Any] = field(default_factory=list)
+    stale: bool = False
+    several: bool = False
+    joined: bool = False
+    """It reads several topics, one of which was migrated meanwhile."""
+    last: int | None = None
+    """The number in the log of the last row that it has handed out and that had one."""
+    due: bool = False
+    """A transaction that holds its acknowledgements ended without a commit: it begins anew at its next delivery."""
+
+    def begun(self) -> None:
+        self.due = False
+        self.acked = set()
+        for topic in self.topics:
+            self.acked |= self.world.model.acked.get((topic, self.subscription), set())
+        self.handed, self.last = [], None
+
+    def close(self) -> None:
+        self.consumer.close()
+
+    def hand(self, given: Message | Batch) -> None:
+        found = [given.value["n"]] if isinstance(given, Message) else given.rows.column("n").to_pylist()
+        model = self.world.model
+        where = f"consumer {self.topics} {self.subscription}"
+        model.check_real(found, where)
+        before = {n for n, _ in self.handed}
+        for n in found:
+            if n in self.acked and not self.stale:
+                raise Fault("consumer: again", f"{where} delivers row {n}, which was acknowledged before it began")
+            if n in before:
+                raise Fault("consumer: twice", f"{where} delivers row {n} twice without a rewind")
+            self._in_order(n, where)
+            self.handed.append((n, given))
+
+    def _in_order(self, n: int, where: str) -> None:
+        model = self.world.model
+        number = model.committed[n].number
+        if number is not None and not self.stale and not self.joined:  # (what was read ahead comes before what is joined)
+            if self.last is not None and number < self.last:
+                raise Fault("consumer: order", f"{where} delivers row {n} of {number} behind {self.last}")
+            self.last = number
+
+    def check_all(self) -> None:
+        """A generator came to its end: all that is committed was handed out, but for what somebody has acknowledged by now."""
+        if self.stale or unfinished(self.world):
+            return
+        model = self.world.model
+        expected = {row.n for topic in self.topics for row in model.rows_of(model.topics[topic])} - self.acked
+        for topic in self.topics:
+            expected -= model.acked.get((topic, self.subscription), set())
+        missing = {n for n in expected - {n for n, _ in self.handed} if n not in model.gone}
+        if missing:
+            where = f"consumer {self.topics} {self.subscription}"
+            raise Fault(
+                "consumer: lost",
+                f"{where} came to its end without rows {sorted(missing)}, which are committed and not acknowledged",
+            )
+
+
+@operation(4, t=PICK, s=len(SUBSCRIPTIONS), start=3, p=PICK)
+def subscribe(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    name, sub = topic_of(world, a["t"]), SUBSCRIPTIONS[a["s"]]
+    if name is None:
+        return False
+    start, acked = place(world, name, a["start"], a["p"])
+    if start is None:
+        return False
+    with attempt(bench, SubscriptionExists) as tried:
+        world.process(a["p"]).cluster.subscriptions.create(name, sub, start=start)
+    if tried.failed != ((name, sub) in world.model.acked):
+        raise Fault("subscription", f"create({name}, {sub}): {tried.error}; the model has {sorted(world.model.acked)}")
+    if not tried.failed:
+        world.model.acked[name, sub] = acked
+    return None
+
+
+def place(world: World, name: str, how: int, pick: int) -> tuple[str | int | None, set[int]]:
+    """A place in the log to start or to seek, and the rows before it."""
+    rows = world.model.rows_of(world.model.topics[name])
+    if how == 0:
+        return "earliest", set()
+    if unfinished(world):
+        return None, set()
+    if how == 1:
+        return "latest", {row.n for row in rows}
+    numbers = sorted({number for row in rows if (number := world.model.committed[row.n].number) is not None})
+    if not numbers:
+        return None, set()
+    number = numbers[pick % len(numbers)]
+    return number, {row.n for row in rows if (world.model.committed[row.n].number or 0) <= number}
+
+
+@operation(0.7, i=PICK, start=3, p=PICK)
+def seek(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    found = one_of(sorted(world.model.acked), a["i"])
+    if found is None or claimed(world):
+        return False
+    start, acked = place(world, found[0], a["start"], a["p"])
+    if start is None:
+        return False
+    world.process(a["p"]).cluster.subscriptions.seek(found[0], found[1], start)
+    world.model.acked[found] = acked
+    for following in world.consumers:
+        if found[0] in following.topics and following.subscription == found[1]:
+            with attempt(bench, *LOST) as tried:
+                following.consumer.rewind()
+            if tried.failed:
+                following.stale = True
+            following.begun()
+    for query in world.queries:
+        query.sought(found)
+    return None
+
+
+@operation(0.5, i=PICK, p=PICK)
+def unsubscribe(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    found = one_of(sorted(world.model.acked), a["i"])
+    if found is None:
+        return False
+    world.process(a["p"]).cluster.subscriptions.delete(*found)
+    del world.model.acked[found]
+    for following in world.consumers:
+        if found[0] in following.topics and following.subscription == found[1]:
+            following.stale = True
+    return None
+
+
+@operation(4, t=PICK, t2=PICK, both=4, s=len(SUBSCRIPTIONS), p=PICK)
+def consumer_open(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    sub = SUBSCRIPTIONS[a["s"]]
+    picks = (a["t"], a["t2"]) if a["both"] == 0 else (a["t"],)
+    names = tuple(dict.fromkeys(name for pick in picks if (name := topic_of(world, pick)) is not None))
+    if not names or len(world.consumers) >= 3:
+        return False
+    process = world.process(a["p"])
+    with attempt(bench, DataLoss) as tried:
+        consumer = process.cluster.consumer(names, sub, start="earliest")
+    for name in names:
+        world.model.acked.setdefault((name, sub), set())
+    if tried.failed:
+        justify_loss(world, names, sub, tried.error)
+        return None
+    following = Following(world, process, consumer, names, sub)
+    following.begun()
+    world.consumers.append(following)
+    return None
+
+
+def justify_loss(world: World, names: tuple[str, ...], sub: str, error: object) -> None:
+    """DataLoss says that retention took rows which the subscription had not acknowledged. Could it?"""
+    model = world.model
+    for name in names:
+        rows = {row.n for row in model.rows_of(model.topics[name])} if name in model.topics else set()
+        if any(n in model.gone for n in rows - model.acked.get((name, sub), set())):
+            return
+    raise Fault("false loss", f"DataLoss, though retention can have taken nothing that {sub} of {names} needs: {error}")
+
+
+def consumer_of(world: World, pick: int) -> Following | None:
+    found: Following | None = one_of([one for one in world.consumers if one.process.held is None], pick)
+    return found
+
+
+@operation(18, c=PICK, count=6, kind=3, leave=4, g=PICK, old=3)
+def consume(bench: Bench, a: Args) -> object:
+    """Take some messages or batches from a new generator or one that was left, and leave it in one way or another."""
+    world = bench.world(a["w"])
+    following = consumer_of(world, a["c"])
+    if following is None:
+        return False
+    if a["old"] == 0 and following.generators:
+        made = following.generators[a["g"] % len(following.generators)]
+    else:
+        consumer = following.consumer
+        made = consumer.messages(timeout=0) if a["kind"] < 2 else consumer.batches(timeout=0)
+        following.generators.append(made)
+    take(bench, following, made, a["count"] if 0 < a["count"] < 4 else 1_000, a["leave"])
+    return None
+
+
+class _InBody(Exception):
+    pass
+
+
+def take(bench: Bench, following: Following, made: Any, count: int, leave: int) -> bool:
+    """Whether the generator came to its end. `leave`: kept for later, left by break, by an exception in the body, or closed."""
+    ended = True
+    if following.due:
+        following.begun()
+    with attempt(bench, *LOST) as tried:
+        try:
+            for taken, given in enumerate(made, 1):
+                following.hand(given)
+                if taken >= count:
+                    ended = False
+                    if leave == 2:
+                        raise _InBody
+                    break
+        except _InBody:
+            pass
+        if leave in (1, 3) and not ended:
+            made.close()
+    if tried.failed:
+        if not following.stale:
+            justify_loss(following.world, following.topics, following.subscription, tried.error)
+        following.stale = True
+    if (ended or tried.failed or leave in (1, 3)) and made in following.generators:
+        following.generators.remove(made)
+    if ended and not tried.failed:
+        following.check_all()
+    return ended
+
+
+@operation(3, c=PICK)
+def rewind(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    following = consumer_of(world, a["c"])
+    if following is None:
+        return False
+    with attempt(bench, *LOST) as tried:
+        following.consumer.rewind()
+    if tried.failed:
+        if not following.stale:
+            justify_loss(world, following.topics, following.subscription, tried.error)
+        following.stale = True
+    following.begun()
+    return None
+
+
+@operation(1, c=PICK)
+def consumer_close(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    following = consumer_of(world, a["c"])
+    if following is None:
+        return False
+    following.close()
+    world.consumers.remove(following)
+    return None
+
+
+def rows_of(given: Message | Batch) -> frozenset[int]:
+    if isinstance(given, Message):
+        return frozenset([given.value["n"]])
+    return frozenset(given.rows.column("n").to_pylist())
+
+
+@operation(10, c=PICK, what=4, i=PICK, x=PICK, txn=3)
+def ack(bench: Bench, a: Args) -> object:
+    """Acknowledge one, several, or all of a segment, at once or in a transaction."""
+    world = bench.world(a["w"])
+    following = consumer_of(world, a["c"])
+    if following is None or not following.handed:
+        return False
+    given = list({id(one): one for _, one in following.handed}.values())
+    one = given[a["i"] % len(given)]
+    done = world.model.acked
+    fresh = [g for g in given if not any(n in done.get((_name(world, g), following.subscription), ()) for n in rows_of(g))]
+    chosen: list[Message | Batch] = [one]
+    if a["what"] == 1:
+        chosen = fresh[: 1 + a["i"] % 4]
+    elif a["what"] == 2:
+        chosen = [g for g in fresh if g.segment == one.segment]
+    elif a["what"] == 3:
+        chosen = fresh
+    if not chosen:
+        return False
+    rows: dict[str, set[int]] = {}
+    for g in chosen:
+        rows.setdefault(_name(world, g), set()).update(rows_of(g))
+    into: Open | None = one_of(fitting(world, following), a["x"]) if a["txn"] == 0 else None
+    with attempt(bench, AckConflict, *LOST) as tried:
+        following.consumer.ack(chosen, txn=None if into is None else into.txn)
+    judge_ack(world, following, rows, into, tried.error)
+    return None
+
+
+def _name(world: World, given: Message | Batch) -> str:
+    return known_as(world, given.topic)
+
+
+def fitting(world: World, following: Following) -> list[Open]:
+    """The transactions that may acknowledge what it delivers: none spans both kinds of topics."""
+    there = world.model.topics
+    kinds = {there[name].persistent if name in there else name.startswith("persistent://") for name in following.topics}
+    return [o for o in world.transactions if o.process.held is None and kinds <= {o.older} and not (o.older and o.moved)]
+
+
+def judge_ack(world: World, following: Following, rows: dict[str, set[int]], into: Open | None, error: object) -> None:
+    model, sub = world.model, following.subscription
+    if into is not None:
+        mine = {(t, s, n) for t, s, found in into.written.acks for n in found}
+        twice = {(t, sub, n) for t, found in rows.items() for n in found} & mine
+        if error is None:
+            into.written.acks += [(t, sub, frozenset(found)) for t, found in rows.items()]
+            into.consumers.append(following)
+        elif isinstance(error, AckConflict) and not twice and not following.stale:
+            raise Fault("conflict", f"AckConflict within one transaction, which had acknowledged none of {rows}: {error}")
+        return
+    if error is None:
+        for topic, found in rows.items():
+            if (topic, sub) not in model.acked:
+                continue
+            twice_rows = found & model.acked[topic, sub]
+            if twice_rows:
+                raise Fault(
+                    "ack", f"rows {sorted(twice_rows)} of {topic} were acknowledged for {sub} a second time, without an AckConflict"
+                )
+            model.acked[topic, sub] |= found
+    elif isinstance(error, AckConflict):
+        taken = {(t, s, n) for (t, s), found in model.acked.items() for n in found} | claimed(world)
+        if not taken & {(t, sub, n) for t, found in rows.items() for n in found} and not following.stale:
+            raise Fault("conflict", f"AckConflict, though nobody had acknowledged or claimed any of {rows} for {sub}: {error}")
+    elif not following.stale and not isinstance(error, DataLoss):
+        raise Fault("error", f"an ack failed: {error}")
+
+
+@operation(8, c=PICK, i=PICK, x=PICK, txn=4)
+def ack_cumulative(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    following = consumer_of(world, a["c"])
+    if following is None or not following.handed or following.stale:
+        return False
+    _, given = following.handed[a["i"] % len(following.handed)]
+    last = max(i for i, (n, _) in enumerate(following.handed) if n in rows_of(given))
+    if any(world.model.topics[name].persistent for name in following.topics) and len(following.topics) > 1:
+        return False  # each persistent topic has an order of its own
+    if following.joined:
+        return False
+    upto = {n for n, _ in following.handed[: last + 1]}
+    rows: dict[str, set[int]] = {}
+    for n in upto:
+        row = next(row for row in world.model.committed[n].rows if row.n == n)
+        name = world.model.older.named(row.topic.partition("#")[0])
+        if n not in world.model.acked.get((name, following.subscription), set()):
+            rows.setdefault(name, set()).add(n)
+    into: Open | None = one_of(fitting(world, following), a["x"]) if a["txn"] == 0 else None
+    with attempt(bench, AckConflict, *LOST) as tried:
+        following.consumer.ack_cumulative(given, txn=None if into is None else into.txn)
+    if into is not None and tried.error is None:
+        into.written.acks += [(t, following.subscription, frozenset(found)) for t, found in rows.items()]
+        into.consumers.append(following)
+        segments: dict[str, tuple[str, set[int]]] = {}
+        for n, one in following.handed[: last + 1]:
+            segments.setdefault(one.segment, (_name(world, one), set()))[1].add(n)
+        into.covered += [(name, following.subscription, frozenset(found)) for name, found in segments.values()]
+    elif tried.error is None:
+        for topic, found in rows.items():
+            world.model.acked[topic, following.subscription] |= found
+    return None

@@ -1,0 +1,239 @@
+"""What a cluster must hold, in plain Python: topics, committed rows, what subscriptions acknowledged, what may have gone.
+
+It shares no code with the product. A row is known by its number `n`, which it carries as a column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+
+class Fault(AssertionError):
+    """The product did what the model says it must not. `oracle`: which rule; shrinking keeps it."""
+
+    def __init__(self, oracle: str, text: str) -> None:
+        super().__init__(f"{oracle}: {text}")
+        self.oracle, self.text = oracle, text
+
+
+@dataclass
+class Row:
+    """A row that was handed to the product. `topic`: the incarnation, so that a topic made again is another one."""
+
+    n: int
+    topic: str
+    key: str | None
+
+
+@dataclass
+class Written:
+    """One transaction. `number`: of its registration in the log; None while it has none, or in a persistent topic."""
+
+    rows: list[Row] = field(default_factory=list)
+    acks: list[tuple[str, str, frozenset[int]]] = field(default_factory=list)
+    """Topic, subscription, rows."""
+    number: int | None = None
+    state: str = "staged"
+    ledgers: dict[str, int] = field(default_factory=dict)
+    """By persistent topic, the number of its rows in the log of that topic."""
+
+
+@dataclass
+class Topic:
+    """`incarnation`: the name and how often it was made. `taken`: where retention may have come to."""
+
+    name: str
+    incarnation: str
+    key: str | None
+    keep_ms: int | None = None
+    keep_bytes: int | None = None
+    despite: bool = False
+    persistent: bool = False
+    came_from: str | None = None
+    """The incarnation of the persistent topic that it was migrated from; its rows are this topic's."""
+
+    @property
+    def incarnations(self) -> set[str]:
+        return {self.incarnation} | ({self.came_from} if self.came_from else set())
+
+
+@dataclass
+class Older:
+    """What is known of persistent topics by their full names. `data`: the number of the newest rows in each log; `seals`: of the
+    newest seal of a migration there; `shifts`: what its completion adds to the numbers of that log; `onto`: the topic:// that a
+    migrated one is; `moving`: where a migration was to lead that has begun.
+    """
+
+    data: dict[str, int] = field(default_factory=dict)
+    seals: dict[str, int] = field(default_factory=dict)
+    shifts: dict[str, int] = field(default_factory=dict)
+    onto: dict[str, str] = field(default_factory=dict)
+    moving: dict[str, str] = field(default_factory=dict)
+
+    def named(self, name: str) -> str:
+        """The topic that a name stands for."""
+        return self.onto.get(name, name)
+
+    def all_names(self, names: Iterable[str]) -> set[str]:
+        """Of topics by their names, also the names of those that were migrated to them."""
+        known = set(names)
+        return known | {name for name, onto in self.onto.items() if onto in known}
+
+
+@dataclass
+class Model:
+    """One cluster."""
+
+    topics: dict[str, Topic] = field(default_factory=dict)
+    made: dict[str, int] = field(default_factory=dict)
+    committed: dict[int, Written] = field(default_factory=dict)
+    """By row."""
+    published: dict[int, int] = field(default_factory=dict)
+    """Of a committed row: the store's time when it was certainly published already (ms)."""
+    acked: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    """By topic's name and subscription."""
+    gone: dict[int, int] = field(default_factory=dict)
+    """Rows that retention or a deletion may have taken, and at which step first."""
+    deleted_ms: dict[str, int] = field(default_factory=dict)
+    """By topic's name, the earliest moment that the clock showed when it was deleted."""
+    versions: dict[str, int] = field(default_factory=dict)
+    older: Older = field(default_factory=Older)
+    step: int = 0
+
+    # --- topics ----------------------------------------------------------------------------------------------------------
+
+    def make(self, name: str, key: str | None, *, persistent: bool = False) -> Topic:
+        count = self.made[name] = self.made.get(name, 0) + 1
+        topic = self.topics[name] = Topic(name, f"{name}#{count}", key, persistent=persistent)
+        return topic
+
+    def delete(self, name: str, shown_ms: int) -> None:
+        """`shown_ms`: what the clock shows."""
+        topic = self.topics.pop(name)
+        self.deleted_ms[name] = min(shown_ms, self.deleted_ms.get(name, shown_ms))
+        for row in self.rows_of(topic):
+            self.gone.setdefault(row.n, self.step)
+        for key in [key for key in self.acked if key[0] == name]:
+            del self.acked[key]
+
+    def migrated(self, name: str, onto: str) -> Topic:
+        """The persistent topic is a new topic:// from now on. Its rows stand in the log, in their order, where the shift says."""
+        before = self.topics.pop(name)
+        after = self.make(onto, None)
+        after.came_from = before.incarnation
+        after.keep_ms, after.keep_bytes, after.despite = before.keep_ms, before.keep_bytes, before.despite
+        self.older.onto[name] = onto
+        shift = self.older.shifts[name]
+        for written in self.transactions():
+            mine = [row for row in written.rows if row.topic == before.incarnation]
+            if not mine or written.number is not None:
+                continue  # (with a number: it met the seal, and was written to the new topic)
+            if len(mine) < len(written.rows):  # it becomes visible topic by topic: by now these are two
+                written.rows = [row for row in written.rows if row.topic != before.incarnation]
+                written = Written(mine, state="committed", ledgers=written.ledgers)
+                self.committed.update({row.n: written for row in mine})
+            written.number = written.ledgers[name] + shift
+        for key in [key for key in self.acked if key[0] == name]:
+            self.acked[onto, key[1]] = self.acked.pop(key)
+        return after
+
+    def rows_of(self, topic: Topic) -> list[Row]:
+        """Committed rows of a topic, in the order of their commits."""
+        return [row for row in self._all() if row.topic in topic.incarnations]
+
+    def _all(self) -> Iterator[Row]:
+        for written in self.transactions():
+            yield from written.rows
+
+    def transactions(self) -> list[Written]:
+        """The committed ones, in the order of their commits."""
+        return list({id(written): written for written in self.committed.values()}.values())
+
+    # --- transactions ----------------------------------------------------------------------------------------------------
+
+    def commit(self, written: Written, number: int | None, now_ms: int) -> None:
+        """Its rows and acks count from now on."""
+        written.state, written.number = "committed", number
+        for name in {row.topic.partition("#")[0] for row in written.rows} & self.older.data.keys():
+            written.ledgers.setdefault(name, self.older.data[name])
+        for row in written.rows:
+            if row.n in self.committed:
+                raise AssertionError(f"the driver committed row {row.n} twice")
+            self.committed[row.n] = written
+            self.published[row.n] = now_ms
+            if row.topic not in {inc for topic in self.topics.values() for inc in topic.incarnations}:
+                # Its topic was deleted meanwhile. If it was made again, the rows go on there, unless they registered before that.
+                self.gone.setdefault(row.n, 0)
+                again = self.topics.get(self.older.named(row.topic.partition("#")[0]))
+                row.topic = row.topic if again is None else again.incarnation
+        for topic, subscription, rows in written.acks:
+            if (topic, subscription) in self.acked:
+                self.acked[topic, subscription] |= rows
+
+    def between(self, topics: Iterable[Topic], start: int, end: int) -> set[int]:
+        """Rows of the log with start < number <= end, also of deleted incarnations of these topics."""
+        names = self.older.all_names(topic.name for topic in topics)
+        found = set()
+        for written in self.transactions():
+            if written.number is not None and start < written.number <= end:
+                found |= {row.n for row in written.rows if row.topic.partition("#")[0] in names}
+        return found
+
+    # --- rules -----------------------------------------------------------------------------------------------------------
+
+    def check_real(self, found: Iterable[int], where: str) -> None:
+        """Only committed rows are seen."""
+        ghosts = sorted(n for n in found if n not in self.committed)
+        if ghosts:
+            raise Fault("ghost", f"{where} shows rows {ghosts} that no transaction committed")
+
+    def check_once(self, found: list[int], where: str) -> None:
+        twice = sorted({n for n in found if found.count(n) > 1}) if len(set(found)) < len(found) else []
+        if twice:
+            raise Fault("twice", f"{where} shows rows {twice} twice")
+
+    def check_whole(self, found: Iterable[int], where: str) -> None:
+        """Of each transaction all rows in a topic are seen, or none."""
+        seen = set(found)
+        for written in {id(self.committed[n]): self.committed[n] for n in seen}.values():
+            by_topic: dict[str, set[int]] = {}
+            for row in written.rows:
+                by_topic.setdefault(row.topic, set()).add(row.n)
+            for topic, rows in by_topic.items():
+                if rows & seen and rows - seen:
+                    raise Fault(
+                        "torn",
+                        f"{where} shows {len(rows & seen)} of {len(rows)} rows of a transaction in {topic}: {sorted(rows & seen)}",
+                    )
+
+    def check_rows(self, found: list[int], expected: set[int], where: str, *, gone_by: int | None, what: str) -> None:
+        """Exactly these; `gone_by`: what may have gone up to this step may be missing (None: nothing may). `what`: is read."""
+        self.check_real(found, where)
+        self.check_once(found, where)
+        more = set(found) - expected
+        if more:
+            raise Fault(f"{what}: more", f"{where} shows rows {sorted(more)}, which are not in its range")
+        missing = {n for n in expected - set(found) if gone_by is None or self.gone.get(n, gone_by + 1) > gone_by}
+        if missing:
+            raise Fault(
+                f"{what}: lost", f"{where} does not show rows {sorted(missing)}, which are committed; it shows {sorted(found)}"
+            )
+
+    # --- retention -------------------------------------------------------------------------------------------------------
+
+    def trimmed(self, now_ms: int) -> None:
+        """Note what a trim may take now: what policies keep no longer, and no subscription needs."""
+        for topic in self.topics.values():
+            if topic.keep_ms is None and topic.keep_bytes is None:
+                continue
+            needed: set[int] = set()
+            rows = self.rows_of(topic)
+            if not topic.despite:
+                for (name, _), acked in self.acked.items():
+                    if name == topic.name:
+                        needed |= {row.n for row in rows} - acked
+            for row in rows:
+                old = topic.keep_ms is not None and self.published[row.n] + topic.keep_ms < now_ms
+                if (old or topic.keep_bytes is not None) and row.n not in needed:
+                    self.gone.setdefault(row.n, self.step)

@@ -1,0 +1,56 @@
+"""What an operation is: a name, a weight, and which random numbers it takes. Modules register theirs with `operation`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from conformance.surface.bench import Bench
+
+PICK = 10_000
+"""Numbers below it pick one of what there is, whatever that is by then."""
+
+Args = dict[str, int]
+Op = tuple[str, Args]
+Run = Callable[["Bench", Args], object]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`takes`: each argument's name and how many values it has. `run` answers False if there was nothing to do it with.
+    `theme`: the module that it stands in.
+    """
+
+    name: str
+    theme: str
+    weight: float
+    takes: dict[str, int]
+    run: Run
+
+    def draw(self, random: Random) -> Op:
+        return self.name, {name: random.randrange(most) for name, most in self.takes.items()}
+
+
+CATALOGUE: dict[str, Operation] = {}
+
+
+def operation(weight: float, **takes: int) -> Callable[[Run], Run]:
+    def register(run: Run) -> Run:
+        name = getattr(run, "__name__", "")
+        CATALOGUE[name] = Operation(name, run.__module__.rpartition(".")[2], weight, {"w": PICK, **takes}, run)
+        return run
+
+    return register
+
+
+def one_of(found: list[Any], pick: int) -> Any:
+    """None of nothing."""
+    return found[pick % len(found)] if found else None
+
+
+def readable(op: Op) -> str:
+    name, args = op
+    return f"{name}({', '.join(f'{k}={v}' for k, v in args.items() if k != 'w' or v)})"

@@ -1,0 +1,146 @@
+"""What runs begin with: each theme has some short lists of operations that make what its other operations need.
+
+Without them few runs have, say, a topic of which retention has taken rows while a consumer is behind, and the operations that would
+show a fault there have nothing to do. Arguments that a list does not give are drawn; `t` is one number for all of a list.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from conformance.surface.operations import CATALOGUE, PICK, Args, Op
+
+Prelude = tuple[tuple[str, Args], ...]
+
+_ROWS: Args = {"rows": 4}
+_ALL: Args = {"count": 0, "leave": 0, "old": 1}
+"""A consumer's loop that comes to its end."""
+
+PRELUDES: dict[str, tuple[Prelude, ...]] = {
+    "consuming": (
+        (("consumer_open", {"both": 1}), ("produce", _ROWS), ("consume", {"old": 1})),
+        (
+            ("consumer_open", {"both": 1}),
+            ("produce", {}),
+            ("consume", _ALL),
+            ("produce", {}),
+            ("consume", _ALL),
+            ("ack_cumulative", {}),
+        ),
+        (
+            ("subscribe", {"start": 0}),
+            ("produce", _ROWS),
+            ("produce", _ROWS),
+            ("consumer_open", {"both": 1}),
+            ("consume", _ALL),
+            ("ack", {}),
+        ),
+        (("produce", _ROWS), ("consumer_open", {"both": 1, "s": 0}), ("consume", _ALL), ("ack", {"what": 2, "txn": 1})),
+        (("consumer_open", {"both": 0}), ("begin", {"app": 5}), ("produce", {}), ("consume", _ALL), ("ack", {"what": 3, "txn": 0})),
+    ),
+    "streaming": (
+        (("stream", {}), ("stream_run", {"steps": 0}), ("produce", {}), ("stream_run", {}), ("produce", {})),
+        (("produce", {}), ("stream", {"limit": 1}), ("produce", _ROWS), ("stream_run", {"steps": 3})),
+        (
+            ("subscribe", {"start": 0, "s": 0}),
+            ("produce", {}),
+            ("stream", {"what": 0, "start": 4, "number": 0}),
+            ("stream_run", {}),
+        ),
+        (("produce", {}), ("hold", {}), ("stream", {"start": 3}), ("stream_run", {})),
+    ),
+    "batches": (
+        (
+            ("produce", {}),
+            ("chain", {"time": 1}),
+            ("hold", {"fresh": 0}),
+            ("wait", {"by": 3}),
+            ("extend", {"end": 0}),
+            ("resume", {}),
+        ),
+        (
+            ("produce", {}),
+            ("chain", {"time": 1}),
+            ("wait", {"by": 3}),
+            ("extend", {"end": 0}),
+            ("produce", {}),
+            ("extend", {"end": 0}),
+        ),
+        (("produce", {}), ("produce", {}), ("chain", {"time": 0}), ("extend", {}), ("read_range", {}), ("hold", {})),
+    ),
+    "sinks": (
+        (("sink", {}), ("sink_batch", {"rows": 3}), ("sink_batch", {"rows": 2})),
+        (("produce", _ROWS), ("consumer_open", {"both": 1}), ("consume", _ALL), ("transaction", {"acks": 0})),
+        (("write", {}), ("write", {"app": 0, "how": 0}), ("transaction", {"app": 0})),
+    ),
+    "copies": (
+        (("produce", _ROWS), ("copy_folder", {}), ("produce", {}), ("wait", {"by": 8})),
+        (("produce", _ROWS), ("backup", {}), ("produce", {}), ("restore", {})),
+        (("hold", {}), ("backup", {}), ("produce", {}), ("compact", {})),
+    ),
+    "migrations": (
+        (
+            ("older_create", {}),
+            ("older_produce", _ROWS),
+            ("older_consumer", {"both": 3}),
+            ("consume", _ALL),
+            ("ack", {}),
+            ("migrate", {}),
+        ),
+        (
+            ("older_create", {}),
+            ("older_produce", {}),
+            ("older_stream", {"what": 0, "start": 0, "limit": 1}),
+            ("stream_run", {"steps": 3}),
+            ("older_produce", {}),
+            ("migrate", {}),
+            ("older_produce", {}),
+        ),
+        (("older_create", {}), ("older_produce", {}), ("older_hold", {}), ("migrate", {"how": 0}), ("older_produce", {})),
+        (
+            ("older_create", {}),
+            ("older_produce", {}),
+            ("older_produce", {}),
+            ("migrate_hold", {}),
+            ("die", {}),
+            ("older_produce", {}),
+        ),
+        (
+            ("older_create", {}),
+            ("older_write", {"app": 1}),
+            ("older_begin", {"app": 0, "version": 2}),
+            ("commit", {}),
+            ("migrate", {}),
+            ("older_write", {"app": 2}),
+            ("older_begin", {"app": 0, "version": 1}),
+            ("commit", {}),
+        ),
+        (
+            ("older_create", {}),
+            ("older_subscribe", {"start": 0, "s": 0}),
+            ("older_produce", {}),
+            ("older_stream", {"what": 0, "start": 2, "number": 0}),
+            ("stream_run", {"steps": 4}),
+        ),
+    ),
+    "upkeep": (
+        (("retain", {"what": 4, "bytes": 0}), ("produce", _ROWS), ("trim", {})),
+        (("retain", {"what": 5, "bytes": 1}), ("produce", _ROWS), ("produce", _ROWS), ("sweep", {}), ("trim", {})),
+        (("retain", {"what": 2}), ("wait", {"by": 4}), ("produce", _ROWS), ("leap", {"by": 3}), ("sweep", {})),
+        (("retain", {"what": 1}), ("produce", _ROWS), ("wait", {"by": 5}), ("produce", _ROWS), ("trim", {})),
+        (("produce", {}), ("split", {}), ("produce", {}), ("compact", {}), ("sweep", {})),
+    ),
+}
+
+
+def drawn(theme: str, random: Random) -> list[Op]:
+    """One of a theme's lists. (`writing` needs none.)"""
+    found = PRELUDES.get(theme)
+    if found is None:
+        return []
+    topic = random.randrange(PICK)
+    ops = []
+    for name, given in random.choice(found):
+        _, args = CATALOGUE[name].draw(random)
+        ops.append((name, {**args, **({"t": topic} if "t" in args else {}), **given}))
+    return ops

@@ -1,0 +1,246 @@
+"""Writers as Spark calls them: batch writes, streaming sinks, and the writes of a `cluster.transaction()`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from pyspark import TaskContext
+
+from conformance.surface.bench import Bench
+from conformance.surface.common import Open, attempt, table
+from conformance.surface.model import Row, Written
+from conformance.surface.operations import PICK, Args, one_of, operation
+from conformance.surface.spark import source
+from conformance.surface.world import Process, World
+from conformance.surface.writing import decided, topic_of
+from metadata.errors import AckConflict, SubscriptionNotFound, TopicNotFound, VersionConflict
+from txnsegment.schemas import from_arrow
+
+
+def batch_writer(options: dict[str, str], rows: Sequence[Row]) -> bytes:
+    """The writer of a `df.write`, as it crosses to tasks and to the process that commits."""
+    return pickle.dumps(source(options).writer(from_arrow(table(rows).schema), False))
+
+
+def stream_writer(options: dict[str, str], rows: Sequence[Row]) -> Any:
+    """Made anew in the tasks' process and in the committing one."""
+    return source(options).streamWriter(from_arrow(table(rows).schema), False)
+
+
+def run_tasks(write: Any, rows: Sequence[Row], tasks: int, query: str | None, batch: int | None) -> list[Any]:
+    """What the tasks report; `query` and `batch` are in their local properties, as in a streaming query and its foreachBatch."""
+    found = []
+    size = -(-len(rows) // tasks)
+    for task in range(tasks):
+        context = TaskContext()
+        TaskContext._setTaskContext(context)
+        context._partitionId = task
+        context._localProperties = {} if query is None else {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
+        try:
+            message = write(iter(table(rows[task * size : (task + 1) * size]).to_batches()))
+        finally:
+            TaskContext._setTaskContext(None)
+        found.append(pickle.loads(pickle.dumps(message)))
+    return found
+
+
+@operation(4, t=PICK, rows=6, seed=PICK, p=PICK, tasks=3, how=6, app=3)
+def write(bench: Bench, a: Args) -> object:
+    """`df.write...save()`: attempts that fail, a commit that Spark repeats, one that is aborted, a version that comes again."""
+    world = bench.world(a["w"])
+    name = topic_of(world, a["t"])
+    if name is None:
+        return False
+    process, rows = world.process(a["p"]), world.rows(name, 1 + a["rows"], a["seed"])
+    options = {"serviceUrl": world.url, "path": name}
+    app, version = None, 0
+    if a["app"] == 0:
+        app = f"w-{name}-{world.model.made[name]}"
+        version = world.model.versions.get(app, -1) + (0 if a["how"] == 4 else 1)
+        if version < 0:
+            return False
+        options |= {"txnAppId": app, "txnVersion": str(version)}
+    with world.inside(process):
+        crossed = batch_writer(options, rows)
+        task = pickle.loads(crossed)
+        if a["how"] == 1:
+            run_tasks(task.write, rows, 1, None, None)  # an attempt that loses
+        messages = run_tasks(task.write, rows, 1 + a["tasks"], None, None)
+        world.stamp()
+        if a["how"] == 2:
+            pickle.loads(crossed).abort([None, *messages])
+            return None
+        written = Written(rows)
+        process.gate.number = None
+        pickle.loads(crossed).commit(messages)
+        if app is None or version > world.model.versions.get(app, -1):
+            if app is not None:
+                world.model.versions[app] = version
+            world.model.commit(written, process.gate.number, world.clock.true_ms())
+        if a["how"] == 3:
+            pickle.loads(crossed).commit(messages)
+        if a["how"] == 5:
+            pickle.loads(crossed).abort(messages)
+    return None
+
+
+@dataclass
+class Sink:
+    """A streaming query that writes to a topic. `batch`: the one that it is at; `rows`: of it, the same at each try; `messages`: of
+    its earlier attempts.
+    """
+
+    name: str
+    query: str
+    options: dict[str, str]
+    batch: int = 0
+    rows: list[Row] = field(default_factory=list)
+    committed: bool = False
+    attempts: list[list[Any]] = field(default_factory=list)
+
+
+@operation(1.5, t=PICK, app=2)
+def sink(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    name = topic_of(world, a["t"])
+    if name is None or len(world.sinks) >= 2:
+        return False
+    query = uuid4().hex
+    options = {"serviceUrl": world.url, "path": name, "checkpointlocation": f"/c/{query}"}
+    if a["app"]:
+        options |= {"txnAppId": f"sink-{query}"}
+    world.sinks.append(Sink(name, query, options))
+    return None
+
+
+@operation(7, i=PICK, p=PICK, rows=5, seed=PICK, tasks=3, how=8)
+def sink_batch(bench: Bench, a: Args) -> object:
+    """A micro-batch of a sink: tasks, commit, commit log; or it fails, or dies between two of these and is run again."""
+    world = bench.world(a["w"])
+    one: Sink | None = one_of(world.sinks, a["i"])
+    if one is None:
+        return False
+    if one.name not in world.model.topics:
+        world.sinks.remove(one)
+        return None
+    process = world.process(a["p"])
+    if not one.rows:
+        one.rows = world.rows(one.name, a["rows"], a["seed"])
+    with world.inside(process):
+        messages = run_tasks(stream_writer(one.options, one.rows).write, one.rows, 1 + a["tasks"], one.query, one.batch)
+        world.stamp()
+        if a["how"] == 0:  # killed before the commit
+            one.attempts.append(messages)
+            return None
+        if a["how"] == 1:
+            stream_writer(one.options, one.rows).abort(messages, one.batch)
+            return None
+        sink_commit(world, process, one, messages)
+        if a["how"] == 2 and one.attempts:  # a zombie of an earlier attempt commits or aborts late
+            old = stream_writer(one.options, one.rows)
+            (old.commit if a["seed"] % 2 else old.abort)(one.attempts[0], one.batch)
+        if a["how"] == 3:  # killed before the commit log has it
+            one.attempts.append(messages)
+            return None
+    one.batch, one.rows, one.committed, one.attempts = one.batch + 1, [], False, []
+    return None
+
+
+def sink_commit(world: World, process: Process, one: Sink, messages: list[Any]) -> None:
+    process.gate.number = None
+    stream_writer(one.options, one.rows).commit(messages, one.batch)
+    if not one.committed:
+        one.committed = True
+        world.model.commit(Written(list(one.rows)), process.gate.number if one.rows else None, world.clock.true_ms())
+
+
+class _InBlock(Exception):
+    pass
+
+
+@operation(4, p=PICK, t=PICK, t2=PICK, rows=5, seed=PICK, c=PICK, acks=2, end=5, app=4, version=3)
+def transaction(bench: Bench, a: Args) -> object:
+    """`with cluster.transaction()`: two staged writes, rows of the driver, acknowledgements; then one of its ends."""
+    world = bench.world(a["w"])
+    names = [n for pick in (a["t"], a["t2"]) if (n := topic_of(world, pick)) is not None]
+    if not names:
+        return False
+    process = world.process(a["p"])
+    identity = None
+    if a["app"] == 0:
+        identity = ("etl", max(0, world.model.versions.get("etl", -1) + a["version"]))
+    one = Open(process, None, Written(), identity=identity)
+    done: Any = None
+    with attempt(bench, AckConflict, SubscriptionNotFound, VersionConflict, TopicNotFound) as tried:
+        made = (
+            process.cluster.transaction() if identity is None else process.cluster.transaction(app=identity[0], version=identity[1])
+        )
+        one.txn = made
+        process.gate.number = None
+        try:
+            with made as txn:
+                _fill(world, one, names, a)
+                if a["end"] == 0:
+                    raise _InBlock
+                if a["end"] == 1:
+                    txn.abort()
+            done = None if a["end"] < 2 else made.commit()
+        except _InBlock:
+            pass
+    if tried.failed:
+        from conformance.surface.writing import refused
+
+        refused(world, one, tried.error)
+    elif a["end"] >= 2:
+        from conformance.surface.writing import check_version
+
+        check_version(world, one, done)
+        decided(world, one, done)
+        return None
+    for following in one.consumers:
+        following.due = True
+    return None
+
+
+def _fill(world: World, one: Open, names: list[str], a: Args) -> None:
+    for i, name in enumerate(names):
+        rows = world.rows(name, 1 + a["rows"], a["seed"] + i)
+        with world.inside(one.process):
+            crossed = batch_writer({**one.txn.options, "path": name}, rows)
+            task = pickle.loads(crossed)
+            messages = run_tasks(task.write, rows, 2, None, None)
+            if a["seed"] % 5 == i:
+                pickle.loads(crossed).abort(messages)
+                continue
+            pickle.loads(crossed).commit(messages)
+        one.written.rows += rows
+        world.stamp()
+    if a["seed"] % 3 == 0:
+        rows = world.rows(names[0], 2, a["seed"])
+        one.txn.append(names[0], table(rows))
+        one.written.rows += rows
+        world.stamp()
+    if a["acks"] == 0:
+        _acknowledge(world, one, a)
+
+
+def _acknowledge(world: World, one: Open, a: Args) -> None:
+    from conformance.surface.consuming import _name, consumer_of, rows_of
+
+    following = consumer_of(world, a["c"])
+    if following is None or following.stale or any(world.model.topics[name].persistent for name in following.topics):
+        return
+    sub = following.subscription
+    given = {id(g): g for _, g in following.handed}.values()
+    fresh = [g for g in given if not any(n in world.model.acked.get((_name(world, g), sub), ()) for n in rows_of(g))]
+    chosen = fresh[: 1 + a["c"] % 4]
+    if not chosen:
+        return
+    following.consumer.ack(chosen, txn=one.txn)
+    one.consumers.append(following)
+    for g in chosen:
+        one.written.acks.append((_name(world, g), sub, rows_of(g)))

@@ -1,0 +1,218 @@
+"""One cluster under test: its folder or chroot, the processes that have it open, and the model of what it must hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from conformance.surface.gate import Gate, Held, older_data
+from conformance.surface.model import Model, Row, Written
+from metadata import client as clients
+from metadata import paths
+from metadata.client import client
+from metadata.clock import SystemClock
+from metadata.cluster import open_cluster, resolve
+from metadata.cluster_records import Settings
+from metadata.paths import decode
+from metadata.store.contract import Append
+from txnsegment.cluster import Cluster
+
+SETTINGS = Settings(
+    header_retention_ms=10_000,
+    orphan_age_ms=6 * 3_600_000,
+    grace_period_ms=6 * 3_600_000,
+    fold_after_registrations=4,
+    fold_after_ms=1_000,
+    orphan_sweep_ms=3_600_000,
+)
+
+
+class ByHand(SystemClock):
+    """The clock of all processes of a run. Time passes when an operation says so, and while somebody waits. `leap_ms`: how far the
+    wall clock is off just now.
+    """
+
+    def __init__(self) -> None:
+        self._began_ms = super().now_ms()
+        self._began = super().monotonic()
+        self.passed_ms = 0
+        self.leap_ms = 0
+        self.furthest_ms = 0
+        """The latest moment that it has shown."""
+
+    def now_ms(self) -> int:
+        now = self._began_ms + self.passed_ms + self.leap_ms
+        self.furthest_ms = max(self.furthest_ms, now)
+        return now
+
+    def true_ms(self) -> int:
+        return self._began_ms + self.passed_ms
+
+    def monotonic(self) -> float:
+        return self._began + self.passed_ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.passed_ms += max(1, round(seconds * 10_000))  # longer than asked for, as on a busy machine: few looks for much time
+        threading.Event().wait(0.0002)
+
+
+@dataclass
+class Process:
+    """A program that has the cluster open. `held`: it pauses within a commit."""
+
+    cluster: Cluster
+    gate: Gate
+    held: Held | None = None
+
+
+@dataclass
+class World:
+    """`url`: of the store; `root`: the folder of the ledgers; `usable` False: it was replaced by a restored one, or is a copy that
+    the product refuses.
+    """
+
+    name: str
+    url: str
+    root: Path
+    clock: ByHand
+    model: Model = field(default_factory=Model)
+    processes: list[Process] = field(default_factory=list)
+    usable: bool = True
+    copied: bool = False
+    next_row: int = 0
+    consumers: list[Any] = field(default_factory=list)
+    transactions: list[Any] = field(default_factory=list)
+    producers: list[Any] = field(default_factory=list)
+    queries: list[Any] = field(default_factory=list)
+    sinks: list[Any] = field(default_factory=list)
+    chains: list[Any] = field(default_factory=list)
+    ranges: list[Any] = field(default_factory=list)
+    backups: list[Any] = field(default_factory=list)
+    holding: list[Any] = field(default_factory=list)
+    _stamped: set[str] = field(default_factory=set)
+
+    # --- processes -------------------------------------------------------------------------------------------------------
+
+    def open(self) -> Process:
+        zookeeper = self.url.startswith("zk://")
+        given = {} if self.copied else {"ledgers": f"file://{self.root}", "settings": SETTINGS}
+        made = open_cluster(self.url, clock=SystemClock() if zookeeper else self.clock, **given)  # type: ignore[arg-type]
+        made.clock = self.clock
+        gate = Gate(made.store, self._ahead_ms if zookeeper else lambda: 0, self._hear)
+        made.store = gate
+        process = Process(Cluster(client(made)), gate)
+        self.processes.append(process)
+        return process
+
+    def _ahead_ms(self) -> int:
+        return self.clock.passed_ms + self.clock.leap_ms
+
+    def _hear(self, one: Append, number: int) -> None:
+        """Note where rows of persistent topics stand, and which seals a migration appends."""
+        older = self.model.older
+        if older_data(one):
+            older.data[decode(one.prefix.partition)] = number
+        elif b'"why":"migrate"' in one.value:
+            said = json.loads(one.value)
+            if one.prefix == paths.LOG:
+                name = said["seal"][0]
+                older.shifts.setdefault(name, number - 1 - older.seals[name])
+            else:
+                older.seals[decode(one.prefix.partition)] = number
+
+    def process(self, pick: int) -> Process:
+        """One that is not held; opened if there is none."""
+        free = [one for one in self.processes if one.held is None]
+        return free[pick % len(free)] if free else self.open()
+
+    def close(self, process: Process) -> None:
+        self.processes.remove(process)
+        process.cluster.close()
+
+    @contextmanager
+    def inside(self, process: Process) -> Iterator[None]:
+        """Readers and writers that Spark makes find this process's client."""
+        key = (os.getpid(), resolve(self.url).text)
+        place = clients._Place(client=process.cluster.client)
+        clients._shared[key] = place
+        try:
+            yield
+        finally:
+            clients._shared.pop(key, None)
+
+    def forgotten(self, name: str) -> bool:
+        """Whether a topic of this name was deleted so long ago that it may be forgotten which rows it had. (A minute for the time
+        that really passes, which ZooKeeper's clock shows.)
+        """
+        deleted = self.model.deleted_ms.get(name)
+        return deleted is not None and deleted + SETTINGS.grace_period_ms <= self.clock.furthest_ms + 60_000
+
+    # --- rows ------------------------------------------------------------------------------------------------------------
+
+    def rows(self, topic: str, count: int, seed: int) -> list[Row]:
+        """New rows for a topic, some without a key."""
+        incarnation = self.model.topics[topic].incarnation
+        found = []
+        for i in range(count):
+            key = (seed * 7 + i * 3) % 11
+            found.append(Row(self.next_row, incarnation, None if key == 0 else f"k{key}"))
+            self.next_row += 1
+        return found
+
+    def committing(self, process: Process, written: Written, call: Callable[[], object]) -> object:
+        """Run a commit; if it succeeds its rows count."""
+        process.gate.number = None
+        done = call()
+        self.model.commit(written, process.gate.number if written.rows else None, self.clock.true_ms())
+        return done
+
+    # --- after each operation ----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """The background work of commits is done, and new files have the clock's time."""
+        for process in self.processes:
+            if process.held is None:
+                process.cluster.client.finish()
+        self.stamp()
+        self.model.trimmed(self.clock.true_ms())  # sweepers trim, and committers have their share in sweeping
+
+    def known_files(self) -> None:
+        """The files of a copy have the times of the original."""
+        self._stamped |= {str(file) for file in self.root.rglob("*") if file.is_file()}
+
+    def stamp(self) -> None:
+        at = self.clock.now_ms() * 1_000_000
+        pending = [str(self.root)]
+        while pending:
+            try:
+                entries = list(os.scandir(pending.pop()))
+            except FileNotFoundError:
+                continue
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+                elif entry.path not in self._stamped:
+                    self._stamped.add(entry.path)
+                    with suppress(FileNotFoundError):  # another process's background work deletes meanwhile
+                        os.utime(entry.path, ns=(at, at))
+
+    def end(self) -> None:
+        """Everything is closed; processes that are held die."""
+        for consumer in self.consumers:
+            consumer.close()
+        for query in self.queries:
+            query.stop()
+        for process in self.processes:
+            if process.held is not None:
+                process.gate.dead = True
+                process.held.finish()
+                process.gate.inner.close()
+            else:
+                process.cluster.close()
+        self.processes.clear()

@@ -1,0 +1,403 @@
+"""Topics, producers, and transactions of `cluster.begin()`."""
+
+from __future__ import annotations
+
+import contextlib
+
+from conformance.surface.bench import Bench
+from conformance.surface.common import DDL, NAMES, Open, attempt, fault_unless, table, values
+from conformance.surface.gate import AFTER, BEFORE, Held
+from conformance.surface.model import Fault, Written
+from conformance.surface.operations import PICK, Args, one_of, operation
+from conformance.surface.world import Process, World
+from metadata.errors import (
+    AckConflict,
+    DataLoss,
+    OptionError,
+    OutcomeUnknown,
+    SchemaError,
+    SegmentSealed,
+    SubscriptionNotFound,
+    TopicExists,
+    TopicNotFound,
+    TransactionUnfinished,
+    TxnConflict,
+    VersionConflict,
+)
+
+CHANGED = (TopicNotFound, SegmentSealed, TxnConflict, SchemaError)
+"""What a commit may meet when its topic was deleted, or made again, since its rows were staged."""
+
+
+def topic_of(world: World, pick: int) -> str | None:
+    """A topic:// that is there."""
+    name: str | None = one_of([topic.name for topic in world.model.topics.values() if not topic.persistent], pick)
+    return name
+
+
+@operation(0.8, t=len(NAMES), segments=4, key=3, schema=5)
+def create_topic(bench: Bench, a: Args) -> object:
+    world, name = bench.world(a["w"]), NAMES[a["t"]]
+    process = world.process(a["w"])
+    key = "k" if a["key"] else None
+    with attempt(bench, TopicExists) as tried:
+        process.cluster.topics.create(name, segments=1 + a["segments"], key=key, schema=DDL if a["schema"] else None)
+    fault_unless(
+        tried.failed == (name in world.model.topics), "topics", f"create({name}): {tried.error}, model {world.model.topics}"
+    )
+    if not tried.failed:
+        world.model.make(name, key)
+    return None
+
+
+@operation(0.7, t=PICK, p=PICK)
+def delete_topic(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    name = topic_of(world, a["t"])
+    if name is None:
+        return False
+    world.process(a["p"]).cluster.topics.delete(name)
+    world.model.delete(name, world.clock.now_ms())
+    for consumer in [one for one in world.consumers if name in one.topics]:
+        consumer.stale = True
+    return None
+
+
+@operation(3, t=PICK, p=PICK, s=PICK)
+def split(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    name = topic_of(world, a["t"])
+    if name is None:
+        return False
+    topics = world.process(a["p"]).cluster.topics
+    active = [s.id for s in topics.describe(name).segments if s.state == "ACTIVE"]
+    if len(active) > 5:
+        return False
+    topics.split(name, one_of(active, a["s"]))
+    return None
+
+
+@operation(2, t=PICK, p=PICK, s=PICK)
+def merge(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    name = topic_of(world, a["t"])
+    if name is None:
+        return False
+    topics = world.process(a["p"]).cluster.topics
+    active = sorted((s for s in topics.describe(name).segments if s.state == "ACTIVE"), key=lambda s: s.start)
+    if len(active) < 2:
+        return False
+    first = a["s"] % (len(active) - 1)
+    topics.merge(name, active[first].id, active[first + 1].id)
+    return None
+
+
+@operation(10, t=PICK, p=PICK, rows=5, seed=PICK, how=3)
+def produce(bench: Bench, a: Args) -> object:
+    """A whole transaction at once: `send` and `flush`, `write`, or `begin`."""
+    world = bench.world(a["w"])
+    name = topic_of(world, a["t"])
+    if name is None:
+        return False
+    process = world.process(a["p"])
+    rows = world.rows(name, 1 + a["rows"], a["seed"])
+    written = Written(rows)
+    if a["how"] == 0:
+        with process.cluster.begin() as txn:
+            txn.append(name, table(rows))
+            world.committing(process, written, txn.commit)
+        return None
+    producer = process.cluster.producer(name)
+    if a["how"] == 1:
+        world.committing(process, written, lambda: producer.write(table(rows)))
+        return None
+    for value in values(rows):
+        producer.send(value)
+    world.committing(process, written, producer.flush)
+    return None
+
+
+# --- transactions that stay -------------------------------------------------------------------------------------------------
+
+
+@operation(3, p=PICK, app=6, version=4)
+def begin(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    if len(world.transactions) >= 3:
+        return False
+    process = world.process(a["p"])
+    if a["app"] < 2:
+        identity = (f"a{a['app']}", max(0, world.model.versions.get(f"a{a['app']}", -1) + a["version"] - 1))
+        txn = process.cluster.begin(app=identity[0], version=identity[1])
+        world.transactions.append(Open(process, txn, Written(), identity=identity))
+    else:
+        world.transactions.append(Open(process, process.cluster.begin(), Written()))
+    return None
+
+
+@operation(5, x=PICK, t=PICK, rows=5, seed=PICK)
+def append(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    one: Open | None = one_of(world.transactions, a["x"])
+    name = topic_of(world, a["t"])
+    if one is None or name is None or one.process.held is not None:
+        return False
+    if one.older:
+        return False
+    rows = world.rows(name, 1 + a["rows"], a["seed"])
+    with attempt(bench, *CHANGED) as tried:
+        one.txn.append(name, table(rows))
+    if not tried.failed:
+        one.written.rows += rows
+        one.topics.add(name)
+    return None
+
+
+@operation(5, x=PICK)
+def commit(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    one: Open | None = one_of(world.transactions, a["x"])
+    if one is None or one.process.held is not None:
+        return False
+    with attempt(bench, *CHANGED, AckConflict, SubscriptionNotFound, VersionConflict, OptionError) as tried:
+        committed = world_commit(world, one, one.txn.commit)
+        check_version(world, one, committed)
+    if tried.failed:
+        refused(world, one, tried.error)
+    else:
+        world.transactions.remove(one)
+    return None
+
+
+def world_commit(world: World, one: Open, call: object) -> object:
+    one.process.gate.number = None
+    done = call()  # type: ignore[operator]
+    decided(world, one, done)
+    return done
+
+
+def decided(world: World, one: Open, done: object) -> None:
+    """It succeeded: unless its version had committed before, its rows and acks count."""
+    if getattr(done, "skipped", False):
+        one.written.state = "skipped"
+        return
+    for topic, sub, rows in one.written.acks:
+        # (A cumulative ack covers what is acknowledged already, too: it is refused only if nothing else is left of it.)
+        covered = {n for name, of, found in one.covered if (name, of) == (topic, sub) for n in found}
+        twice = (rows & world.model.acked.get((topic, sub), set())) - covered
+        if twice:
+            raise Fault(
+                "ack", f"a transaction acknowledged rows {sorted(twice)} of {topic} for {sub}, which were acknowledged before"
+            )
+    world.model.commit(one.written, one.process.gate.number if one.written.rows else None, one.began_ms or world.clock.true_ms())
+
+
+def check_version(world: World, one: Open, done: object) -> None:
+    if one.identity is None:
+        return
+    app, version = one.identity
+    last = world.model.versions.get(app, -1)
+    skipped = getattr(done, "skipped", False)
+    if skipped != (version <= last):
+        raise Fault("version", f"{app} committed {last}; then version {version} answered skipped={skipped}")
+    world.model.versions[app] = max(last, version)
+
+
+def refused(world: World, one: Open, error: object) -> None:
+    """It did not commit; is there a reason?"""
+    if isinstance(error, AckConflict):
+        rows = {(topic, sub, n) for topic, sub, found in one.written.acks for n in found}
+        acked = {(topic, sub, n) for (topic, sub), found in world.model.acked.items() for n in found}
+        from conformance.surface.common import claimed
+
+        nothing_left = any(found <= world.model.acked.get((topic, sub), set()) for topic, sub, found in one.covered)
+        there = all((t, s) in world.model.acked for t, s, _ in one.written.acks)
+        trimmed = any(n in world.model.gone for _, _, n in rows)  # a subscription that was made since begins behind them
+        if not rows & (acked | claimed(world)) and not nothing_left and there and not trimmed:
+            raise Fault("conflict", f"AckConflict, though nobody had acknowledged or claimed any of {sorted(rows)}: {error}")
+    if isinstance(error, VersionConflict) and one.identity is not None:
+        app, version = one.identity
+        if version > world.model.versions.get(app, -1):
+            raise Fault("version", f"version {version} of {app} was refused after {world.model.versions.get(app, -1)}: {error}")
+    if not isinstance(error, AckConflict | VersionConflict | SubscriptionNotFound | OptionError) and not changed(world, one):
+        raise Fault("error", f"a commit failed though nothing had changed: {type(error).__name__}: {error}")
+
+
+def changed(world: World, one: Open) -> bool:
+    """Whether a topic that it wrote to was deleted since, or its parts grew old."""
+    there = {inc for topic in world.model.topics.values() for inc in topic.incarnations}
+    return any(row.topic not in there for row in one.written.rows) or bool(world.model.step)
+
+
+@operation(2, x=PICK, how=3)
+def leave(bench: Bench, a: Args) -> object:
+    """End a transaction without a commit: `abort`, an exception in its block, or its object forgotten."""
+    world = bench.world(a["w"])
+    one: Open | None = one_of(world.transactions, a["x"])
+    if one is None or one.process.held is not None:
+        return False
+    world.transactions.remove(one)
+    stale = any(consumer.stale for consumer in one.consumers)
+    with attempt(bench, *((TopicNotFound, SubscriptionNotFound, DataLoss) if stale else ())), contextlib.suppress(KeyError):
+        if a["how"] == 0:
+            one.txn.abort()
+        elif a["how"] == 1:
+            with one.txn:
+                raise KeyError("in the block")
+        else:
+            return None
+    for consumer in one.consumers:
+        consumer.due = True
+    return None
+
+
+# --- commits that are held -------------------------------------------------------------------------------------------------
+
+
+@operation(3, t=PICK, t2=PICK, rows=4, seed=PICK, point=2, x=PICK, fresh=2)
+def hold(bench: Bench, a: Args) -> object:
+    """A process pauses within its commit: a new transaction, or one that is there."""
+    world = bench.world(a["w"])
+    if len(world.holding) >= 2:
+        return False
+    one: Open | None = None
+    free = [o for o in world.transactions if o.process.held is None and o.written.rows and o.identity is None and not o.older]
+    if a["fresh"] and free:
+        one = free[a["x"] % len(free)]
+        world.transactions.remove(one)
+        if sum(p.held is None for p in world.processes) < 2:
+            world.open()
+    else:
+        names = list(dict.fromkeys(n for pick in (a["t"], a["t2"]) if (n := topic_of(world, pick)) is not None))
+        if not names:
+            return False
+        process = world.open()
+        one = Open(process, process.cluster.begin(), Written())
+        for name in names:
+            rows = world.rows(name, 1 + a["rows"], a["seed"])
+            one.txn.append(name, table(rows))
+            one.written.rows += rows
+    hold_commit(bench, world, one, (BEFORE, AFTER)[a["point"]])
+    return None
+
+
+def hold_commit(bench: Bench, world: World, one: Open, point: str) -> None:
+    process: Process = one.process
+    process.gate.number = None
+    one.began_ms = world.clock.true_ms()
+    held = Held(one.txn.commit, point)
+    process.held = process.gate.held = held
+    if held.start():
+        one.opened_ms = world.clock.now_ms()
+        world.holding.append(one)
+        return
+    ended(bench, world, one, held)
+
+
+def ended(bench: Bench, world: World, one: Open, held: Held) -> None:
+    """A commit that was held has come to its end."""
+    one.process.held = one.process.gate.held = None
+    if held.error is not None:
+        # (OutcomeUnknown: its deadline passed long ago, and its header is forgotten. Then it was aborted.)
+        # (TransactionUnfinished: it has committed, and one of its persistent topics was deleted. OptionError: one was migrated.)
+        moved = one.moved or one.topics & world.model.older.moving.keys()
+        migrated = (OptionError,) if one.older and moved and len(one.topics) > 1 else ()
+        with attempt(bench, *CHANGED, *migrated, AckConflict, SubscriptionNotFound, OutcomeUnknown, TransactionUnfinished) as tried:
+            raise held.error
+        if isinstance(tried.error, TransactionUnfinished):
+            decided(world, one, None)
+        return
+    decided(world, one, held.result)
+
+
+@operation(4, h=PICK)
+def resume(bench: Bench, a: Args) -> object:
+    """A process that paused goes on."""
+    world = bench.world(a["w"])
+    living = [one for one in world.holding if not one.process.gate.dead]
+    one: Open | None = one_of(living, a["h"])
+    if one is None or one.process.held is None:
+        return False
+    held = one.process.held
+    held.finish()
+    world.holding.remove(one)
+    ended(bench, world, one, held)
+    return None
+
+
+@operation(1, h=PICK)
+def die(bench: Bench, a: Args) -> object:
+    """A process that paused never goes on; its transaction is OPEN until its deadline."""
+    world = bench.world(a["w"])
+    one: Open | None = one_of([one for one in world.holding if not one.process.gate.dead], a["h"])
+    if one is None or one.process.held is None:
+        return False
+    bury(world, one.process)
+    return None
+
+
+def bury(world: World, process: Process) -> None:
+    """A process that is held dies, with all that ran in it."""
+    held = process.held
+    assert held is not None
+    for query in world.queries:
+        if query.process is process:
+            query.stop()
+    for following in [one for one in world.consumers if one.process is process]:
+        following.close()
+        world.consumers.remove(following)
+    world.transactions[:] = [one for one in world.transactions if one.process is not process]
+    world.producers[:] = [found for found in world.producers if found[0] is not process]
+    process.gate.dead = True
+    held.finish()
+    process.held = None
+    world.processes.remove(process)
+    process.gate.inner.close()
+    if held.error is None:
+        raise AssertionError("a process committed after its death")
+
+
+@operation(3, t=PICK, p=PICK, new=3)
+def producer_open(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    name = topic_of(world, a["t"])
+    if name is None or len(world.producers) >= 2:
+        return False
+    process = world.process(a["p"])
+    world.producers.append((process, process.cluster.producer(name), name, Written()))
+    return None
+
+
+@operation(4, i=PICK, rows=3, seed=PICK)
+def producer_send(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    found = one_of(world.producers, a["i"])
+    if found is None:
+        return False
+    _, producer, name, written = found
+    if name not in world.model.topics:
+        return False
+    rows = world.rows(name, 1 + a["rows"], a["seed"])
+    for value in values(rows):
+        producer.send(value)
+    written.rows += rows
+    return None
+
+
+@operation(3, i=PICK)
+def producer_flush(bench: Bench, a: Args) -> object:
+    world = bench.world(a["w"])
+    found = one_of(world.producers, a["i"])
+    if found is None or found[0].held is not None:
+        return False
+    process, producer, name, written = found
+    with attempt(bench, *CHANGED) as tried:
+        world.committing(process, written, producer.flush)
+    if tried.failed:
+        there = world.model.topics.get(name)
+        if there is not None and all(row.topic == there.incarnation for row in written.rows):
+            raise Fault("error", f"flush failed though {name} is as it was: {tried.error}")
+        world.producers.remove(found)
+        return None
+    world.producers[world.producers.index(found)] = (process, producer, name, Written())
+    return None

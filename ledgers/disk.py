@@ -1,0 +1,128 @@
+"""The one interface through which local files are written, read, listed and deleted.
+
+What a power cut leaves is decided by it: the content of a file is durable after `sync`, and an entry of a folder (a new file, a
+link, a rename, a deletion, a new folder) after `sync_folder` of that folder. `conformance/power` puts a simulated disk in its
+place.
+All methods raise OSError.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+FileInfo = tuple[int, int]
+"""Length in bytes, time of the last change in ms since 1970."""
+
+
+class Disk(Protocol):
+    """The calls that local files need. `path` is absolute."""
+
+    def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:
+        """Make a new, empty file and open it for writing. Raises FileExistsError."""
+
+    def open(self, path: Path) -> pa.NativeFile:
+        """Open a file for reading from anywhere."""
+
+    def sync(self, path: Path) -> None:
+        """Make the content of a file durable. Its name becomes durable with `sync_folder` of its folder."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the entries of a folder durable: names that were added and names that were removed."""
+
+    def link(self, path: Path, new: Path) -> None:
+        """Give a file a second name. Raises FileExistsError; OSError where the file system has no links."""
+
+    def rename(self, path: Path, new: Path) -> None:
+        """Give a file another name, over a file that has it already."""
+
+    def unlink(self, path: Path) -> None:
+        """Remove a name of a file. Raises FileNotFoundError."""
+
+    def make_folder(self, path: Path, mode: int = 0o777) -> None:
+        """Make one folder. Raises FileExistsError, FileNotFoundError."""
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether there is a folder of this name."""
+
+    def info(self, path: Path) -> FileInfo:
+        """Length and time of the last change. Raises FileNotFoundError."""
+
+    def entries(self, folder: Path) -> Iterator[tuple[str, FileInfo | None]]:
+        """The names in a folder, each with the info of the file; None: a folder. What goes meanwhile may be left out."""
+
+
+class LocalDisk:
+    """The file systems of this machine."""
+
+    def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
+        return pa.OSFile(str(path), "wb")
+
+    def open(self, path: Path) -> pa.NativeFile:
+        return pa.OSFile(str(path), "rb")
+
+    def sync(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def sync_folder(self, path: Path) -> None:
+        self.sync(path)
+
+    def link(self, path: Path, new: Path) -> None:
+        os.link(path, new)
+
+    def rename(self, path: Path, new: Path) -> None:
+        path.rename(new)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink()
+
+    def make_folder(self, path: Path, mode: int = 0o777) -> None:
+        path.mkdir(mode)
+
+    def is_folder(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def info(self, path: Path) -> FileInfo:
+        found = path.stat()
+        return found.st_size, found.st_mtime_ns // 1_000_000
+
+    def entries(self, folder: Path) -> Iterator[tuple[str, FileInfo | None]]:
+        with os.scandir(folder) as found:
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    yield entry.name, None
+                    continue
+                try:
+                    info = entry.stat()
+                except FileNotFoundError:
+                    continue
+                yield entry.name, (info.st_size, info.st_mtime_ns // 1_000_000)
+
+
+_disk: Disk = LocalDisk()
+
+
+def disk() -> Disk:
+    """The disk of this process."""
+    return _disk
+
+
+@contextmanager
+def in_place_of_the_disk(simulated: Disk) -> Iterator[None]:
+    """For tests: all local files that are opened in the block lie on `simulated`."""
+    global _disk
+    before, _disk = _disk, simulated
+    try:
+        yield
+    finally:
+        _disk = before

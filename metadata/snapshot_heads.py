@@ -1,0 +1,56 @@
+"""The snapshot heads that a process keeps in memory: of each segment the one that it read last, within a bound in bytes."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Final
+
+from ledgers import snapshots
+from ledgers.snapshots import SnapshotHead
+from ledgers.storage import LedgerStorage
+
+MOST_BYTES: Final = 16 * 2**20
+"""Of the files whose heads are kept. In memory a head takes up to ten times what its file does (`make longevity`)."""
+
+
+@dataclass
+class SnapshotHeads:
+    """Heads never change, so they are read once. A segment's watermark moves on: the head before it is not asked for again.
+
+    Safe for several threads.
+    """
+
+    storage: LedgerStorage
+    most_bytes: int = MOST_BYTES
+    _kept: OrderedDict[str, SnapshotHead] = field(default_factory=OrderedDict)
+    _bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def kept(self) -> int:
+        return len(self._kept)
+
+    @property
+    def bytes(self) -> int:
+        """Of the files of those that are kept."""
+        return self._bytes
+
+    def get(self, path: str) -> SnapshotHead:
+        """The head whose file is `path`, relative to the ledger root. Raises CorruptSnapshot, StorageError."""
+        segment = path.rpartition("/")[0]
+        with self._lock:
+            known = self._kept.get(segment)
+            if known is not None and known.path == path:
+                self._kept.move_to_end(segment)
+                return known
+        head = snapshots.read_head(self.storage, path)
+        with self._lock:
+            before = self._kept.pop(segment, None)
+            self._bytes += head.file_bytes - (0 if before is None else before.file_bytes)
+            self._kept[segment] = head
+            while self._bytes > self.most_bytes and len(self._kept) > 1:
+                _, dropped = self._kept.popitem(last=False)
+                self._bytes -= dropped.file_bytes
+        return head

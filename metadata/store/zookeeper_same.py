@@ -1,0 +1,68 @@
+"""Whether two lists of addresses lead to the same ZooKeeper servers: what is made through one is looked for through the other.
+
+The look goes without a name and a password: the addresses come from a file in the ledger root, and whoever can write that file must
+not learn our password by it. So everybody may read the znode, which is empty.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from contextlib import closing
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.security import READ_ACL_UNSAFE
+
+from metadata.errors import TxnSegmentError
+from metadata.store.zookeeper_credentials import anonymous
+from metadata.store.zookeeper_paths import CLOCK
+from metadata.store.zookeeper_session import Request, Session, stat
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5.0
+LOOKS = 5
+BETWEEN_SECONDS = 0.1
+"""A server may be behind the others for a moment, in spite of the sync."""
+
+
+def is_served_by(session: Session, hosts: Sequence[str]) -> bool:
+    """Whether the servers `hosts` (`host:port` each) hold the store of this session. False also if they cannot be looked at: the
+    log says why. Raises Unavailable: our own servers do not answer.
+    """
+    path = f"{session.root}{CLOCK}/{uuid.uuid4().hex}"
+
+    def make(client: KazooClient) -> object:
+        return client.create_async(path, b"", acl=[*session.acl, *READ_ACL_UNSAFE], ephemeral=True)
+
+    while isinstance(session.flight([make])[0], NoNodeError):
+        session.flight([session.create(session.root + CLOCK)])
+    try:
+        return _seen(session, ",".join(hosts), path)
+    except TxnSegmentError as error:
+        log.warning("It could not be seen whether %s are other addresses of %s: %s", ",".join(hosts), session.hosts, error)
+        return False
+    finally:
+        session.flight([lambda client: client.delete_async(path)])
+
+
+def _seen(session: Session, hosts: str, path: str) -> bool:
+    there = Session(
+        hosts,
+        session.root,
+        clock=session.clock,
+        connect_seconds=CONNECT_SECONDS,
+        session_seconds=CONNECT_SECONDS,
+        known=anonymous(),
+    )
+    sync: Request = lambda client: client.sync_async(path)  # noqa: E731
+    with closing(there):
+        for left in range(LOOKS - 1, -1, -1):
+            _, found = there.flight([sync, stat(path)])
+            if found is not None:
+                return True
+            if left:
+                session.clock.sleep(BETWEEN_SECONDS)
+    return False

@@ -1,0 +1,21 @@
+"""Processes whose clocks are hours apart, on both stores. `make chaos` has the long form, also with libfaketime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from conformance.chaos.clocks import clocks
+from conformance.chaos.driver import Place
+from conformance.domains import TOPIC, named
+
+TRANSACTIONS = 12
+
+
+@pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
+def test_clocks_hours_apart_lose_double_and_tear_nothing(store: str, cluster_at: Callable[[str], Place], tmp_path: Path) -> None:
+    found = clocks(replace(cluster_at(store), topic=named(TOPIC, "clocks")), tmp_path, TRANSACTIONS)
+    assert not found.wrong

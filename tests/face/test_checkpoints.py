@@ -1,0 +1,97 @@
+"""A stream's checkpoint beside a cluster that is not the one that it was made with, or with other topics than before.
+
+Readers are called as Spark calls them (`conformance.surface.spark`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from conformance.surface.spark import Engine
+from metadata.errors import OffsetOutOfRange, OptionError
+from txnsegment import Cluster, connect, restore
+
+
+def commit(cluster: Cluster, topic: str, *numbers: int) -> None:
+    with cluster.begin() as txn:
+        txn.append(topic, pa.table({"n": pa.array(numbers, pa.int64())}))
+        txn.commit()
+
+
+def drained(query: Engine, **options: str) -> list[int]:
+    """What a run of the query gives until nothing is left."""
+    query.start(options, available_now=False)
+    found: list[int] = []
+    try:
+        while query.construct():
+            found += query.run() or []
+            query.done()
+    finally:
+        query.stop()
+    return found
+
+
+def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Cluster, tmp_path: Path) -> None:
+    """The numbers of a second restore from one backup, and of a cluster made anew in the same place, name other rows."""
+    cluster.topics.create("t", schema="n bigint")
+    commit(cluster, "t", 1)
+    cluster.client.finish()  # nothing folds while the ledgers are copied
+    cluster.backup(tmp_path / "backup")
+    root = Path(cluster.ledgers.removeprefix("file://")).rename(tmp_path / "ledgers")
+    query, urls = Engine(), [f"file://{tmp_path}/{name}" for name in ("first", "second")]
+    options = {"path": "t", "startingOffsets": "earliest"}
+    shutil.copytree(root, cluster.ledgers.removeprefix("file://"))
+    assert drained(query, serviceUrl=cluster.url, **options) == [1]
+    restore(tmp_path / "backup", urls[0], ledgers=root.as_uri())
+    with connect(urls[0]) as first:
+        commit(first, "t", 2)
+        commit(first, "t", 3)
+        assert drained(query, serviceUrl=urls[0], **options) == [2, 3], "the restored cluster has what the checkpoint counted"
+    restore(tmp_path / "backup", urls[1], ledgers=root.as_uri())
+    with connect(urls[1]) as second:
+        for n in range(4):
+            commit(second, "t", n)
+        with pytest.raises(OffsetOutOfRange, match="made anew, restored another time, or is not the one that the checkpoint"):
+            drained(query, serviceUrl=urls[1], **options)
+
+
+def test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left(cluster: Cluster) -> None:
+    for topic in ("a", "b"):
+        cluster.topics.create(topic, schema="n bigint")
+        cluster.subscriptions.create(topic, "s", start="earliest")
+    commit(cluster, "b", 100, 101)
+    commit(cluster, "a", 1)
+    query = Engine()
+    options = {"serviceUrl": cluster.url, "subscription": "s"}
+    assert drained(query, topics="a", **options) == [1]
+    commit(cluster, "a", 2)
+    changed = options | {"topics": "a,b", "topicsChanged": "continue"}
+    with pytest.raises(OptionError, match=r"'s' has rows of topic://public/default/b left .*seek topic://public/default/b s"):
+        drained(query, **changed)
+    with cluster.consumer("b", "s") as consumer:
+        consumer.ack(list(consumer.messages(timeout=0)))
+    commit(cluster, "b", 102)
+    assert drained(query, **changed) == [2, 102]
+
+
+@pytest.mark.parametrize("topic", ["topic://public/default/t", "persistent://public/default/t"])
+def test_a_subscription_that_is_added_to_a_stream_loses_no_row_that_is_left(cluster: Cluster, topic: str) -> None:
+    cluster.topics.create(topic, schema="n bigint")
+    cluster.subscriptions.create(topic, "s", start="earliest")
+    commit(cluster, topic, 1)
+    query = Engine()
+    options = {"serviceUrl": cluster.url, "path": topic}
+    assert drained(query, **options) == [], "it starts at the latest"
+    with pytest.raises(OptionError, match=rf"'s' has rows of {topic} left at or below \d+, where the stream stands"):
+        drained(query, **options, subscription="s")
+    cluster.subscriptions.seek(topic, "s", "latest")
+    commit(cluster, topic, 2)
+    assert drained(query, **options, subscription="s") == [2]
+    commit(cluster, topic, 3)
+    assert drained(query, **options, subscription="s") == [3]
+    with cluster.consumer(topic, "s") as consumer:
+        assert [message.value["n"] for message in consumer.messages(timeout=0)] == [3], "it follows with the next batch"

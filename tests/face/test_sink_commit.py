@@ -1,0 +1,49 @@
+"""What the process that commits a Spark write takes from its tasks, and what it refuses. The sink runs as Spark runs it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from conformance.spark_writes import SparkWrite
+from metadata.errors import TxnConflict
+from txnsegment import Cluster
+
+
+def write(cluster: Cluster, **options: str) -> SparkWrite:
+    return SparkWrite({"serviceUrl": cluster.url, "path": "t", **options}, pa.table({"k": ["a", "b"], "n": [1, 2]}))
+
+
+def rows(cluster: Cluster) -> int:
+    with cluster.consumer("t", "all", start="earliest") as consumer:
+        return sum(1 for _ in consumer.messages(timeout=0))
+
+
+def test_parts_are_as_old_as_their_tasks_say(cluster: Cluster) -> None:
+    """Tasks and committer may be planned apart: what counts is when the first part was written."""
+    late = write(cluster)
+    first, second = late.run()
+    long_ago = second.staged_ms - cluster.settings.orphan_age_ms // 2 - 1_000
+    with pytest.raises(TxnConflict, match="staged more than half the orphan age ago"):
+        late.commit([first, replace(second, staged_ms=long_ago)])
+    late.commit([first, second])
+    assert rows(cluster) == 2
+
+
+def test_a_task_that_does_not_report_is_an_error(cluster: Cluster) -> None:
+    made = write(cluster)
+    with pytest.raises(TxnConflict, match="A task did not report what it staged"):
+        made.commit([made.run()[0], None])  # type: ignore[list-item]
+    assert rows(cluster) == 0
+
+
+def test_tasks_that_routed_by_different_keys_are_an_error(cluster: Cluster) -> None:
+    """The topic got its key while they ran."""
+    made = write(cluster, segments="2", keyColumn="k")
+    first, second = made.run()
+    with pytest.raises(TxnConflict, match="topic://public/default/t got its key while this write staged its rows"):
+        made.commit([first, replace(second, key=None)])
+    made.commit([first, second])
+    assert rows(cluster) == 2

@@ -1,0 +1,289 @@
+"""What a sweep meets and cannot do: each is named, the rest is swept, and neither the daemon nor the background thread ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from metadata import metrics, passes, paths
+from metadata.aftermath import Aftermath
+from metadata.errors import SweepIncomplete
+from metadata.log import LiveLog
+from metadata.names import TopicName
+from metadata.orphans import SEEN, Orphans
+from metadata.records import Registration
+from metadata.retired import NOTES
+from metadata.store.contract import decide, look
+from metadata.sweeper import Sweeper
+from metadata.trimming import Trimmed, Trimmer
+from txnsegment import Cluster
+from txnsegment.cli.app import build
+from txnsegment.sweeping import sweep_until
+
+DAMAGED = [
+    b"not json",
+    b"",
+    b"[]",
+    b"7",
+    b'{"a": "yesterday"}',
+    b'{"a": -1}',
+    b'{"a": true}',
+    b'{"head": 7.5}',
+    b'{"head": "part.parquet"}',
+    b"[" * 100_000,
+    b"\xff\xfe",
+    b'{"head": "../up.avro"}',
+    b'{"head": "nul\\u0000.avro"}',
+    b'{"head": "' + b"long" * 2_000 + b'.avro"}',
+]
+
+
+def write(cluster: Cluster, topic: str, *values: int) -> None:
+    with cluster.begin() as txn:
+        txn.append(topic, pa.table({"n": values}))
+        txn.commit()
+
+
+def root(cluster: Cluster) -> Path:
+    return Path(cluster.ledgers.removeprefix("file://"))
+
+
+def swept(cluster: Cluster, passes: int = 1, *, orphans_every: float = 0) -> int:
+    """Let the daemon make so many passes; how many did everything."""
+    stop, done, begun = threading.Event(), [0], [0]
+    sweep = cluster.client.sweep
+
+    def counted() -> Any:
+        begun[0] += 1
+        if begun[0] == passes:
+            stop.set()
+        return sweep()
+
+    cluster.client.sweep = counted  # type: ignore[method-assign]
+    try:
+        sweep_until(stop, cluster, 0.001, told=lambda _: done.__setitem__(0, done[0] + 1), orphans_every=orphans_every)
+    finally:
+        cluster.client.sweep = sweep  # type: ignore[method-assign]
+    return done[0]
+
+
+@pytest.mark.parametrize("data", DAMAGED, ids=lambda data: repr(data[:12]))
+@pytest.mark.parametrize("name", [f"{SEEN}-ab.json", f"{NOTES}-ab.json"])
+def test_a_damaged_note_costs_a_warning_that_names_it(
+    cluster: Cluster, data: bytes, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.topics.create("t", schema="n bigint")
+    write(cluster, "t", 1)
+    note = root(cluster) / name
+    note.parent.mkdir(exist_ok=True)
+    note.write_bytes(data)
+    assert swept(cluster) == 1
+    said = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [name in record.getMessage() for record in said] == [True]
+    caplog.clear()
+    swept(cluster)
+    again = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert bool(again) is name.startswith(NOTES), "a note of what was seen is renewed, one of what is spared stays for a while"
+
+
+def test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged(cluster: Cluster) -> None:
+    """The damaged one may have said that the file was protected later."""
+    cluster.topics.create("t", schema="n bigint")
+    path = "manifests/0_1-ab.json"
+    file = root(cluster) / path
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("{}")
+    os.utime(file, (1, 1))
+    note = root(cluster) / f"{SEEN}-a.json"
+    note.parent.mkdir(exist_ok=True)
+    note.write_text(f'{{"{path}": 1}}')
+    other = root(cluster) / f"{SEEN}-b.json"
+    other.write_text("not json")
+    cluster.sweep()
+    assert file.exists()
+    assert not other.exists()
+    other.write_text(f'{{"{path}": 1}}')  # with two notes that are whole it goes
+    for one in (root(cluster) / "sweep").glob("unprotected-*.json"):
+        one.write_text(f'{{"{path}": 1}}')
+    cluster.sweep()
+    assert not file.exists()
+
+
+def test_a_part_is_not_deleted_while_a_damaged_note_may_spare_it(cluster: Cluster) -> None:
+    cluster.topics.create("t", schema="n bigint")
+    write(cluster, "t", 1)
+    (part,) = root(cluster).rglob("*.parquet")
+    orphan = part.with_name("0123.parquet")
+    orphan.write_bytes(part.read_bytes())
+    os.utime(orphan, (1, 1))
+    note = root(cluster) / f"{NOTES}-ab.json"
+    note.parent.mkdir(exist_ok=True)
+    note.write_text("not json")
+    cluster.sweep()
+    assert orphan.exists()
+    os.utime(note, (1, 1))  # the grace period has passed since
+    cluster.sweep()
+    assert not note.exists()
+    cluster.sweep()
+    assert not orphan.exists()
+    assert part.exists()
+
+
+def test_a_damaged_staging_manifest_spares_all_parts_and_holds_up_no_other_delete(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.topics.create("t", schema="n bigint")
+    write(cluster, "t", 1)
+    (part,) = root(cluster).rglob("*.parquet")
+    orphan, left = part.with_name("0123.parquet"), root(cluster) / "staging" / "old.opened"
+    manifest = left.with_name("token.write.manifest")
+    left.parent.mkdir()
+    for file in (orphan, left, manifest):
+        file.write_bytes(b"not json")
+    for file in (orphan, left):
+        os.utime(file, (1, 1))
+    assert swept(cluster) == 1
+    assert orphan.exists()
+    assert not left.exists()
+    assert ["token.write.manifest" in r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [True]
+    os.utime(manifest, (1, 1))  # the orphan age has passed since
+    cluster.sweep()
+    assert not orphan.exists()
+    assert not manifest.exists()
+    assert part.exists()
+
+
+Failing = Callable[[Trimmer, TopicName, Trimmed | None], Trimmed]
+
+
+def foreign(monkeypatch: pytest.MonkeyPatch, topic: str, error: BaseException) -> None:
+    """Trimming the topic meets an error that is none of ours."""
+    trim = Trimmer.trim
+
+    def failing(self: Trimmer, name: TopicName, done: Trimmed | None = None) -> Trimmed:
+        if name.name == topic:
+            raise error
+        return trim(self, name, done)
+
+    monkeypatch.setattr(Trimmer, "trim", failing)
+
+
+@pytest.fixture
+def two(cluster: Cluster) -> Cluster:
+    """Topics `a` and `b` with a row each."""
+    for topic in ("a", "b"):
+        cluster.topics.create(topic, schema="n bigint")
+        write(cluster, topic, 1)
+    cluster.client.coordinator.aftermath.close()  # a commit's share of the sweeping is done: none runs beside a test
+    return cluster
+
+
+def failures(step: str) -> float:
+    return float(metrics.SWEEP_FAILURES.labels(step=step)._value.get())
+
+
+def test_the_daemon_goes_on_past_an_error_of_another_kind_and_retries(
+    two: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = failures("trim")
+    with monkeypatch.context() as patched:
+        foreign(patched, "a", RuntimeError("Planted."))
+        assert swept(two, passes=3) == 0
+    assert failures("trim") - before == 3
+    told = [record for record in caplog.records if "public/default/a" in record.getMessage() and record.exc_info]
+    assert len(told) == 3, "each with its traceback"
+    assert swept(two) == 1
+
+
+def test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails(
+    two: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tries again after ten minutes."""
+    listed: list[int] = []
+
+    def counted(cluster: object) -> Orphans:
+        listed.append(1)
+        return Orphans(0, 0)
+
+    monkeypatch.setattr(passes, "sweep_orphans", counted)
+    foreign(monkeypatch, "a", RuntimeError("Planted."))
+    assert swept(two, passes=3, orphans_every=3600) == 2
+    assert len(listed) == 1
+
+
+def test_a_sweep_of_the_command_line_ends_with_1_and_names_what_failed(
+    two: Cluster, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        foreign(patched, "a", RuntimeError("Planted."))
+        done = CliRunner().invoke(build(), ["--service-url", url, "sweep", "--once"])
+        assert done.exit_code == 1
+        assert "public/default/a: RuntimeError: Planted." in done.stderr.replace("\n", " ")
+        with pytest.raises(SweepIncomplete, match="public/default/a"):
+            two.sweep()
+    assert CliRunner().invoke(build(), ["--service-url", url, "sweep", "--once"]).exit_code == 0
+
+
+def test_one_step_of_a_sweep_that_fails_holds_up_no_other_one(two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    def failing(self: Sweeper, *args: object) -> int:
+        steps.append("settle")
+        raise KeyError("planted")
+
+    two.client.finish()  # what its commits have left to the background sweeps, too
+    with monkeypatch.context() as patched:
+        patched.setattr(Sweeper, "settle", failing)
+        patched.setattr(Sweeper, "forget", lambda *args, **kwargs: steps.append("forget"))
+        with pytest.raises(SweepIncomplete, match="could not settle: KeyError: 'planted'"):
+            two.client.sweep()
+    assert steps == ["settle", "forget"]
+
+
+def test_a_damaged_record_of_the_seen_time_is_named_and_holds_up_no_other_step(two: Cluster) -> None:
+    store = two.client.cluster.store
+    record = look(store, paths.SWEEP_TIME)
+    assert record is not None
+    store.put(record.key, b"not json", expect=record)
+    with pytest.raises(SweepIncomplete, match="could not look at the clocks: /sweep/time"):
+        two.client.sweep()
+    assert all(registration.state is not None for _, registration in registrations(two)), "what was committed is settled"
+
+
+def registrations(cluster: Cluster) -> list[tuple[int, Registration]]:
+    listing = decide(cluster.client.cluster.store, LiveLog().list)
+    return [(entry.number, entry.registration) for entry in listing.entries]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
+def test_an_interrupt_ends_the_daemon(two: Cluster, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign(monkeypatch, "a", error)
+    with pytest.raises(type(error)):
+        swept(two)
+
+
+def test_the_background_thread_survives_an_error_of_another_kind(caplog: pytest.LogCaptureFixture) -> None:
+    done = list[int]()
+    aftermath = Aftermath(lambda: None)
+    ran = threading.Event()
+
+    def fails() -> None:
+        ran.set()
+        raise RuntimeError("Planted.")
+
+    aftermath(fails)
+    assert ran.wait(30)
+    thread = aftermath._thread
+    aftermath(lambda: done.append(1))
+    aftermath.close()
+    assert done == [1]
+    assert aftermath._thread is thread, "it is still the first one"
+    assert any(record.exc_info and "Planted." in record.getMessage() for record in caplog.records)

@@ -1,0 +1,163 @@
+"""The format is a promise: clusters and backups that earlier versions wrote are opened, read, swept, written on and restored.
+
+Each folder of `tests/format/v1`, `v2`, .. was made once by `make.py`, by a version of that format. It is never made again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.servers import ZooKeeperServer
+from metadata import backup_file
+from metadata.cluster import MARK, take_over
+from metadata.cluster_records import FORMAT_VERSION
+from metadata.paths import Key
+from metadata.record_kinds import kind_of
+from metadata.store import open_store
+from metadata.store.contract import IndexEntry, Put, in_groups
+from tests.format.make import SCHEMAS, TOPICS, shown, table, write
+from tests.format.make_zookeeper import BEFORE, CHROOT, MIGRATED, all_shown
+from txnsegment import Cluster, connect, restore
+
+HERE = Path(__file__).parent
+MADE = sorted(path for path in HERE.glob("v*/*") if path.is_dir())
+OLDER = TOPICS[3]
+
+
+def test_every_format_that_there_was_has_a_fixture() -> None:
+    """Whoever changes the format raises its number, and makes a fixture of it (`make.py`)."""
+    assert {path.parent.name for path in MADE} == {f"v{number}" for number in range(1, FORMAT_VERSION + 1)}
+
+
+@pytest.fixture(params=MADE, ids=lambda path: path.name)
+def made(request: pytest.FixtureRequest) -> Path:
+    found: Path = request.param
+    return found
+
+
+def expected(made: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((made / "expected.json").read_text())
+    return found
+
+
+def unpacked(made: Path, tmp_path: Path) -> Path:
+    """The folder of the cluster. A version that kept its ledgers' root absolute finds it where it was made."""
+    with tarfile.open(made / "cluster.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    return tmp_path / "cluster"
+
+
+def moved(url: str, was: str, now: str) -> None:
+    """Say in the cluster record where the root is now, as its record of an earlier version has an absolute URI."""
+    with open_store(url, create=False) as store:
+        record = store.view().get(Key("/cluster", ""))
+        assert record is not None
+        if was.encode() in record.value:
+            store.put(record.key, record.value.replace(was.encode(), now.encode()), expect=record)
+
+
+def check_goes_on(cluster: Cluster, wanted: dict[str, list[Any]]) -> None:
+    """What was there is read, swept, and written on; the transactions that were left OPEN hold up nobody once they are ended."""
+    assert {topic: shown(cluster)[topic] for topic in TOPICS} == wanted
+    assert {str(cluster.topics.describe(topic).name) for topic in SCHEMAS}
+    write(cluster, "both", 6, {"numbers": table("numbers", 0, 1)})  # a version that is committed is skipped
+    write(cluster, "both", 7, {"numbers": table("numbers", 500, 2)})
+    write(cluster, "older", 7, {OLDER: table(OLDER, 500, 2)})
+    cluster.sweep()
+    after = shown(cluster)
+    for topic, more in (("numbers", 2), (OLDER, 2), ("words", 0), ("plain", 0)):
+        assert len(after[topic]) == len(wanted[topic]) + more
+        assert all(row in after[topic] for row in wanted[topic])
+
+
+def test_a_cluster_of_an_earlier_version_is_read_swept_and_written_on(made: Path, tmp_path: Path) -> None:
+    folder = unpacked(made, tmp_path)
+    moved(f"file://{folder}", expected(made)["ledgers"], f"file://{folder}/ledgers")
+    with connect(f"file://{folder}") as cluster:
+        for one in expected(made)["open"]:
+            assert one in {txn.id for txn in cluster.transactions.list()}
+            cluster.transactions.abort(one)
+        lags = {topic: cluster.subscriptions.describe(topic, "reader").lag.rows for topic in expected(made)["lags"]}
+        assert lags == expected(made)["lags"]
+        check_goes_on(cluster, expected(made)["rows"])
+        for topic, lag in lags.items():
+            with cluster.consumer(topic, "reader") as consumer:
+                assert len(list(consumer.messages(timeout=0))) >= lag
+
+
+def test_a_backup_of_an_earlier_version_is_restored(made: Path, tmp_path: Path) -> None:
+    folder = unpacked(made, tmp_path)
+    restored = restore(made / "backup.gz", f"file://{tmp_path}/again", ledgers=f"file://{folder}/ledgers")
+    assert restored.number > 0
+    with connect(f"file://{tmp_path}/again") as cluster:
+        check_goes_on(cluster, expected(made)["rows"])
+
+
+def test_records_of_an_earlier_version_are_those_that_this_one_knows(made: Path) -> None:
+    """Byte by byte: what it reads and writes again is what was there."""
+    for one in dumped(made):
+        found = kind_of(one["path"])
+        assert found is not None
+        kind, key = found
+        assert key.partition == one["partition"]
+        record = kind.from_bytes(one["value"].encode())
+        assert json.loads(record.to_bytes()) == json.loads(one["value"])
+    assert backup_file.read(made / "backup.gz").records
+
+
+def dumped(made: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(gzip.decompress((made / "records.json.gz").read_bytes()))
+    assert len(found) > 30
+    return found
+
+
+def test_a_cluster_of_an_earlier_version_is_read_on_zookeeper(made: Path, tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+    """Its records put into a chroot with their index entries, as that version had them there, over a copy of its root."""
+    folder = unpacked(made, tmp_path)
+    url = f"zk://{zookeeper.hosts}/{made.parent.name}-{made.name}"
+    root = f"file://{(folder / 'ledgers').rename(tmp_path / 'root')}"
+    sequences: dict[str, int] = {}
+    with open_store(url) as store:
+        puts = []
+        for one in dumped(made):
+            value = one["value"].encode()
+            if one["path"] == "/cluster":
+                value = json.dumps({**json.loads(value), "ledgers": root}).encode()
+            puts.append(Put(Key(one["path"], one["partition"]), value, indexes=tuple(IndexEntry(*i) for i in one["indexes"])))
+            head, dash, number = one["path"].rpartition("-")
+            if dash and len(number) == 20 and number.isdigit():
+                sequences[head] = max(sequences.get(head, 0), int(number))
+        assert sequences
+        for some in in_groups(puts, 50):
+            store.write(*some)
+    mark = tmp_path / "root" / MARK
+    identity = json.loads(mark.read_bytes())["cluster"]
+    mark.write_text(json.dumps({"cluster": identity}))  # it says nothing of a folder: the store is another one here
+    with connect(url) as cluster:
+        assert {topic: shown(cluster)[topic] for topic in TOPICS} == expected(made)["rows"]
+
+
+def test_the_data_of_a_zookeeper_server_of_an_earlier_version_is_read_swept_and_written_on(made: Path, tmp_path: Path) -> None:
+    """A server is started on the snapshot of that version's, on another port: it takes the root over, as after a move."""
+    wanted = json.loads((made / "zookeeper.json").read_text())
+    with tarfile.open(made / "zookeeper.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    with ZooKeeperServer(tmp_path) as server:
+        url = f"zk://{server.hosts}{CHROOT}"
+        moved(url, wanted["ledgers"], f"file://{tmp_path}/root")
+        take_over(url)
+        with connect(url) as cluster:
+            for one in wanted["open"]:
+                cluster.transactions.abort(one)
+            assert {t: cluster.subscriptions.describe(t, "reader").lag.rows for t in wanted["lags"]} == wanted["lags"]
+            assert all_shown(cluster) == wanted["rows"]
+            write(cluster, "moved", 1, {BEFORE: table(BEFORE, 900, 2)})  # a version that is committed is skipped
+            write(cluster, "moved", 2, {BEFORE: table(BEFORE, 7, 1)})
+            assert len(all_shown(cluster)[MIGRATED]) == len(wanted["rows"][MIGRATED]) + 1
+            check_goes_on(cluster, {topic: wanted["rows"][topic] for topic in TOPICS})

@@ -1,0 +1,1 @@
+"""What strangers may write: `make fuzz` looks for inputs that raise what is not ours, `make test` replays those found."""

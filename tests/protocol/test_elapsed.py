@@ -1,0 +1,295 @@
+"""How much time has passed, by more clocks than one: no clock that leaps makes fresh rows old (protocol.md section 7, Time)."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metadata import elapsed
+from metadata.client import client
+from metadata.clock import SystemClock
+from metadata.cluster import Cluster, open_cluster
+from metadata.elapsed import ClockLook, Clocks, SeenTime
+from metadata.orphans import sweep_orphans
+from txnsegment.cluster import Cluster as Face
+
+HOUR = 3_600_000
+BEGIN = 1_700_000_000_000
+
+
+@dataclass
+class World:
+    """Real time, and by how much each clock is off."""
+
+    real: int = 0
+    store: int = 0
+    wall: int = 0
+    boot: str = "boot-1"
+    started: int = 0
+    number: int = 0
+    seen: SeenTime | None = None
+
+    def look(self) -> SeenTime:
+        clocks = Clocks(BEGIN + self.real + self.store, BEGIN + self.real + self.wall, self.real - self.started + 777, self.boot)
+        self.seen = elapsed.looked(self.seen, clocks, self.number)
+        return self.seen
+
+    def passes(self, ms: int) -> World:
+        self.real += ms
+        return self
+
+    def publish(self) -> tuple[int, int, int]:
+        """The number of a new row, its publish time by the store's clock, and when it really was."""
+        self.number += 1
+        return self.number, BEGIN + self.real + self.store, self.real
+
+
+def goes(world: World, row: tuple[int, int, int], keep_ms: int) -> bool:
+    """Whether a trim now takes this row."""
+    seen = world.look()
+    return row[1] + keep_ms < elapsed.now_for(seen, keep_ms) and row[0] <= elapsed.known_to(seen, keep_ms)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["the store's clock", "the machine's only clock"])
+def test_a_clock_that_leaps_ahead_makes_no_row_old(together: bool) -> None:
+    world = World()
+    world.look()
+    row = world.passes(60_000).publish()
+    world.passes(1_000)
+    world.store, world.wall = 4 * HOUR, 4 * HOUR * together
+    assert not goes(world, row, 3 * HOUR)
+    world.store = world.wall = 0
+    assert not goes(world.passes(1_000), row, 3 * HOUR)
+    assert not goes(world.passes(2 * HOUR), row, 3 * HOUR)
+    assert goes(world.passes(HOUR + 2_000), row, 3 * HOUR), "late by the time between the two looks around the leap back"
+
+
+def test_a_row_published_while_the_clock_was_behind_is_not_old_when_it_is_right_again() -> None:
+    world = World()
+    world.look()
+    world.passes(24 * HOUR).look()
+    world.store = world.wall = -4 * HOUR
+    row = world.publish()
+    world.store = world.wall = 0
+    assert not goes(world.passes(1_000), row, 3 * HOUR)
+    assert goes(world.passes(3 * HOUR), row, 3 * HOUR)
+
+
+def test_after_a_clock_was_behind_rows_go_late_by_no_more_than_it_was_wrong_and_then_in_time() -> None:
+    world = World()
+    for _ in range(5):
+        world.passes(HOUR).look()
+    world.store = world.wall = -4 * HOUR
+    world.passes(HOUR).look()
+    world.store = world.wall = 0
+    for _ in range(4):
+        world.passes(HOUR).look()
+    row = world.publish()
+    for _ in range(3):
+        world.passes(HOUR).look()
+    assert goes(world.passes(1), row, 3 * HOUR)
+
+
+def test_a_machine_that_looks_for_the_first_time_goes_by_the_slower_of_two_clocks() -> None:
+    world = World()
+    world.look()
+    row = world.passes(1_000).publish()
+    world.boot, world.started, world.wall = "boot-2", world.real, 4 * HOUR
+    assert not goes(world.passes(1_000), row, 3 * HOUR), "its own clock is wrong"
+    world.boot, world.wall, world.store = "boot-3", 0, 4 * HOUR
+    assert not goes(world.passes(1_000), row, 3 * HOUR), "the store's is"
+    world.boot, world.store = "boot-4", 0
+    assert not goes(world.passes(1_000), row, 3 * HOUR)
+    world.boot = "boot-5"
+    assert goes(world.passes(3 * HOUR), row, 3 * HOUR), "a new machine each time can still trim"
+    assert world.seen is not None
+    assert world.seen.elapsed_ms <= world.real, "no more has passed than has"
+
+
+def test_machines_an_hour_apart_that_sweep_in_turn_lose_no_time() -> None:
+    world = World()
+    world.look()
+    row = world.publish()
+    for i in range(36):
+        world.boot, world.wall = ("a", HOUR) if i % 2 else ("b", -HOUR)
+        world.passes(5 * 60_000).look()
+    assert world.seen is not None
+    assert world.seen.elapsed_ms >= 3 * HOUR - 2 * 5 * 60_000
+    assert goes(world.passes(HOUR + 10 * 60_000 + 1), row, 3 * HOUR), "late by the clock that is behind, no more"
+
+
+def test_without_an_earlier_look_the_slower_clock_is_believed() -> None:
+    """A cluster of an earlier version: nobody has looked. The next time somebody has."""
+    world = World()
+    row = world.publish()
+    world.passes(2 * HOUR)
+    world.wall = 4 * HOUR
+    assert not goes(world, row, 3 * HOUR)
+    world.wall = 0
+    assert goes(world.passes(HOUR + 1), row, 3 * HOUR)
+
+
+def test_a_look_that_is_not_kept_leaves_its_lead_to_the_next() -> None:
+    """The clock was behind at one look between others: who asks for a limit that reaches back so far still knows."""
+    looks = [
+        ClockLook(number=n, elapsed_ms=at, lead_ms=lead) for n, (at, lead) in enumerate([(0, 0), (10, -50), (20, 0), (10_000, 0)])
+    ]
+    kept = elapsed.thinned(looks)
+    assert [look.elapsed_ms for look in kept] == [0, 20, 10_000]
+    assert [look.lead_ms for look in kept] == [0, -50, 0]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("pass"), st.integers(1, 5 * HOUR)),
+        st.tuples(st.just("store"), st.sampled_from((-10 * HOUR, -HOUR, 0, HOUR, 10 * HOUR))),
+        st.tuples(st.just("publish"), st.just(0)),
+        st.tuples(st.just("look"), st.just(0)),
+        st.tuples(st.just("boot"), st.integers(0, 2)),
+    ),
+    max_size=40,
+)
+
+
+@given(steps=STEPS, keep=st.integers(1, 6).map(lambda hours: hours * HOUR))
+def test_whatever_the_store_s_clock_does_no_row_goes_before_its_time(steps: list[tuple[str, int]], keep: int) -> None:
+    """Looks are made each hour; the store's clock leaps between them; machines with a right clock of their own look in turn."""
+    world = World()
+    world.look()
+    rows: list[tuple[int, int, int]] = []
+    for what, by in steps:
+        match what:
+            case "pass":
+                for _ in range(by // HOUR):
+                    world.passes(HOUR).look()
+                world.passes(by % HOUR)
+            case "store":
+                world.look()
+                world.store = by
+                world.look()
+            case "publish":
+                rows.append(world.publish())
+            case "look":
+                world.look()
+            case "boot":
+                world.boot = f"boot-{by}"
+    latest = 0
+    assert world.look().elapsed_ms <= world.real
+    for number, publish_ms, really in rows:
+        latest = max(latest, publish_ms)
+        if goes(world, (number, latest, really), keep):
+            assert world.real - really >= keep
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 3)), min_size=1, max_size=400))
+def test_few_looks_are_kept_and_none_is_far_from_one_that_is(steps: list[tuple[int, int]]) -> None:
+    world = World()
+    ages = []
+    for ms, more in steps:
+        world.number += more
+        world.passes(ms).look()
+        ages.append(world.real)
+    assert world.seen is not None
+    kept = [look.elapsed_ms for look in world.seen.looks]
+    assert kept == sorted(kept)
+    assert len(kept) <= 2 + 2 * elapsed.SPACING * 40
+    newest = world.seen.elapsed_ms
+    first = ages[0]
+    for age in (one - first for one in ages):
+        assert min(look - age for look in kept if look >= age) <= (newest - age) / elapsed.SPACING + 1 or age in kept
+
+
+class Leaping(SystemClock):
+    """A machine whose clock is set: its monotonic clock is not."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+def opened(folder: Path, clock: Leaping) -> tuple[Cluster, Face]:
+    cluster = open_cluster(folder.as_uri(), clock=clock)
+    return cluster, Face(client(cluster))
+
+
+def test_an_embedded_cluster_keeps_its_rows_when_the_clock_leaps_ahead_and_back(tmp_path: Path) -> None:
+    """Issue 13, fault 5: keep=3h, four hours ahead and back, one trim, in a new process (as from cron)."""
+    clock = Leaping()
+    _, face = opened(tmp_path / "c", clock)
+    with face:
+        face.topics.create("t", segments=2)
+        face.retention.set("t", keep=timedelta(hours=3))
+        with face.producer("t") as producer:
+            producer.send({"a": 1})
+        face.sweep()
+        clock.ahead_ms = 4 * HOUR
+        assert face.retention.trim("t").rows == 0
+    cluster, again = opened(tmp_path / "c", clock)
+    with again:
+        again.sweep()
+        assert again.retention.trim("t").rows == 0
+        (part,) = [file for file in cluster.storage.list("public") if file.path.endswith(".parquet")]
+        clock.ahead_ms = 1000 * HOUR
+        sweep_orphans(cluster)
+        assert cluster.storage.info(part.path) is not None
+        clock.ahead_ms = 0
+        assert again.retention.trim("t").rows == 0
+
+
+def test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays(tmp_path: Path) -> None:
+    """Looks note no numbers of its log. Nobody swept meanwhile, but committers look, too."""
+    clock = Leaping()
+    name = "persistent://public/default/t"
+    _, face = opened(tmp_path / "c", clock)
+    with face:
+        face.topics.create(name)
+        face.retention.set(name, keep=timedelta(hours=3))
+        face.sweep()
+        clock.ahead_ms = -4 * HOUR
+        with face.producer(name) as producer:
+            producer.send({"a": 1})
+        face.client.finish()
+        clock.ahead_ms = 0
+        face.sweep()
+        face.subscriptions.create(name, "s", start="earliest")
+        with face.consumer(name, "s") as consumer:
+            assert [m.value["a"] for m in consumer.messages(timeout=0)] == [1]
+
+
+def test_a_staged_part_outlives_a_leap_of_the_clock(tmp_path: Path) -> None:
+    clock = Leaping()
+    cluster, face = opened(tmp_path / "c", clock)
+    with face:
+        face.topics.create("t")
+        with face.begin() as txn:
+            txn.append("t", pa.table({"a": [1]}))
+            clock.ahead_ms = 1000 * HOUR
+            sweep_orphans(cluster)
+            clock.ahead_ms = 0
+            txn.commit()
+        assert face.subscriptions.create("t", "s", start="earliest").name == "s"
+        with face.consumer("t", "s") as consumer:
+            assert [m.value["a"] for m in consumer.messages(timeout=0)] == [1]
+
+
+def test_rows_that_are_old_go_by_a_fresh_process(tmp_path: Path) -> None:
+    clock = Leaping()
+    _, face = opened(tmp_path / "c", clock)
+    with face:
+        face.topics.create("t")
+        with face.producer("t") as producer:
+            producer.send({"a": 1})
+        face.sweep()
+        face.retention.set("t", keep=timedelta(milliseconds=20))
+    time.sleep(0.03)
+    _, face = opened(tmp_path / "c", clock)
+    with face:
+        assert face.retention.trim("t").rows == 1

@@ -1,0 +1,39 @@
+"""`cluster.snapshot`: the end of a batch read, so that several reads see the same rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from metadata.client import Client
+from metadata.errors import OptionError
+from metadata.options import option_text
+from spark_txn_source import persistent
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.plan import read_batch
+from spark_txn_source.selection import Pattern
+from spark_txn_source.topics import reads_log, standing
+
+ALLOWED = ("topicspattern", "endingtimestamp", "timestamptimeoutms")
+
+
+def snapshot(client: Client, topic: str | Sequence[str] | None, options: dict[str, object]) -> str:
+    """The value of `endingOffsets`. Raises OptionError, TopicNotFound, OffsetOutOfRange."""
+    given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
+    for name in given:
+        if name.lower() not in ALLOWED:
+            raise OptionError(
+                f"snapshot() does not take {name}: it says where reads end.",
+                advice="It takes topicsPattern, endingTimestamp and timestampTimeoutMs. Give the others to the read.",
+            )
+    if isinstance(topic, str):
+        given["path"] = topic
+    elif topic is not None:
+        given["topics"] = option_text("topics", list(topic))
+    parsed = standing(client, ReadOptions.parse({**given, "serviceUrl": client.cluster.url}, streaming=False))
+    reading, _, end, _ = read_batch(client, parsed)
+    ranges = persistent.read_batch(client, parsed, reading)
+    older = () if isinstance(parsed.selection, Pattern) else parsed.selection.persistent
+    places = {str(name): "0:0" for name in older}  # one that was migrated and let go has no rows of its own
+    places |= {one.reading.name: str(persistent.position(one.reading, one.end)) for one in ranges}
+    return json.dumps(({"log": end} if reads_log(reading) or not places else {}) | places)
