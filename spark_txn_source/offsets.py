@@ -19,6 +19,9 @@ same place. (Offsets of older versions do not say it.)
 
 `"subscription":"<name>"` is the one whose cursors follow the stream.
 
+`"ackedTo":{"log":N,"persistent://..":L}` says up to where all rows were acknowledged when the offset was planned: they were so
+before the stream began, or by its commits. If such a row is left again, the subscription was moved back, or deleted and made again.
+
 `"persistent://t/n/x":"ledger:entry"` besides for each persistent topic, which has a log of its own: the last entry that was read,
 `0:0` before the first. One that is read and not named came later (a pattern, topicsChanged=continue): it is read from its
 beginning.
@@ -51,6 +54,7 @@ class StreamOffset:
     began: Mapping[str, Any] | None = None
     cluster: str | None = None
     subscription: str | None = None
+    acked_to: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         more: dict[str, Any] = {"deletedTo": self.deleted_to} if self.deleted_to > self.log else {}
@@ -66,11 +70,17 @@ class StreamOffset:
             more["cluster"] = self.cluster
         if self.subscription is not None:
             more["subscription"] = self.subscription
+        if self.acked_to:
+            more["ackedTo"] = dict(self.acked_to)
         return {"log": self.log, "read": self.read, **{name: str(place) for name, place in sorted(self.positions.items())}, **more}
 
     def number(self, name: str) -> int:
         """The ledger id up to which a persistent topic has been read."""
         return self.positions[name].ledger if name in self.positions else 0
+
+    def numbers(self) -> dict[str, int]:
+        """Up to where it has been read: the number of the log, and the ledger id of each persistent topic."""
+        return {"log": self.log, **{name: place.ledger for name, place in self.positions.items()}}
 
     def first_end(self) -> StreamOffset:
         """Of an initial offset: the same as the end of the first batch, which records where the batch began. Others stay."""
@@ -101,10 +111,11 @@ class StreamOffset:
         def own(name: str) -> bool:
             return is_persistent(name) and name not in migrated
 
-        needed = any(
-            found and found[-1][1].ledger_id > (self.number(name) if own(name) else migrated.get(name, start))
-            for name, found in self.done().items()
-        )
+        def behind(name: str) -> int:
+            number = self.number(name) if own(name) else migrated.get(name, start)
+            return min(number, self.acked_to.get(name if is_persistent(name) else "log", number))
+
+        needed = any(found and found[-1][1].ledger_id > behind(name) for name, found in self.done().items())
         trims = {name: n for name, n in self.trims.items() if n > (self.number(name) if own(name) else start)}
         return replace(self, acked=self.acked if needed else (), trims=trims)
 
@@ -128,8 +139,8 @@ def offset_of(found: Mapping[str, Any]) -> StreamOffset:
     number, deleted_to = found.get("log"), found.get("deletedTo", 0)
     acked, trims = found.get("acked", {}), found.get("from", {})
     is_initial, began, cluster = found.get("initial", False), found.get("began"), found.get("cluster")
-    subscription = found.get("subscription")
-    numbers = [number, deleted_to, *(trims.values() if isinstance(trims, dict) else [None])]
+    subscription, acked_to = found.get("subscription"), found.get("ackedTo", {})
+    numbers = [number, deleted_to, *(n for one in (trims, acked_to) for n in (one.values() if isinstance(one, dict) else [None]))]
     places = {n: Position.parse(text) if isinstance(text, str) else None for n, text in found.items() if is_persistent(n)}
     positions = {name: place for name, place in places.items() if place is not None}
     marks = (
@@ -145,7 +156,8 @@ def offset_of(found: Mapping[str, Any]) -> StreamOffset:
             advice="The checkpoint belongs to another source; use a new checkpoint location.",
         )
     done = tuple((s, tuple(t)) for s, t in sorted(acked.items()))
-    return StreamOffset(numbers[0], found.get("read"), numbers[1], done, trims, positions, is_initial, began, cluster, subscription)
+    marked = (is_initial, began, cluster, subscription)
+    return StreamOffset(numbers[0], found.get("read"), numbers[1], done, trims, positions, *marked, acked_to)
 
 
 def same_topics(offset: StreamOffset, selection: Selection, changed: TopicsChanged) -> None:

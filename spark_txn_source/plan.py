@@ -12,12 +12,12 @@ from metadata import metrics
 from metadata import timestamps as rules
 from metadata.backlog import Left, acked, first_pending, pending
 from metadata.client import Client
-from metadata.errors import DataLoss, OffsetOutOfRange
+from metadata.errors import AckConflict, DataLoss, OffsetOutOfRange
 from metadata.names import PersistentName
 from metadata.providers import Providers
 from metadata.reading import Reading
 from metadata.reading import Selection as LogSelection
-from metadata.row_ranges import FIRST, NONE, Rows, before, end_of, last_of, minus
+from metadata.row_ranges import FIRST, NONE, Rows, before, end_of, last_of, minus, union
 from metadata.segment_view import SegmentView
 from spark_txn_source import persistent, timestamps
 from spark_txn_source.options import ReadOptions
@@ -203,6 +203,32 @@ def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str)
         if left:
             last = ":".join(map(str, last_of(left[0][0]))) if left[0][0] > FIRST else "0"
             raise _trimmed(reading, segment.name, last, f"the subscription {subscription!r}")
+
+
+def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = "log") -> int:
+    """Up to which ledger of a segment these numbers of an offset reach: its topic's own, or that of the log that it stands in."""
+    return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
+
+
+def check_not_moved_back(
+    segment: SegmentView, done: Rows, acked_to: int, earlier: Rows, *, subscription: str, reached: int
+) -> None:
+    """Raise AckConflict if rows are left that were acknowledged when a batch was planned: those up to the ledger `acked_to`, and
+    the `earlier` ones. `reached`: the number at which the batch ends.
+    """
+    were = union(before(end_of(acked_to)) if acked_to else NONE, earlier)
+    last = last_of(were[-1][1])[0] if were else 0
+    later = minus(before(end_of(last)), were)
+    found = next(pending(segment, union(done, later), 0, segment.number(last)), None) if were else None
+    if found is not None:
+        topic = segment.topic.name
+        raise AckConflict(
+            f"The subscription {subscription!r} of {topic} was moved back, or deleted and made again, while this query followed "
+            f"it: rows of {segment.name} at {segment.number(found[0].id)} were acknowledged, and are left again. The query does "
+            "not give them out again. Nothing was acknowledged.",
+            advice="Use a new checkpoint location: it starts at the first row that is left. Or give the rows up: txnsegment "
+            f"subscriptions seek {topic} {subscription} --to {reached}",
+        )
 
 
 def _trimmed(reading: Reading, name: str, after: object, who: str) -> DataLoss:

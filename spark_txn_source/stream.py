@@ -37,10 +37,12 @@ from spark_txn_source.plan import (
     acknowledged,
     check_cursors,
     check_deletions,
+    check_not_moved_back,
     check_trims,
     deleted_to,
     hidden,
     known_trims,
+    ledger_at,
     reading_final,
     reading_now,
     reading_to,
@@ -72,6 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._following_topics: FollowingTopics | None = None
         self._joined: set[str] = set()
         self._onward: tuple[TopicName, ...] | None = None
+        self._acked_to: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
@@ -154,7 +157,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             check_cursors(reading, done, subscription)
         known = deleted_to(reading, Earliest(), self._options.end)
         trims = known_trims(reading, self._options.start, cursors=True)
-        return StreamOffset(number, self._selection.key, known, acked, trims, positions)
+        found = StreamOffset(number, self._selection.key, known, acked, trims, positions)
+        return dataclasses.replace(found, acked_to=found.numbers())
 
     def _initial(self, offset: StreamOffset) -> dict[str, Any]:
         return dataclasses.replace(self._signed(offset), is_initial=True).to_json()
@@ -191,6 +195,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
         given = self._start(start)
         offset = given.first_end()
+        offset = dataclasses.replace(offset, acked_to=self._acked_before(offset))
         begin = offset.log
         reading, topics = self._newest()
         within_log(begin, reading)
@@ -341,22 +346,36 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark's checkpoint keeps the progress; a subscription's cursors follow it. Idempotent. Raises AckConflict (a transaction
-        of somebody else claims rows of this batch), SubscriptionNotFound (it was deleted).
+        of somebody else claims rows of this batch; or the subscription was moved back, or deleted and made again),
+        SubscriptionNotFound (it was deleted).
         """
         subscription = self._options.subscription
         if subscription is not None:
             to, (reading, topics), ends = offset_of(end), self._newest(), {}
+            numbers, acked_to = to.numbers(), self._acked_before(to)
             # (A topic that was migrated, or deleted, and let go since has no cursor any more.)
             # (A persistent topic without a position was not read: its log is not the one that `to.log` counts.)
-            for shown, log in ((reading, to.log), *((persistent.view(one), 0) for one in topics)):
+            for shown, log in ((reading, "log"), *((persistent.view(one), one.name) for one in topics)):
                 done = acknowledged(self._client(), shown, subscription)
                 for segment in shown.segments:
-                    place = to.positions.get(segment.name)
-                    through = log if place is None else segment.number(place.ledger)
-                    for ledger, _ in pending(segment, done[segment.name], 0, through):
+                    rows, through = done[segment.name], segment.number(ledger_at(segment, numbers, log))
+                    if acked_to:
+                        earlier = to.done().get(segment.name, NONE)
+                        were = ledger_at(segment, acked_to, log)
+                        check_not_moved_back(segment, rows, were, earlier, subscription=subscription, reached=through)
+                    for ledger, _ in pending(segment, rows, 0, through):
                         # Behind the last row, and not behind the empty space after it: that is where acks of consumers begin.
                         ends[segment.name] = end_of(ledger.id, ledger.last_entry)
             Providers(self._client()).advance(up_to(name, subscription, row) for name, row in sorted(ends.items()))
+            self._acked_to = numbers
+
+    def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
+        """Up to where everything has been acknowledged: by this process, else when the offset was planned. Of one from before a
+        restore nothing is known, since the backup may have the cursors as they were earlier.
+        """
+        if self._acked_to:
+            return self._acked_to
+        return offset.acked_to if offset.cluster == self._client().cluster.id else {}
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""

@@ -1,0 +1,141 @@
+"""A subscription is moved back, or deleted and made again, under a stream that follows it: the stream acknowledges no row that it
+does not give out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from metadata.errors import AckConflict
+from pyspark_txnsegment import DefaultSource
+from spark_txn_source.stream import StreamReader
+from txnsegment import Cluster
+
+TOPICS = ["topic://public/default/t", "persistent://public/default/t"]
+
+
+class Stream:
+    """A query of the subscription `s` as Spark drives it; its offsets go through the checkpoint."""
+
+    def __init__(self, cluster: Cluster, topic: str, rows: int = 1000) -> None:
+        more = {"maxRowsPerTrigger": str(rows)}
+        self.options = {"serviceUrl": cluster.url, "topic": topic, "subscription": "s", **more}
+        self.restart()
+        self.at = logged(self.reader.initialOffset())
+
+    def restart(self) -> None:
+        self.reader = StreamReader(self.options, DefaultSource(self.options).schema())
+
+    def batch(self) -> list[int]:
+        """The next batch. Spark plans it, then commits the one before."""
+        end = logged(self.reader.latestOffset(self.at, self.reader.getDefaultReadLimit()))
+        if not self.at.get("initial"):
+            self.reader.commit(self.at)
+        tasks = self.reader.partitions(self.at, end)
+        self.at = end
+        return sorted(n for task in tasks for batch in self.reader.read(task) for n in batch.column("n").to_pylist())
+
+
+def logged(offset: dict[str, Any]) -> dict[str, Any]:
+    return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+
+
+def write(cluster: Cluster, topic: str, *values: int) -> None:
+    with cluster.begin() as txn:
+        txn.append(topic, pa.table({"n": pa.array(values, pa.int64())}))
+        txn.commit()
+
+
+def left(cluster: Cluster, topic: str) -> list[int]:
+    with cluster.consumer(topic, "s") as consumer:
+        return [message.value["n"] for message in consumer.messages(timeout=0)]
+
+
+@pytest.fixture(params=TOPICS)
+def topic(request: pytest.FixtureRequest, cluster: Cluster) -> str:
+    cluster.topics.create(request.param, schema="n bigint")
+    for n in (1, 2, 3):
+        write(cluster, request.param, n)
+    cluster.subscriptions.create(request.param, "s")
+    return request.param
+
+
+def made_again(cluster: Cluster, topic: str) -> None:
+    cluster.subscriptions.delete(topic, "s")
+    cluster.subscriptions.create(topic, "s")
+
+
+def moved_back(cluster: Cluster, topic: str) -> None:
+    cluster.subscriptions.seek(topic, "s", to="earliest")
+
+
+BACK = pytest.mark.parametrize("back", [made_again, moved_back], ids=lambda f: f.__name__)
+Back = Callable[[Cluster, str], None]
+
+
+@BACK
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_others_acknowledged_before_the_stream_began_stays_left(
+    cluster: Cluster, topic: str, back: Back, restarted: bool
+) -> None:
+    with cluster.consumer(topic, "s") as consumer:
+        messages = consumer.messages(timeout=0)
+        consumer.ack(next(messages))  # 1: before where the stream begins
+        next(messages)
+        consumer.ack(next(messages))  # 3: beyond it
+    stream = Stream(cluster, topic)
+    assert stream.batch() == [2]
+    back(cluster, topic)
+    if restarted:
+        stream.restart()
+    write(cluster, topic, 4)
+    with pytest.raises(AckConflict, match="moved back, or deleted and made again"):
+        stream.batch()
+    assert left(cluster, topic) == [1, 2, 3, 4]
+
+
+@BACK
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_the_stream_acknowledged_itself_stays_left(cluster: Cluster, topic: str, back: Back, restarted: bool) -> None:
+    stream = Stream(cluster, topic, rows=1)
+    assert [stream.batch(), stream.batch(), stream.batch()] == [[1], [2], [3]]
+    assert left(cluster, topic) == [3], "the last batch's rows are acknowledged when the next one is planned"
+    back(cluster, topic)
+    if restarted:
+        stream.restart()
+    write(cluster, topic, 4)
+    with pytest.raises(AckConflict, match="moved back, or deleted and made again"):
+        stream.batch()
+    assert left(cluster, topic) == [1, 2, 3, 4]
+
+
+@BACK
+def test_giving_the_rows_up_as_the_error_says_lets_the_stream_go_on(cluster: Cluster, topic: str, back: Back) -> None:
+    stream = Stream(cluster, topic, rows=2)
+    assert stream.batch() == [1, 2]
+    assert stream.batch() == [3]
+    back(cluster, topic)
+    write(cluster, topic, 4)
+    with pytest.raises(AckConflict) as failed:
+        stream.batch()
+    *_, number = str(failed.value).split("--to ")
+    cluster.subscriptions.seek(topic, "s", to=int(number))
+    stream.restart()
+    assert stream.batch() == [4]
+    stream.reader.commit(stream.at)
+    assert left(cluster, topic) == []
+
+
+def test_a_stream_that_stopped_before_its_commits_acknowledges_what_it_gave_out(cluster: Cluster, topic: str) -> None:
+    """After a restart Spark runs the batch again that was planned last, and never commits the one before that."""
+    stream = Stream(cluster, topic, rows=1)
+    assert stream.batch() == [1]
+    stream.at = logged(stream.reader.latestOffset(stream.at, stream.reader.getDefaultReadLimit()))
+    stream.restart()
+    assert stream.batch() == [3]
+    assert left(cluster, topic) == [3]
