@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
     rank = {folder: number for number, folder in enumerate(LONG)}
     items.sort(key=lambda item: (item.path not in slow, rank.get(item.path.parent.name, len(LONG))))
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """A test closes the clusters that it opens: the background of one that stays open warns in the logs of later tests."""
+    before = set(threading.enumerate())
+    yield
+    left = sorted(one.name for one in set(threading.enumerate()) - before if one.name == "txnsegment-lease")
+    assert not left, f"a cluster was not closed: its threads {left} go on"
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,13 +19,13 @@ OLD, NEW = "persistent://public/default/old", "topic://public/default/new"
 
 
 @pytest.fixture
-def migrated(tmp_path: Path) -> Cluster:
-    cluster = connect(f"file://{tmp_path}")
-    cluster.topics.create(OLD, schema="n bigint")
-    for n in range(3):
-        write(cluster, OLD, n)
-    cluster.topics.migrate(OLD, NEW)
-    return cluster
+def migrated(tmp_path: Path) -> Iterator[Cluster]:
+    with connect(f"file://{tmp_path}") as cluster:
+        cluster.topics.create(OLD, schema="n bigint")
+        for n in range(3):
+            write(cluster, OLD, n)
+        cluster.topics.migrate(OLD, NEW)
+        yield cluster
 
 
 def write(cluster: Cluster, topic: str, n: int) -> None:
