@@ -195,7 +195,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
         given = self._start(start)
         offset = given.first_end()
-        offset = dataclasses.replace(offset, acked_to=self._acked_before(offset))
         begin = offset.log
         reading, topics = self._newest()
         within_log(begin, reading)
@@ -217,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if any(one.reading.topic.layout.migrated_to is not None for one in ranges):
             end = begin  # what was migrated is read to its end before what goes on from it
         if end == begin and not ranges:
-            return self._reached.to_json()
+            return self._reached.to_json()  # equal to the start: Spark would run an empty batch for any other
         shown = [*reading.topics, *map(persistent.topic, topics)]
         check_schema(self._client(), shown, self._columns, streaming=True, ignore_new=self._ignores_new())
         rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
@@ -230,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             weights = reading.weights(begin, end)
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
         came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
-        after = offset.after(begin, migrated)
+        after = dataclasses.replace(offset, acked_to=self._acked_before(offset)).after(begin, migrated)
         trims = {**after.trims, **{name: n for name, n in came.items() if n}}
         began = offset.began if given.is_initial else None
         after = self._signed(dataclasses.replace(after, trims=trims, began=began))

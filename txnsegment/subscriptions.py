@@ -87,7 +87,8 @@ class ClusterSubscriptions:
 
     def seek(self, topic: str, name: str, to: Where) -> SubscriptionDescription:
         """Move the cursors: everything before counts as acknowledged, nothing after. What OPEN transactions claim stays claimed. A
-        running consumer notices when it next begins; a streaming query goes on by its checkpoint.
+        running consumer notices when it next begins. A streaming query goes on by its checkpoint; after a move back its next
+        commit fails, for it gives no row out twice.
 
         Raises TopicNotFound, SubscriptionNotFound, OptionError.
         """

@@ -13,6 +13,7 @@ _LIVE = "metadata.segment_view:StoredSegment._live"
 _LIMITED = "metadata.transitions:limited"
 _FOLLOWING = "spark_txn_source.following:Following"
 
+_MOVED_BACK = "tests/face/test_streams_of_moved_subscriptions.py"
 _TIMES = "tests/protocol/test_timestamps.py"
 _FIRST = "tests/instream/test_first_micro_batch.py"
 
@@ -220,6 +221,20 @@ MUTANTS = (
         "A range by timestamps of which all rows were trimmed is DataLoss, and not empty.",
         ("spark_txn_source.persistent:among_trimmed", "max(end, start + 1) if isinstance(given, AtTime) else end", "end"),
         tests=("tests/surface/test_surface.py", "tests/instream/test_persistent_source.py"),
+    ),
+    mutant(
+        "stream-acknowledges-what-was-moved-back",
+        "6, 7",
+        "A stream acknowledges no row of a subscription that was moved back, or made again: it does not give it out again.",
+        ("spark_txn_source.stream:StreamReader.commit", "if acked_to:", "if False:"),
+        tests=(_MOVED_BACK,),
+    ),
+    mutant(
+        "what-was-acknowledged-beyond-the-start",
+        "6, 7",
+        "Nor a row that was acknowledged beyond its start when it began, and is left again.",
+        ("spark_txn_source.stream:StreamReader.commit", "earlier = to.done().get(segment.name, NONE)", "earlier = NONE"),
+        tests=(_MOVED_BACK,),
     ),
     mutant(
         "open-transactions-hold-no-timestamp",

@@ -99,6 +99,19 @@ def test_what_others_acknowledged_before_the_stream_began_stays_left(
     assert left(cluster, topic) == [1, 2, 3, 4]
 
 
+def test_what_others_acknowledged_beyond_where_the_stream_began_stays_left(cluster: Cluster, topic: str) -> None:
+    with cluster.consumer(topic, "s") as consumer:
+        _, two, three = consumer.messages(timeout=0)
+        consumer.ack(three)
+    stream = Stream(cluster, topic)
+    assert stream.batch() == [1, 2]
+    cluster.subscriptions.seek(topic, "s", to=int(two.id.split(":")[0]))
+    write(cluster, topic, 4)
+    with pytest.raises(AckConflict, match="moved back, or deleted and made again"):
+        stream.batch()
+    assert left(cluster, topic) == [3, 4]
+
+
 @BACK
 @pytest.mark.parametrize("restarted", [False, True])
 def test_what_the_stream_acknowledged_itself_stays_left(cluster: Cluster, topic: str, back: Back, restarted: bool) -> None:
@@ -139,3 +152,14 @@ def test_a_stream_that_stopped_before_its_commits_acknowledges_what_it_gave_out(
     stream.restart()
     assert stream.batch() == [3]
     assert left(cluster, topic) == [3]
+
+
+def test_an_idle_stream_stays_where_it_is(cluster: Cluster, topic: str) -> None:
+    """Spark would run a batch for any other offset, and again for the next."""
+    stream = Stream(cluster, topic)
+    assert stream.batch() == [1, 2, 3]
+    for _ in range(2):
+        assert stream.reader.latestOffset(stream.at, stream.reader.getDefaultReadLimit()) == stream.at
+        stream.reader.commit(stream.at)
+    stream.restart()
+    assert stream.reader.latestOffset(stream.at, stream.reader.getDefaultReadLimit()) == stream.at

@@ -15,7 +15,7 @@ from spark_bench import Query, SparkBench, X, Y
 
 from metadata.cluster import open_cluster
 from metadata.cluster_records import Settings
-from metadata.errors import DataLoss, OffsetOutOfRange
+from metadata.errors import AckConflict, DataLoss, OffsetOutOfRange
 from metadata.names import persistent_name, topic_name
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.stream import StreamReader
@@ -196,6 +196,11 @@ def test_replay_of_the_first_batch_of_a_subscription_whose_cursor_has_moved(
     assert 5 in [n for batch in replayed.rest() for n in batch]
 
     # Spark commits the first batch when it has planned the second one: the cursor stands behind the first one then.
+    if moved is moved_back:
+        with pytest.raises(AckConflict, match="moved back"):  # 2 is left again, which was done when the query began
+            again.commit(end)
+        assert {row["n"] for row in site.bench.batch(["u", X], subscription="s")} == {1, 2, 3, 4, 5, 11, 12}
+        return
     again.commit(end)
     again.commit(end)
     left = {row["n"] for row in site.bench.batch(["u", X], subscription="s")}
