@@ -108,7 +108,7 @@ def test_what_was_acknowledged_one_by_one_stays_so_for_a_stream(bench: SparkBenc
             assert bench.numbers(topic, subscription="s") == [1, 3, 4, 10, 20]
         query.reader.commit(query.at)
         send(cluster, 5)
-        assert query.rest() == [[5]]
+        assert list(query.rest()) == [[5]]
         assert "acked" not in query.at, "the query's commits have passed them"
 
 
