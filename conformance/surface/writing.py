@@ -213,7 +213,8 @@ def refused(world: World, one: Open, error: object) -> None:
         nothing_left = any(found <= world.model.acked.get((topic, sub), set()) for topic, sub, found in one.covered)
         there = all((t, s) in world.model.acked for t, s, _ in one.written.acks)
         trimmed = any(n in world.model.gone for _, _, n in rows)  # a subscription that was made since begins behind them
-        if not rows & (acked | claimed(world)) and not nothing_left and there and not trimmed:
+        stale = any(consumer.stale for consumer in one.consumers)  # its subscription was deleted, and may have been made again
+        if not rows & (acked | claimed(world)) and not nothing_left and there and not trimmed and not stale:
             raise Fault("conflict", f"AckConflict, though nobody had acknowledged or claimed any of {sorted(rows)}: {error}")
     if isinstance(error, VersionConflict) and one.identity is not None:
         app, version = one.identity
