@@ -192,8 +192,8 @@ MUTANTS = (
         "An idle stream answers its start, to the letter: a difference is a micro-batch for nothing.",
         (
             "spark_txn_source.offsets:offset_of",
-            "positions, is_initial, began,",
-            "positions, is_initial, began if is_initial else None,",
+            "(is_initial, began,",
+            "(is_initial, began if is_initial else None,",
         ),
         tests=(_FIRST,),
     ),
