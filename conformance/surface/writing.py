@@ -190,6 +190,9 @@ def decided(world: World, one: Open, done: object) -> None:
                 "ack", f"a transaction acknowledged rows {sorted(twice)} of {topic} for {sub}, which were acknowledged before"
             )
     world.model.commit(one.written, one.process.gate.number if one.written.rows else None, one.began_ms or world.clock.true_ms())
+    for topic, sub, rows in one.covered:  # also for a subscription that was moved back, or made again, before the commit
+        if (topic, sub) in world.model.acked:
+            world.model.acked[topic, sub] |= rows
 
 
 def check_version(world: World, one: Open, done: object) -> None:
