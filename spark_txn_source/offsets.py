@@ -35,7 +35,7 @@ from typing import Any
 
 from metadata.errors import OffsetOutOfRange, OptionError
 from metadata.names import is_persistent
-from metadata.row_ranges import NONE, Rows, before, end_of, parse_all, texts, union
+from metadata.row_ranges import FIRST, NONE, Rows, before, end_of, parse_all, texts, union
 from spark_txn_source.option_table import TopicsChanged
 from spark_txn_source.selection import Position, Selection, selection_of
 
@@ -103,20 +103,32 @@ class StreamOffset:
         except ValueError as error:
             raise OffsetOutOfRange(f"The offset's acked is damaged: {error}.", advice="Use a new checkpoint location.") from error
 
+    def acked_beyond(self, segment: str) -> Rows:
+        """What of a segment was acknowledged beyond the start, one by one. What reaches back to its first row was read
+        (`as_segments`), and may be acknowledged or not. Raises OffsetOutOfRange.
+        """
+        return tuple(one for one in self.done().get(segment, NONE) if one[0] != FIRST)
+
     def after(self, start: int, migrated: Mapping[str, int]) -> StreamOffset:
-        """The same without what a batch after `start` does not need, since all of it lies behind. `migrated`: of each persistent
-        topic that is read as a segment of the topic:// that goes on, the ledger at `start`; all else of it are numbers of the log.
+        """The same without what a batch after `start` does not need, since all of it lies behind, or was of a topic that is gone.
+        `migrated`: of each persistent topic that is read as a segment of the topic:// that goes on, the ledger at `start`; all else
+        of it are numbers of the log.
         """
 
         def own(name: str) -> bool:
             return is_persistent(name) and name not in migrated
 
+        def gone(name: str) -> bool:
+            return own(name) and name not in self.positions
+
         def behind(name: str) -> int:
             number = self.number(name) if own(name) else migrated.get(name, start)
             return min(number, self.acked_to.get(name if is_persistent(name) else "log", number))
 
-        needed = any(found and found[-1][1].ledger_id > behind(name) for name, found in self.done().items())
-        trims = {name: n for name, n in self.trims.items() if n > (self.number(name) if own(name) else start)}
+        done = {name: found for name, found in self.done().items() if found and not gone(name)}
+        needed = any(found[-1][1].ledger_id > behind(name) for name, found in done.items())
+        known = {name: n for name, n in self.trims.items() if not gone(name)}
+        trims = {name: n for name, n in known.items() if n > (self.number(name) if own(name) else start)}
         return replace(self, acked=self.acked if needed else (), trims=trims)
 
     def as_segments(self, migrated: Iterable[str]) -> StreamOffset:

@@ -14,12 +14,14 @@ from metadata import timestamps as rules
 from metadata.backlog import first_pending, pending
 from metadata.client import Client
 from metadata.errors import DataLoss, OffsetOutOfRange, TopicNotFound
+from metadata.instream.migration_rules import to_cluster
 from metadata.instream.records import PersistentLayout
 from metadata.names import PersistentName, TopicName, persistent_name, topic_name
 from metadata.reading import Reading
 from metadata.records import Layout
 from metadata.row_ranges import NONE, Rows
 from metadata.store.contract import View, decide, look
+from metadata.subscriptions import legacy_shift
 from metadata.topic import Topic
 from spark_txn_source import limits, timestamps
 from spark_txn_source.limits import Stretch
@@ -76,6 +78,15 @@ def pieces(ranges: Sequence[Range], *, marks: bool) -> list[list[Piece]]:
 def topic(reading: TopicReading) -> Topic:
     """The topic as those see it who know topics of either kind: name and schema."""
     return Topic(reading.topic.name, reading.topic.layout, reading.topic.record)
+
+
+def where_now(client: Client, topic: Topic, number: int) -> tuple[TopicName, int]:
+    """What a topic goes by now, and where a number of its log is there: both change for one that was migrated."""
+    to = topic.layout.migrated_to if isinstance(topic.layout, PersistentLayout) else None
+    if to is None:
+        return topic.name, number
+    there = client.topics.get(topic_name(to))
+    return there.name, to_cluster(number, legacy_shift(there, str(topic.name)))
 
 
 def names(client: Client, selection: Selection) -> list[PersistentName]:

@@ -210,24 +210,51 @@ def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = "log"
     return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
 
 
+def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
+    """The first ledger of a segment of which some of these rows are left."""
+    if not among:
+        return None
+    last = last_ledger(among)
+    others = minus(before(end_of(last)), among)
+    return next((ledger for ledger, _ in pending(segment, union(done, others), 0, segment.number(last))), None)
+
+
+def upto(ledger: int) -> Rows:
+    """All rows of ledgers at or below this one (0: none)."""
+    return before(end_of(ledger)) if ledger else NONE
+
+
+def last_ledger(rows: Rows) -> int:
+    """The last ledger of which there are any (0: none)."""
+    return last_of(rows[-1][1])[0] if rows else 0
+
+
 def check_not_moved_back(
-    segment: SegmentView, done: Rows, acked_to: int, earlier: Rows, *, subscription: str, reached: int
+    client: Client,
+    reading: Reading,
+    done: Mapping[str, Rows],
+    were: Mapping[str, Rows],
+    ends: Mapping[str, int],
+    *,
+    subscription: str,
 ) -> None:
-    """Raise AckConflict if rows are left that were acknowledged when a batch was planned: those up to the ledger `acked_to`, and
-    the `earlier` ones. `reached`: the number at which the batch ends.
+    """Raise AckConflict if rows are left that `were` acknowledged when a batch was planned, by segment. `ends`: the ledgers up to
+    which the batch reads.
     """
-    were = union(before(end_of(acked_to)) if acked_to else NONE, earlier)
-    last = last_of(were[-1][1])[0] if were else 0
-    later = minus(before(end_of(last)), were)
-    found = next(pending(segment, union(done, later), 0, segment.number(last)), None) if were else None
-    if found is not None:
+    for segment in reading.segments:
+        found = first_left(segment, done[segment.name], were[segment.name])
+        if found is None:
+            continue
         topic = segment.topic.name
+        others = [one for one in reading.segments if one.topic.name == topic]
+        to = max(one.number(max(ends[one.name], last_ledger(were[one.name]))) for one in others)
+        there, to = persistent.where_now(client, segment.topic, to)
         raise AckConflict(
             f"The subscription {subscription!r} of {topic} was moved back, or deleted and made again, while this query followed "
-            f"it: rows of {segment.name} at {segment.number(found[0].id)} were acknowledged, and are left again. The query does "
+            f"it: rows of {segment.name} at {segment.number(found.id)} were acknowledged, and are left again. The query does "
             "not give them out again. Nothing was acknowledged.",
             advice="Use a new checkpoint location: it starts at the first row that is left. Or give the rows up: txnsegment "
-            f"subscriptions seek {topic} {subscription} --to {reached}",
+            f"subscriptions seek {there} {subscription} --to {to}",
         )
 
 

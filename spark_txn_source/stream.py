@@ -26,7 +26,7 @@ from metadata.errors import OptionError, SubscriptionExists
 from metadata.names import TopicName, is_persistent, persistent_name, topic_name, topic_of
 from metadata.providers import Providers
 from metadata.reading import Reading
-from metadata.row_ranges import NONE, before, end_of, minus, texts, union
+from metadata.row_ranges import NONE, Rows, before, end_of, minus, texts, union
 from spark_txn_source import persistent
 from spark_txn_source.following import Following
 from spark_txn_source.following_topics import FollowingTopics
@@ -34,20 +34,24 @@ from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection,
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
 from spark_txn_source.plan import (
+    NOTHING,
     acknowledged,
     check_cursors,
     check_deletions,
     check_not_moved_back,
     check_trims,
     deleted_to,
+    first_left,
     hidden,
     known_trims,
+    last_ledger,
     ledger_at,
     reading_final,
     reading_now,
     reading_to,
     start_number,
     tasks,
+    upto,
     within_log,
 )
 from spark_txn_source.schema_checks import check_replay, check_schema
@@ -72,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = StreamOffset(0, self._selection.key)
         self._following: Following | None = None
         self._following_topics: FollowingTopics | None = None
-        self._joined: set[str] = set()
+        self._joined: dict[str, set[int]] = {}
         self._onward: tuple[TopicName, ...] | None = None
         self._acked_to: dict[str, int] = {}
 
@@ -168,14 +172,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dataclasses.replace(offset, cluster=self._client().cluster.id, subscription=self._options.subscription)
 
     def _join(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> None:
-        """Of a pattern: topics that this query meets for the first time get the subscription, at their first row."""
-        names = {str(topic.name): topic.name for topic in [*reading.topics, *map(persistent.topic, topics)]}
-        new = names.keys() - self._joined
-        self._joined |= new
+        """Of a pattern: topics that this query meets for the first time get the subscription, at their first row. So do those that
+        were deleted and made again, which have none of the segments that they had.
+        """
+        there = {str(topic.name): topic for topic in [*reading.topics, *map(persistent.topic, topics)]}
+        segments = {name: {info.segment_id for info in topic.layout.kept()} for name, topic in there.items()}
+        met, self._joined = self._joined, segments
         if isinstance(self._selection, Pattern):
-            for name in sorted(new):
+            for name in sorted(segments):
+                if name in met and (segments[name] == met[name] or segments[name] & met[name]):
+                    continue
                 with suppress(SubscriptionExists):  # another query beside us has just made it
-                    Providers(self._client()).subscribe(names[name], subscription, at=0)
+                    Providers(self._client()).subscribe(there[name].name, subscription, at=0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -197,11 +205,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = given.first_end()
         begin = offset.log
         reading, topics = self._newest()
-        within_log(begin, reading)
+        if reads_log(reading):
+            within_log(begin, reading)
         migrated = _migrated(reading, begin)
         if self._options.subscription is not None:
             self._join(reading, topics, self._options.subscription)
-            self._check_added(reading, topics, offset, self._options.subscription)
+            if not self._check_added(reading, topics, offset, self._options.subscription):
+                self._reached = given
+                return given.to_json()
         offset = offset.as_segments(migrated)
         for one in topics:
             persistent.within_log(offset.number(one.name), one)
@@ -229,39 +240,47 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             weights = reading.weights(begin, end)
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
         came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
-        after = dataclasses.replace(offset, acked_to=self._acked_before(offset)).after(begin, migrated)
+        after = dataclasses.replace(offset, acked_to=self._acked_now(reading, topics, offset)).after(begin, migrated)
         trims = {**after.trims, **{name: n for name, n in came.items() if n}}
         began = offset.began if given.is_initial else None
         after = self._signed(dataclasses.replace(after, trims=trims, began=began))
         self._reached = self._given(after, number, positions)
         return self._reached.to_json()
 
-    def _check_added(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset, subscription: str) -> None:
+    def _check_added(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset, subscription: str) -> bool:
         """What a restart adds starts where the stream stands: topics (`topicsChanged=continue`), or the subscription itself. Raises
-        OptionError if the subscription has rows of it left below: this query would acknowledge them and never give them out.
+        OptionError if the subscription has rows of it left that this query would acknowledge and never give out: below, or among
+        those that the stream leaves out, since its earlier subscription had acknowledged them. False: nobody knows yet, since not
+        all is decided there.
         """
         before = selection_of(offset.read)
         if before is None:
-            return
+            return True
         added = [(reading, segment, offset.log) for segment in reading.segments]
+        left_out: Mapping[str, Rows] = NOTHING
         if offset.subscription == subscription or offset.cluster is None:  # (an older version did not say which it was)
             if offset.read == self._selection.key:
-                return
+                return True
             begun = set(onward(self._client(), before))
             added = [one for one in added if one[1].topic.name not in begun and not before.covers(one[1].name, one[1].topic.name)]
         else:
             views = [(persistent.view(one), offset.number(one.name)) for one in topics if one.name in offset.positions]
             added += [(view, segment, number) for view, number in views for segment in view.segments]
+            left_out = offset.done()
         for view, segment, number in added:
             done = acknowledged(self._client(), view, subscription)[segment.name]
-            if next(pending(segment, done, 0, number), None) is not None:
-                to = number if view is reading else "latest"
+            wanted = union(upto(segment.ledger_id(number)), left_out.get(segment.name, NONE))
+            if first_left(segment, done, wanted) is not None:
+                through = max(number, segment.number(last_ledger(wanted)))
+                to = through if view is reading else "latest"
+                why = "where the stream stands" if through == number else "and the stream leaves out what another one acknowledged"
                 raise OptionError(
-                    f"{subscription!r} has rows of {segment.topic.name} left at or below {number}, where the stream stands. It "
+                    f"{subscription!r} has rows of {segment.topic.name} left at or below {through}, {why}. It "
                     "began without them, so they would be acknowledged without having been read.",
                     advice="Use a new checkpoint location: it starts at the first row that is left. Or give the rows up: "
                     f"txnsegment subscriptions seek {segment.topic.name} {subscription} --to {to}",
                 )
+        return not added or reading.cut >= offset.log or not reads_log(reading)
 
     def _beyond(self, offset: StreamOffset, topics: Sequence[TopicReading]) -> list[Range]:
         """Of the persistent topics those with anything new, and up to where."""
@@ -279,6 +298,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
         reached = self._reached
         reading, topics = self._newest()
+        if self._options.subscription is not None:
+            self._join(reading, topics, self._options.subscription)
         positions = {
             one.name: persistent.position(one, last)
             for one in topics
@@ -351,22 +372,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscription = self._options.subscription
         if subscription is not None:
             to, (reading, topics), ends = offset_of(end), self._newest(), {}
+            self._join(reading, topics, subscription)
             numbers, acked_to = to.numbers(), self._acked_before(to)
             # (A topic that was migrated, or deleted, and let go since has no cursor any more.)
             # (A persistent topic without a position was not read: its log is not the one that `to.log` counts.)
-            for shown, log in ((reading, "log"), *((persistent.view(one), one.name) for one in topics)):
+            views = self._views(reading, topics)
+            for log, shown in views.items():
                 done = acknowledged(self._client(), shown, subscription)
+                through = {one.name: ledger_at(one, numbers, log) for one in shown.segments}
+                if acked_to:
+                    beyond = {one.name: to.acked_beyond(one.name) for one in shown.segments}
+                    were = {one.name: union(upto(ledger_at(one, acked_to, log)), beyond[one.name]) for one in shown.segments}
+                    check_not_moved_back(self._client(), shown, done, were, through, subscription=subscription)
                 for segment in shown.segments:
-                    rows, through = done[segment.name], segment.number(ledger_at(segment, numbers, log))
-                    if acked_to:
-                        earlier = to.done().get(segment.name, NONE)
-                        were = ledger_at(segment, acked_to, log)
-                        check_not_moved_back(segment, rows, were, earlier, subscription=subscription, reached=through)
-                    for ledger, _ in pending(segment, rows, 0, through):
+                    for ledger, _ in pending(segment, done[segment.name], 0, segment.number(through[segment.name])):
                         # Behind the last row, and not behind the empty space after it: that is where acks of consumers begin.
                         ends[segment.name] = end_of(ledger.id, ledger.last_entry)
             Providers(self._client()).advance(up_to(name, subscription, row) for name, row in sorted(ends.items()))
-            self._acked_to = numbers
+            # (A persistent topic that is not read now has a position still, and was not acknowledged up to there.)
+            self._acked_to = {log: numbers[log] if log in views else acked_to.get(log, 0) for log in numbers}
+
+    @staticmethod
+    def _views(reading: Reading, topics: Sequence[TopicReading]) -> dict[str, Reading]:
+        """What is read, by the logs that an offset has numbers of."""
+        log = {"log": reading} if reads_log(reading) else {}
+        return log | {one.name: persistent.view(one) for one in topics}
 
     def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
         """Up to where everything has been acknowledged: by this process, else when the offset was planned. Of one from before a
@@ -375,6 +405,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._acked_to:
             return self._acked_to
         return offset.acked_to if offset.cluster == self._client().cluster.id else {}
+
+    def _acked_now(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset) -> Mapping[str, int]:
+        """The same for a batch that is planned after `offset`. A run that has not committed yet asks the cursors: it may be one of
+        one batch, of which none ever plans after a commit.
+        """
+        known, subscription = self._acked_before(offset), self._options.subscription
+        if self._acked_to or subscription is None:
+            return known
+        numbers, found = offset.numbers(), dict(known)
+        for log, shown in self._views(reading, topics).items():
+            if log in numbers:
+                first = first_pending(shown, acknowledged(self._client(), shown, subscription), numbers[log])
+                found[log] = max(first, known.get(log, 0))
+        return found
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""

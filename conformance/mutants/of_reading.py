@@ -233,7 +233,7 @@ MUTANTS = (
         "what-was-acknowledged-beyond-the-start",
         "6, 7",
         "Nor a row that was acknowledged beyond its start when it began, and is left again.",
-        ("spark_txn_source.stream:StreamReader.commit", "earlier = to.done().get(segment.name, NONE)", "earlier = NONE"),
+        ("spark_txn_source.stream:StreamReader.commit", "to.acked_beyond(one.name) for", "NONE for"),
         tests=(_MOVED_BACK,),
     ),
     mutant(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.mutants.planting import mutant
 
 _RULES = "tests/protocol/test_reading_rules.py"
+_SUBSCRIBED = "tests/face/test_subscribed_streams.py"
 
 MUTANTS = (
     mutant(
@@ -25,8 +26,61 @@ MUTANTS = (
         "added-topic-is-acknowledged-unread",
         "6, 8.11",
         "A subscribed stream never moves the cursor of an added topic over rows that it starts behind.",
-        ("spark_txn_source.stream:StreamReader._check_added", "if next(pending(", "if False and next(pending("),
+        ("spark_txn_source.stream:StreamReader._check_added", "if first_left(", "if False and first_left("),
         tests=("tests/face/test_checkpoints.py::test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left",),
+    ),
+    mutant(
+        "what-another-subscription-had-done-is-acknowledged-unread",
+        "6, 8.11",
+        "Nor the cursor of another subscription over rows that the one before had done, and that the stream leaves out.",
+        ("spark_txn_source.stream:StreamReader._check_added", "left_out = offset.done()", "pass"),
+        tests=(_SUBSCRIBED,),
+    ),
+    mutant(
+        "nobody-waits-for-what-is-open-below-an-added-topic",
+        "6, 8.11",
+        "Nor over a row that is not decided yet when its topic is added.",
+        ("spark_txn_source.stream:StreamReader._check_added", "reading.cut >= offset.log", "True"),
+        tests=(_SUBSCRIBED,),
+    ),
+    mutant(
+        "pattern-joins-its-topics-while-it-plans-alone",
+        "6, 8.11",
+        "A topic that a pattern meets between two calls of Spark has the subscription before its cursor is looked for.",
+        ("spark_txn_source.stream:StreamReader.commit", "self._join(reading, topics, subscription)", "pass"),
+        tests=(_SUBSCRIBED,),
+    ),
+    mutant(
+        "what-was-read-under-the-old-name-counts-as-acknowledged",
+        "6, 8.11",
+        "What a stream has read of a topic under the name of before was given out, and may be left: nobody moved anything back.",
+        ("spark_txn_source.offsets:StreamOffset.acked_beyond", "if one[0] != FIRST", "if True"),
+        tests=(_SUBSCRIBED,),
+    ),
+    mutant(
+        "topics-that-are-read-no-more-count-as-acknowledged",
+        "6, 8.11",
+        "A commit says of a topic that it does not read nothing but what was known of it.",
+        ("spark_txn_source.stream:StreamReader.commit", "if log in views else acked_to.get(log, 0)", ""),
+        tests=(_SUBSCRIBED,),
+    ),
+    mutant(
+        "topics-that-are-gone-stay-in-the-offset",
+        "6",
+        "An offset says nothing of topics that are gone.",
+        (
+            "spark_txn_source.offsets:StreamOffset.after",
+            "for name, n in self.trims.items() if not gone(name)",
+            "for name, n in self.trims.items()",
+        ),
+        tests=(_SUBSCRIBED,),
+    ),
+    mutant(
+        "runs-of-one-batch-know-nothing-of-their-commits",
+        "6",
+        "A run that plans before it has committed asks the cursors what is acknowledged.",
+        ("spark_txn_source.stream:StreamReader._acked_now", "if self._acked_to or subscription is None:", "if True:"),
+        tests=(_SUBSCRIBED,),
     ),
     mutant(
         "one-segment-forgets-the-acks-of-all",
