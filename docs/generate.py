@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 from metadata.options import SPARK_OWN, option_table
@@ -70,8 +72,28 @@ Spark puts these among the options by itself; they are not errors.
 {own}"""
 
 
+PICTURE = ("<!-- picture: drawn by docs/generate.py -->\n", "<!-- end of picture -->\n")
+
+
+def picture(project: str) -> str:
+    """Who may import whom, by the layers in pyproject.toml, for GitHub's Mermaid. Packages of one layer do not know each other."""
+    contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
+    layers = [layer.split(" | ") for one in contracts if one["type"] == "layers" for layer in one["layers"]]
+    arrows = [(above, below) for upper, lower in pairwise(layers) for above in upper for below in lower]
+    lines = "".join(f"    {above}-->{below}\n" for above, below in arrows)  # (the entry point is a module, in no contract)
+    return f"```mermaid\ngraph TD\n    pyspark_txnsegment-->spark_txn_source & spark_txn_sink\n{lines}```\n"
+
+
+def architecture_page() -> str:
+    """docs/architecture.md with its picture drawn anew."""
+    before, _, rest = (HERE / "architecture.md").read_text(encoding="utf-8").partition(PICTURE[0])
+    after = rest.partition(PICTURE[1])[2]
+    return before + PICTURE[0] + picture((HERE.parent / "pyproject.toml").read_text(encoding="utf-8")) + PICTURE[1] + after
+
+
 def main() -> None:
     (HERE / "options.md").write_text(options_page(), encoding="utf-8")
+    (HERE / "architecture.md").write_text(architecture_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
