@@ -97,15 +97,15 @@ MUTANTS = (
         tests=(f"{_TESTS}test_who_was_overtaken_stops",),
     ),
     mutant(
-        "restore-publishes-its-mark-anew",
+        "replaced-file-has-one-temporary-name",
         "issue 13, 9",
-        "A restore that died while it marked the root is finished by running it again: its mark replaces what is there.",
+        "A restore that died while it marked the root is finished by running it again: what is half written is in nobody's way.",
         (
-            "metadata.restore:Restoration._take_over",
-            "self.storage.replace(MARK",
-            "self.storage.delete(MARK) or self.storage.publish(MARK",
+            "ledgers.local_files:LocalFiles.replace",
+            "temporary = temporary_of(path)",
+            'temporary = path.with_name(f".{path.name}.tmp")',
         ),
-        tests=(f"{_KILLS}test_a_restore_killed_at_any_call_is_finished_by_running_it_again",),
+        tests=(f"{_KILLS}test_a_mark_that_is_half_written_does_not_stop_a_restore",),
     ),
     mutant(
         "restore-forgets-whose-the-root-was",
