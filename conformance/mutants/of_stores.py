@@ -124,7 +124,7 @@ MUTANTS = (
         "issue 13, 23",
         "After the disk has failed in a commit the next write first makes sure that it takes one, and says what it lacks.",
         ("metadata.store.sqlite_database:Database.writing", "if self._failed:", "if False:"),
-        tests=(f"{_FULL}test_a_disk_that_takes_no_more_in_a_commit_is_an_error_that_says_so",),
+        tests=("tests/store/test_sqlite.py::TestCommitErrors",),
     ),
     mutant(
         "full-disk-cannot-be-opened",

@@ -165,6 +165,30 @@ class TestCommitErrors:
                 store.put(A, b"1")
             assert (store.view().get(A) is not None) == after
 
+    def test_the_write_after_an_io_error_is_known_not_to_be_done_while_the_disk_fails(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Tried as before it would be unknown again, and its caller would look and try without end."""
+        fails = [True]
+
+        class Failing(sqlite_database._Connection):
+            def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+                if sql == "COMMIT" and fails:
+                    error = sqlite3.OperationalError("planted")
+                    error.sqlite_errorcode = sqlite3.SQLITE_IOERR | 4 << 8
+                    raise error
+                return super().execute(sql, *parameters)  # type: ignore[arg-type]
+
+        with SqliteStore(str(tmp_path)) as store:
+            store.database.close()
+            monkeypatch.setattr(sqlite_database, "_Connection", Failing)
+            with pytest.raises(UnknownOutcome):
+                store.put(A, b"1")
+            with pytest.raises(Unavailable, match="nothing was changed"):
+                store.put(A, b"1")
+            fails.clear()
+            store.put(A, b"1", expect=ABSENT)
+
 
 def test_a_really_full_disk(tmp_path: Path) -> None:
     """The file may not grow beyond the pages that it has: as SQLite sees it, the disk is full."""
