@@ -132,13 +132,11 @@ def _many(given: argparse.Namespace, hosts: str | None) -> int:
                 done += met
                 for run, failure in failed:
                     seen[failure.oracle] += 1
+                    _tell(f"after {steps} steps: {failure.oracle} (run {run}): {failure.text}")
                     if seen[failure.oracle] == 1:
                         if not given.no_shrink:
                             failure = shrink(failure, lambda ops: execute(ops, hosts, base))
-                        _tell(f"after {steps} steps:")
                         _show(given, run, failure)
-                    else:
-                        _tell(f"after {steps} steps: {failure.oracle} again (run {run}): {failure.text[:300]}")
     finally:
         if pool:
             pool.shutdown(cancel_futures=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
+from conformance.surface.disk import DiskByHand
 from conformance.surface.model import Model
 from conformance.surface.world import ByHand, World
+from ledgers.disk import in_place_of_the_disk
 
 
 @dataclass
@@ -23,10 +26,12 @@ class Bench:
     worlds: list[World] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)
     """What happened, by name: errors of ours that were in order, and special paths."""
+    _closing: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
     def begin(cls, hosts: str | None, base: str | None) -> Bench:
         made = cls(Path(tempfile.mkdtemp(prefix="surface-", dir=base)), hosts)
+        made._closing.enter_context(in_place_of_the_disk(DiskByHand(made.clock)))
         made.add("c0", Model())
         return made
 
@@ -49,4 +54,5 @@ class Bench:
             for world in self.worlds:
                 world.end()
         finally:
+            self._closing.close()
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -32,7 +32,6 @@ def copy_folder(bench: Bench, a: Args) -> object:
     shutil.copytree(home, bench.folder / name)
     made = bench.add(name, copy.deepcopy(world.model))
     made.copied, made.next_row = True, world.next_row + APART * len(bench.worlds)
-    made.known_files()
     with attempt(bench, ConfigurationError) as tried:
         made.open()
     if tried.failed:
@@ -74,7 +73,6 @@ def restore(bench: Bench, a: Args) -> object:
     made = bench.add(f"r{len(bench.worlds)}", copy.deepcopy(taken.model), root=world.root)
     made.model.step = world.model.step
     made.copied, made.next_row = True, world.next_row + APART * len(bench.worlds)
-    made._stamped = world._stamped
     with attempt(bench, RestoreRefused) as tried:
         restore_backup(backup_file.read(taken.file), made.url, clock=None if bench.hosts else bench.clock)
     if tried.failed:

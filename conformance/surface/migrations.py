@@ -377,7 +377,6 @@ def older_write(bench: Bench, a: Args) -> object:
     with world.inside(process):
         crossed = batch_writer(options, rows)
         messages = run_tasks(pickle.loads(crossed).write, rows, 1 + a["tasks"], None, None)
-        world.stamp()
         if not again:
             world.committing(process, Written(rows), lambda: pickle.loads(crossed).commit(messages))
             if a["app"]:

@@ -70,7 +70,6 @@ def write(bench: Bench, a: Args) -> object:
         if a["how"] == 1:
             run_tasks(task.write, rows, 1, None, None)  # an attempt that loses
         messages = run_tasks(task.write, rows, 1 + a["tasks"], None, None)
-        world.stamp()
         if a["how"] == 2:
             pickle.loads(crossed).abort([None, *messages])
             return None
@@ -132,7 +131,6 @@ def sink_batch(bench: Bench, a: Args) -> object:
         one.rows = world.rows(one.name, a["rows"], a["seed"])
     with world.inside(process):
         messages = run_tasks(stream_writer(one.options, one.rows).write, one.rows, 1 + a["tasks"], one.query, one.batch)
-        world.stamp()
         if a["how"] == 0:  # killed before the commit
             one.attempts.append(messages)
             return None
@@ -218,12 +216,10 @@ def _fill(world: World, one: Open, names: list[str], a: Args) -> None:
                 continue
             pickle.loads(crossed).commit(messages)
         one.written.rows += rows
-        world.stamp()
     if a["seed"] % 3 == 0:
         rows = world.rows(names[0], 2, a["seed"])
         one.txn.append(names[0], table(rows))
         one.written.rows += rows
-        world.stamp()
     if a["acks"] == 0:
         _acknowledge(world, one, a)
 

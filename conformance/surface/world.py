@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,6 @@ class World:
     ranges: list[Any] = field(default_factory=list)
     backups: list[Any] = field(default_factory=list)
     holding: list[Any] = field(default_factory=list)
-    _stamped: set[str] = field(default_factory=set)
 
     # --- processes -------------------------------------------------------------------------------------------------------
 
@@ -175,32 +174,11 @@ class World:
     # --- after each operation ----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """The background work of commits is done, and new files have the clock's time."""
+        """The background work of commits is done."""
         for process in self.processes:
             if process.held is None:
                 process.cluster.client.finish()
-        self.stamp()
         self.model.trimmed(self.clock.true_ms())  # sweepers trim, and committers have their share in sweeping
-
-    def known_files(self) -> None:
-        """The files of a copy have the times of the original."""
-        self._stamped |= {str(file) for file in self.root.rglob("*") if file.is_file()}
-
-    def stamp(self) -> None:
-        at = self.clock.now_ms() * 1_000_000
-        pending = [str(self.root)]
-        while pending:
-            try:
-                entries = list(os.scandir(pending.pop()))
-            except FileNotFoundError:
-                continue
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    pending.append(entry.path)
-                elif entry.path not in self._stamped:
-                    self._stamped.add(entry.path)
-                    with suppress(FileNotFoundError):  # another process's background work deletes meanwhile
-                        os.utime(entry.path, ns=(at, at))
 
     def end(self) -> None:
         """Everything is closed; processes that are held die."""
