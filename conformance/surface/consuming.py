@@ -39,13 +39,19 @@ class Following:
     """The number in the log of the last row that it has handed out and that had one."""
     due: bool = False
     """A transaction that holds its acknowledgements ended without a commit: it begins anew at its next delivery."""
+    floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
+    """The rows of its cumulative acks since it last began, with the transaction that holds them (None: they count at once)."""
+
+    def counted(self) -> set[int]:
+        """The rows of its cumulative acks that count by now. It does not repeat them in a later transaction."""
+        return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
     def begun(self) -> None:
         self.due = False
         self.acked = set()
         for topic in self.topics:
             self.acked |= self.world.model.acked.get((topic, self.subscription), set())
-        self.handed, self.last = [], None
+        self.handed, self.last, self.floors = [], None, []
 
     def close(self) -> None:
         self.consumer.close()
@@ -378,8 +384,11 @@ def ack_cumulative(bench: Bench, a: Args) -> object:
         segments: dict[str, tuple[str, set[int]]] = {}
         for n, one in following.handed[: last + 1]:
             segments.setdefault(one.segment, (_name(world, one), set()))[1].add(n)
-        into.covered += [(name, following.subscription, frozenset(found)) for name, found in segments.values()]
+        counted = following.counted()
+        into.covered += [(name, following.subscription, frozenset(found)) for name, found in segments.values() if found - counted]
+        following.floors.append((into, upto))
     elif tried.error is None:
+        following.floors.append((None, upto))
         for topic, found in rows.items():
             world.model.acked[topic, following.subscription] |= found
     return None
