@@ -147,8 +147,10 @@ def in_the_way(world: World, name: str) -> list[Open]:
 
 
 def registered(world: World, one: Open, name: str) -> bool:
-    """Whether it is certainly open in the log of the topic: its rows are there, and its deadline has not passed by any clock."""
-    return name in one.written.ledgers and world.clock.furthest_ms < one.opened_ms + 29_000
+    """Whether it is certainly open in the log of the topic: its rows are there, its deadline has not passed by any clock, and none
+    of its topics was migrated, which ends it.
+    """
+    return name in one.written.ledgers and not one.moved and world.clock.furthest_ms < one.opened_ms + 29_000
 
 
 @operation(5, t=PICK, p=PICK, segments=3, how=2 * len(WAITS))
