@@ -123,18 +123,23 @@ def deleted_to(reading: Reading, start: Start, end: End) -> int:
 
 
 def check_deletions(
-    reading: Reading, start: int, end: int, known: int, trims: Mapping[str, int], done: Mapping[str, Rows] = NOTHING
+    reading: Reading,
+    start: int,
+    end: int,
+    known: int,
+    trims: Mapping[str, int],
+    done: Mapping[str, Rows] = NOTHING,
+    advice: str = "Start after it (earliest does, in a new checkpoint), or set failOnDataLoss=false to go on without these rows.",
 ) -> None:
     """Raise DataLoss if rows with start < number <= end went with a topic that was deleted by a seal above `known`, or before that
-    by retention, beyond the `trims` that were known when the read began; rows that are `done` are no loss then.
+    by retention, beyond the `trims` that were known when the read began. Rows that are `done` are no loss.
 
     Within the grace period it is known which rows those were; after it, that there may have been some below the seal.
     """
-    advice = "Start after it (earliest does, in a new checkpoint), or set failOnDataLoss=false to go on without these rows."
     for segment in reading.gone:
         if segment.deleted_at is None or segment.deleted_at <= max(known, start):
             continue
-        lost = next(segment.ledgers(start, end), None)
+        lost = next((ledger for ledger, _ in pending(segment, done.get(segment.name, NONE), start, end)), None)
         if lost is not None:
             raise DataLoss(
                 f"The topic {segment.topic.name} was deleted by the seal {segment.deleted_at}: the rows of {segment.name} from "

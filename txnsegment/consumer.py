@@ -26,13 +26,17 @@ from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, before, end_of, mi
 from metadata.segment_view import SegmentView
 from metadata.subscriptions import checked
 from spark_txn_source.entries import EntryRows, in_order
-from spark_txn_source.plan import check_trims, pieces
+from spark_txn_source.plan import check_deletions, check_trims, pieces
 from spark_txn_source.topics import full_schema
 from txnsegment.feeds import Feed, Feeds, full_name
 from txnsegment.messages import Ahead, Batch, Message
 from txnsegment.transaction import Transaction
 from txnsegment.values import as_values, values_of
 
+_DELETED_ADVICE = (
+    "If the topic was made again, make the subscription of the new one (cluster.subscriptions.create), then call rewind(): the "
+    "consumer goes on without these rows."
+)
 IDLE_SECONDS = 1.0
 """Wake-ups may be lost: an idle consumer looks again after so long, and sooner while something is undecided."""
 UNDECIDED_SECONDS = 0.05
@@ -93,7 +97,7 @@ class Consumer:
 
     def rewind(self) -> None:
         """Deliver again what is not acknowledged. It happens by itself, at the next delivery, when a transaction that acknowledges
-        ends without a commit.
+        ends without a commit, or its commit is skipped.
 
         Raises SubscriptionNotFound, TopicNotFound, DataLoss (retention has taken rows of it). Then the next delivery tries again.
         """
@@ -181,6 +185,7 @@ class Consumer:
 
     def _deliver(self, feed: Feed, reading: Reading) -> Iterator[Batch]:
         done, known = self._not_again(reading), feed.known
+        check_deletions(reading, feed.after, reading.cut, feed.deleted_to, known, done, _DELETED_ADVICE)
         try:
             check_trims(reading, feed.after, reading.cut, known, done)
         except DataLoss:
@@ -206,7 +211,7 @@ class Consumer:
         stands above `Feed.after` once reading ended with an error.
         """
         found = dict(self._feeds.done)
-        for segment in reading.segments:
+        for segment in (*reading.segments, *reading.gone):
             if (end := self._given.get(segment.name)) is not None:
                 found[segment.name] = union(found.get(segment.name, NONE), before(end))
         return found

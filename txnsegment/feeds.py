@@ -46,6 +46,7 @@ class Feed:
     """One log's part of a consumer. `after`: the number in that log up to which all has been delivered, or was never wanted.
 
     `known`: the same of single segments, where it is more; and of topics, what retention had taken when this began: no loss for it.
+    `deleted_to`: the newest seal of a deletion when this began: no loss for it either.
     """
 
     def __init__(self, client: Client, names: Sequence[str], follows: _Follows, subscription: str) -> None:
@@ -53,6 +54,7 @@ class Feed:
         self.names, self.model = tuple(names), one_model(names)
         self.after = 0
         self.known: Mapping[str, int] = {}
+        self.deleted_to = 0
         self.reading = self.look()
 
     def look(self) -> Reading:
@@ -65,7 +67,7 @@ class Feed:
         done = self.done(self.reading)
         check_cursors(self.reading, done, self._subscription)
         self.after = backlog.first_pending(self.reading, done, self.reading.cut)
-        self.known = self.reading.guards()
+        self.known, self.deleted_to = self.reading.guards(), max(self.reading.deletions(), default=0)
         return done
 
     def done(self, reading: Reading) -> dict[str, Rows]:
@@ -161,6 +163,7 @@ class Feeds:
                 at.append(known[name])
             joined.after = min(at, default=0)
             joined.known = known | (dict(before.known) if before is not None else {})
+            joined.deleted_to = max(reading.deletions(), default=0) if before is None else before.deleted_to
             self.done = joined.done(reading) | self.done
         except BaseException:
             joined.close()

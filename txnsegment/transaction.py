@@ -142,7 +142,8 @@ class Transaction:
     def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[], None] | None = None) -> None:
         """Acknowledge with the commit, all of it or nothing (`Consumer.ack` and what reads a subscription call this).
 
-        `dropped` is called when the transaction ends without a commit: then what was acknowledged is to be delivered again.
+        `dropped` is called when the transaction ends without a commit, or its commit is skipped: then what was acknowledged is to
+        be delivered again.
         Raises TxnConflict (ended, or a commit was tried whose outcome is not known), AckConflict (rows that this transaction
         acknowledges already), OptionError (topics of the other kind than those before).
         """
@@ -190,7 +191,8 @@ class Transaction:
 
     def commit(self) -> Committed:
         """Make everything that was appended visible, in all topics at once. Returns the number of its registration, rows, bytes;
-        `skipped` says that this version of the application had committed earlier (then nothing was written).
+        `skipped` says that this version of the application had committed earlier (then nothing was written or acknowledged, and
+        consumers deliver again what was to be acknowledged).
 
         Committing again returns the same. After an error nothing counts, or (OutcomeUnknown) it is not known. Calling `commit`
         again is safe either way: it never doubles rows. But without an application what became of the first try is remembered for
@@ -231,6 +233,8 @@ class Transaction:
             raise
         self._committed = committed
         self._id = committed.txn_id or self._id
+        if committed.skipped:
+            self._give_back()
         return committed
 
     def _coordinator(self) -> CoordinatorProvider:
@@ -285,10 +289,14 @@ class Transaction:
             self._coordinator().abort_attempt(self._application, "", self.claim)
         if not self._aborted:
             self._aborted = True
-            for dropped in self._dropped:
-                dropped()
+            self._give_back()
         self._staged.clear()
         self._acks.clear()
+
+    def _give_back(self) -> None:
+        """What it was to acknowledge is to be delivered again: its acknowledgements do not count."""
+        for dropped in self._dropped:
+            dropped()
 
     def _check_open(self, verb: str) -> None:
         if self._committed is not None or self._aborted:

@@ -149,6 +149,23 @@ MUTANTS = (
         tests=(f"{_PRODUCERS}::test_columns_that_only_later_rows_have_are_written",),
     ),
     mutant(
+        "skipped-transaction-keeps-its-rows",
+        "8.8",
+        "Rows that a skipped transaction was to acknowledge are delivered again: its acknowledgements do not count.",
+        (f"{_TRANSACTION}.commit", "if committed.skipped:", "if False:"),
+        tests=(
+            "tests/face/test_consumer.py::test_a_transaction_that_was_skipped_gives_back_its_rows[True]",
+            "tests/face/test_consumer.py::test_a_transaction_that_was_skipped_gives_back_its_rows[False]",
+        ),
+    ),
+    mutant(
+        "consumer-passes-over-a-deletion",
+        "8.14",
+        "A consumer that is behind says which rows went with a topic that was deleted and made again.",
+        ("txnsegment.consumer:Consumer._deliver", "reading.cut, feed.deleted_to", "feed.after, feed.deleted_to"),
+        tests=("tests/face/test_consumer.py::test_a_topic_that_was_deleted_and_made_again_is_a_loss",),
+    ),
+    mutant(
         "uncommitted-block-says-nothing",
         "5",
         "A block that ends without a commit says what it has left out.",

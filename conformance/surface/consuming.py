@@ -42,6 +42,20 @@ class Following:
     floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
     """The rows of its cumulative acks since it last began, with the transaction that holds them (None: they count at once)."""
 
+    owed: set[int] = field(default_factory=set)
+    """Rows that it had still to deliver when their topic was deleted: it says so before it delivers any of later commits."""
+    committed_before: set[int] = field(default_factory=set)
+    """What had been committed by then."""
+
+    def deleted(self, name: str) -> None:
+        """One of its topics was deleted."""
+        model = self.world.model
+        if not (self.stale or self.several or self.joined or unfinished(self.world) or claimed(self.world)):
+            rows = {row.n for row in model.rows_of(model.topics[name])} - model.gone.keys() - model.acked[name, self.subscription]
+            self.owed = rows - self.acked - {n for n, _ in self.handed}
+            self.committed_before = set(model.committed)
+        self.stale = True
+
     def counted(self) -> set[int]:
         """The rows of its cumulative acks that count by now. It does not repeat them in a later transaction."""
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
@@ -51,7 +65,7 @@ class Following:
         self.acked = set()
         for topic in self.topics:
             self.acked |= self.world.model.acked.get((topic, self.subscription), set())
-        self.handed, self.last, self.floors = [], None, []
+        self.handed, self.last, self.floors, self.owed = [], None, [], set()
 
     def close(self) -> None:
         self.consumer.close()
@@ -67,6 +81,8 @@ class Following:
                 raise Fault("consumer: again", f"{where} delivers row {n}, which was acknowledged before it began")
             if n in before:
                 raise Fault("consumer: twice", f"{where} delivers row {n} twice without a rewind")
+            if self.owed - before and n not in self.committed_before:
+                raise Fault("consumer: lost", f"{where} delivers row {n}; rows {sorted(self.owed)} went with their topic, unsaid")
             self._in_order(n, where)
             self.handed.append((n, given))
 

@@ -36,6 +36,17 @@ PRELUDES: dict[str, tuple[Prelude, ...]] = {
             ("ack", {}),
         ),
         (("produce", _ROWS), ("consumer_open", {"both": 1, "s": 0}), ("consume", _ALL), ("ack", {"what": 2, "txn": 1})),
+        (
+            ("consumer_open", {"both": 1}),
+            ("begin", {"app": 0, "version": 2}),
+            ("commit", {}),
+            ("produce", _ROWS),
+            ("begin", {"app": 0, "version": 1}),
+            ("consume", _ALL),
+            ("ack", {"what": 3, "txn": 0}),
+            ("commit", {}),
+            ("consume", _ALL),
+        ),
         (("consumer_open", {"both": 0}), ("begin", {"app": 5}), ("produce", {}), ("consume", _ALL), ("ack", {"what": 3, "txn": 0})),
     ),
     "streaming": (

@@ -57,9 +57,9 @@ def delete_topic(bench: Bench, a: Args) -> object:
     if name is None:
         return False
     world.process(a["p"]).cluster.topics.delete(name)
-    world.model.delete(name, world.clock.now_ms())
     for consumer in [one for one in world.consumers if name in one.topics]:
-        consumer.stale = True
+        consumer.deleted(name)
+    world.model.delete(name, world.clock.now_ms())
     return None
 
 
@@ -180,6 +180,8 @@ def decided(world: World, one: Open, done: object) -> None:
     """It succeeded: unless its version had committed before, its rows and acks count."""
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
+        for consumer in one.consumers:
+            consumer.due = True
         return
     for topic, sub, rows in one.written.acks:
         # (A cumulative ack covers what is acknowledged already, too: it is refused only if nothing else is left of it.)

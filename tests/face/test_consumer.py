@@ -182,6 +182,30 @@ def test_a_transaction_that_ends_without_a_commit_gives_back_its_rows(topic: Clu
         consumer.ack(given[0], txn=txn)
 
 
+@pytest.mark.parametrize("cumulative", [True, False])
+def test_a_transaction_that_was_skipped_gives_back_its_rows(topic: Cluster, consumer: Consumer, cumulative: bool) -> None:
+    """A program that died after its commit runs the version again: what it was given then counts in no commit."""
+
+    def step(reader: Consumer, version: int) -> tuple[list[int], bool]:
+        with topic.begin(app="etl", version=version) as txn:
+            given = list(reader.messages(timeout=NOW))
+            if cumulative:
+                reader.ack_cumulative(given[-1], txn=txn)
+            else:
+                reader.ack(given, txn=txn)
+            return sorted(message.value["n"] for message in given), txn.commit().skipped
+
+    write(topic, 0)
+    assert step(consumer, 1) == ([0, 1, 2, 3], False)
+    write(topic, 4)
+    with topic.consumer("t", "s") as again:
+        assert step(again, 1) == ([4, 5, 6, 7], True)
+        write(topic, 8)
+        assert step(again, 2) == ([4, 5, 6, 7, 8, 9, 10, 11], False)
+    with topic.consumer("t", "s") as last:
+        assert numbers(last) == []
+
+
 def test_of_two_transactions_one_wins(topic: Cluster, consumer: Consumer) -> None:
     write(topic, 0)
     with topic.consumer("t", "s") as other, topic.begin() as first, topic.begin() as second:
@@ -330,3 +354,34 @@ def test_what_nobody_acknowledged_and_retention_took_is_a_loss(topic: Cluster, c
     write(topic, 8)
     with pytest.raises(DataLoss, match="trimmed by retention"):
         numbers(consumer)
+
+
+def test_a_topic_that_was_deleted_and_made_again_is_a_loss(topic: Cluster, consumer: Consumer) -> None:
+    topic.topics.create("u", schema="n bigint")
+    with topic.consumer(["t", "u"], "s", start="earliest") as both:
+        write(topic, 0, count=1)
+        assert numbers(both) == [0]
+        write(topic, 1, count=2)
+        topic.topics.delete("t")
+        topic.topics.create("t", schema="k string, n bigint")
+        write(topic, 3, count=1)
+        for _ in range(2):
+            with pytest.raises(DataLoss, match=r"was deleted by the seal .*rewind"):
+                numbers(both)
+        with pytest.raises(SubscriptionNotFound):
+            both.rewind()
+        topic.subscriptions.create("t", "s", start="earliest")
+        both.rewind()
+        assert numbers(both) == [3]
+
+
+def test_a_topic_that_was_deleted_once_all_was_delivered_is_no_loss(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0, count=2)
+    first, second = consumer.messages(timeout=NOW)
+    consumer.ack(second)
+    consumer.rewind()
+    assert numbers(consumer) == [first.value["n"]]
+    topic.topics.delete("t")
+    topic.topics.create("t", schema="k string, n bigint")
+    write(topic, 2, count=1)
+    assert numbers(consumer) == [2]
