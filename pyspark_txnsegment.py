@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from metadata.errors import OptionError
+from metadata.common.errors import OptionError
 
 
 class DefaultSource(DataSource):
@@ -20,7 +20,7 @@ class DefaultSource(DataSource):
         return "txnsegment"
 
     def schema(self) -> StructType:
-        from metadata.client import shared_client
+        from metadata.client.client import shared_client
         from spark_txn_source.options import ReadOptions
         from spark_txn_source.topics import columns_now, standing
 

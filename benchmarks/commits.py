@@ -16,11 +16,11 @@ from benchmarks.measure import Report, folder
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from ledgers.storage import LedgerStorage
-from metadata.client import client
-from metadata.cluster import open_cluster
-from metadata.names import topic_name
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.client.client import client
+from metadata.cluster.cluster import open_cluster
+from metadata.records.names import topic_name
+from metadata.rules.transitions import Claim
+from metadata.write.write_set import WriteSet
 
 SECONDS = 8.0
 BYTES = 10_000

@@ -13,11 +13,11 @@ from benchmarks.measure import Report, alternating, folder, spark_session
 from ledgers import snapshots
 from ledgers.model import Ledger
 from ledgers.parts import PartWriter
-from metadata import paths
-from metadata.client import Client
-from metadata.folders import folder_of
-from metadata.names import topic_name
-from metadata.records import Registration, SegmentWrite, Settled, Watermark
+from metadata.client.client import Client
+from metadata.common.folders import folder_of
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import Registration, SegmentWrite, Settled, Watermark
 from metadata.store.contract import time_ms
 from txnsegment import connect, scan
 from txnsegment.ddl import parse_schema

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import MetadataStore, Record, View, Watch, Write
 from metadata.store.zookeeper import ZooKeeperStore
 

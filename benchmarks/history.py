@@ -18,11 +18,11 @@ from ledgers import snapshots
 from ledgers.model import Ledger, Part
 from ledgers.parts import PartWriter
 from ledgers.storage import segment_folder
-from metadata import paths
-from metadata.client import Client, client
-from metadata.cluster import open_cluster
-from metadata.names import topic_name
-from metadata.records import Registration, SegmentWrite, Settled, Watermark
+from metadata.client.client import Client, client
+from metadata.cluster.cluster import open_cluster
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import Registration, SegmentWrite, Settled, Watermark
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
 from txnsegment import scan

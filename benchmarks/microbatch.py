@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from benchmarks.bare import BareSource
 from benchmarks.measure import Report, folder, spark_session
 from conformance.servers import ZooKeeperServer
-from metadata.cluster import open_cluster
+from metadata.cluster.cluster import open_cluster
 
 ROWS = 20_000
 BATCHES = 30

@@ -21,11 +21,9 @@ from benchmarks.segments import Timed, folded
 from benchmarks.weighing import Weighed, WeighingStore
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
-from metadata.aftermath import inline
-from metadata.client import client
-from metadata.cluster import Cluster, open_cluster
-from metadata.coordinator import Coordinator
-from metadata.errors import TransactionUnfinished
+from metadata.client.client import client
+from metadata.cluster.cluster import Cluster, open_cluster
+from metadata.common.errors import TransactionUnfinished
 from metadata.instream import paths
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
@@ -35,11 +33,13 @@ from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.txn_records import Txn
 from metadata.instream.txn_rules import COORDINATOR
-from metadata.names import PersistentName, TopicName, topic_name
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.names import PersistentName, TopicName, topic_name
+from metadata.rules.transitions import Claim
 from metadata.store.contract import Append, time_ms
-from metadata.transaction_buffer import TransactionBuffer
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet, segment_write
+from metadata.write.aftermath import inline
+from metadata.write.coordinator import Coordinator
+from metadata.write.write_set import WriteSet, segment_write
 from spark_txn_source.selection import Topics
 from spark_txn_source.topics import selected
 

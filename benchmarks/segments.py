@@ -21,13 +21,13 @@ from benchmarks.throughput import Cases, make_rows
 from conformance.servers import ZooKeeperServer
 from ledgers import snapshots
 from ledgers.model import Ledger, Part
-from metadata import paths
-from metadata.client import Client, client
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.coordinator import Coordinator
-from metadata.names import topic_name
-from metadata.records import Registration, SegmentWrite, Settled, Watermark
+from metadata.client.client import Client, client
+from metadata.cluster.cluster import open_cluster
+from metadata.records import paths
+from metadata.records.cluster_records import Settings
+from metadata.records.names import topic_name
+from metadata.records.records import Registration, SegmentWrite, Settled, Watermark
+from metadata.write.coordinator import Coordinator
 from spark_txn_source.stream import StreamReader
 from txnsegment import connect
 

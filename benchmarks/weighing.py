@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from metadata.paths import Key, Prefix
+from metadata.records.paths import Key, Prefix
 from metadata.store.contract import Delete, MetadataStore, Record, View, Watch, Write
 
 

@@ -16,24 +16,26 @@ from pathlib import Path
 
 from ledgers import snapshots
 from ledgers.model import Part
-from metadata import acks, paths, policies
-from metadata.acks import Ack
-from metadata.client import Client, client
-from metadata.clock import SystemClock
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.errors import AckConflict
-from metadata.folders import folder_of
-from metadata.names import PersistentName, TopicName, topic_name
-from metadata.orphans import sweep_orphans
-from metadata.records import Watermark
-from metadata.row_ranges import end_of, parse_all
+from metadata.client.client import Client, client
+from metadata.client.upkeep import upkeep
+from metadata.cluster.cluster import open_cluster
+from metadata.common.clock import SystemClock
+from metadata.common.errors import AckConflict
+from metadata.common.folders import folder_of
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.maintenance.sweeper import FORGET_EVERY_MS
+from metadata.records import paths
+from metadata.records.cluster_records import Settings
+from metadata.records.names import PersistentName, TopicName, topic_name
+from metadata.records.records import Watermark
+from metadata.records.row_ranges import end_of, parse_all
+from metadata.rules import acks
+from metadata.rules.acks import Ack
+from metadata.rules.transitions import Claim
 from metadata.store.contract import decide, time_ms
 from metadata.store.zookeeper import ZooKeeperStore
-from metadata.sweeper import FORGET_EVERY_MS
-from metadata.transitions import Claim
-from metadata.upkeep import upkeep
-from metadata.write_set import WriteSet
+from metadata.topics import policies
+from metadata.write.write_set import WriteSet
 
 SETTINGS = Settings(
     txn_timeout_ms=30_000, header_retention_ms=10_000, orphan_age_ms=3_600_000, grace_period_ms=3_600_000, fold_after_ms=1_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 
-from metadata.names import is_persistent
+from metadata.records.names import is_persistent
 
 TOPIC, PERSISTENT, MIXED = "topic", "persistent", "mixed"
 DOMAINS = (TOPIC, PERSISTENT, MIXED)

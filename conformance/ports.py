@@ -19,7 +19,7 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from metadata.errors import Unavailable
+from metadata.common.errors import Unavailable
 
 LOCAL = "127.0.0.1"
 _FIRST = 10_000

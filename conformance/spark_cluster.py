@@ -24,7 +24,7 @@ from typing import Any, Self
 from conformance.ports import LOCAL, free_ports
 from conformance.processes import Found, Session, processes
 from conformance.zookeeper_server import zookeeper_classpath
-from metadata.errors import ConfigurationError, Unavailable
+from metadata.common.errors import ConfigurationError, Unavailable
 from txnsegment.java import find_java
 
 START_SECONDS = 300.0

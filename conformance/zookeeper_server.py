@@ -23,7 +23,7 @@ from typing import Self
 from conformance.ports import LOCAL, free_ports
 from conformance.processes import marked
 from conformance.server_clock import shifted
-from metadata.errors import ConfigurationError, Unavailable
+from metadata.common.errors import ConfigurationError, Unavailable
 from txnsegment.java import find_java
 
 START_SECONDS = 180.0

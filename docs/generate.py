@@ -6,8 +6,8 @@ import tomllib
 from itertools import pairwise
 from pathlib import Path
 
-from metadata.options import SPARK_OWN, option_table
-from metadata.service import VARIABLE
+from metadata.common.options import SPARK_OWN, option_table
+from metadata.common.service import VARIABLE
 from spark_txn_sink.options import SINK
 from spark_txn_source.options import SOURCE
 

@@ -66,7 +66,7 @@ def block(language: str, purpose: str) -> Block:
 
 def with_tables(text: str) -> str:
     """README.md with the option tables as they are declared."""
-    from metadata.options import option_table
+    from metadata.common.options import option_table
     from spark_txn_sink.options import SINK
     from spark_txn_source.options import SOURCE
 

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
+from metadata.cluster.cluster import open_cluster
+from metadata.records.cluster_records import Settings
 from txnsegment import Cluster
 
 console = Console(highlight=False)

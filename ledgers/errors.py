@@ -1,6 +1,6 @@
 """The root error of the project. Everything that txnsegment raises on purpose is a `TxnSegmentError`.
 
-It stands in the lowest room because every room raises; `metadata.errors` has the errors of the protocol.
+It stands in the lowest room because every room raises; `metadata.common.errors` has the errors of the protocol.
 Each message says which option, topic, segment, file or transaction is meant, what happened, and what to do next.
 """
 

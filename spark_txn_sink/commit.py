@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledgers.model import Part
-from metadata.client import Client
-from metadata.errors import OptionError, TxnConflict
-from metadata.names import TopicName, topic_of
-from metadata.providers import CoordinatorProvider, Providers, model_of
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.client.client import Client
+from metadata.client.providers import CoordinatorProvider, Providers, model_of
+from metadata.common.errors import OptionError, TxnConflict
+from metadata.records.names import TopicName, topic_of
+from metadata.rules.transitions import Claim
+from metadata.write.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ledgers import parts
-from metadata.errors import OptionError
-from metadata.names import MAX_SEGMENTS, TopicName, persistent_name, topic_name
-from metadata.options import Given, Option, OptionTable, bad, boolean, byte_size, integer, milliseconds, one_of, words
-from metadata.service import SERVICE_URL, ServiceUrl, service_url
+from metadata.common.errors import OptionError
+from metadata.common.options import Given, Option, OptionTable, bad, boolean, byte_size, integer, milliseconds, one_of, words
+from metadata.common.service import SERVICE_URL, ServiceUrl, service_url
+from metadata.records.names import MAX_SEGMENTS, TopicName, persistent_name, topic_name
 
 Compression = Literal["zstd", "lz4", "snappy", "none"]
 ValueFormat = Literal["columns", "avro"]

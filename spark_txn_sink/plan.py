@@ -9,13 +9,13 @@ from pyspark.sql.types import BinaryType, StructType
 from ledgers.arrow import arrow_schema
 from ledgers.avro.columns import columns_of
 from ledgers.schema import check_writable
-from metadata.client import Client
-from metadata.errors import OptionError, SchemaError
-from metadata.names import PersistentName, TopicName
-from metadata.providers import Providers
-from metadata.routing import Target, check_key, targets
+from metadata.client.client import Client
+from metadata.client.providers import Providers
+from metadata.common.errors import OptionError, SchemaError
+from metadata.records.names import PersistentName, TopicName
 from metadata.store.contract import time_ms
-from metadata.topics import Topic
+from metadata.topics.routing import Target, check_key, targets
+from metadata.topics.topics import Topic
 from spark_txn_sink.options import TaskOptions, WriteOptions
 
 OVERWRITE = OptionError(

@@ -10,11 +10,11 @@ from pyspark.sql import functions as F
 
 from ledgers.arrow import arrow_schema
 from ledgers.schema import quoted
-from metadata.client import shared_client
-from metadata.errors import OptionError, TopicNotFound
-from metadata.names import PersistentName, TopicName, even_ranges
-from metadata.options import option_text
-from metadata.routing import Target, check_key, places, targets
+from metadata.client.client import shared_client
+from metadata.common.errors import OptionError, TopicNotFound
+from metadata.common.options import option_text
+from metadata.records.names import PersistentName, TopicName, even_ranges
+from metadata.topics.routing import Target, check_key, places, targets
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import where_to
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ledgers.storage import LedgerStorage
-from metadata.staging_manifests import StagingArea, StagingManifest
+from metadata.write.staging_manifests import StagingArea, StagingManifest
 from spark_txn_sink.commit import agreed_key, query, reported
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged

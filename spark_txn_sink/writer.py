@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from metadata.client import shared_client
+from metadata.client.client import shared_client
 from spark_txn_sink import commit as committing
 from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import WriteOptions

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from metadata.client import Client, shared_client
+from metadata.client.client import Client, shared_client
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks

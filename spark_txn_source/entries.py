@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ledgers.model import CompactedPart
 from ledgers.storage import LedgerStorage
-from metadata.segment_view import SegmentView
+from metadata.read.segment_view import SegmentView
 from spark_txn_source.tasks import Filled, Piece, entries
 
 

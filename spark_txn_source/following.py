@@ -11,9 +11,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from metadata import paths
-from metadata.client import Client
-from metadata.reading import Reading, Selection
+from metadata.client.client import Client
+from metadata.read.reading import Reading, Selection
+from metadata.records import paths
 from metadata.store.contract import Watch, decide
 
 MOST_SECONDS = 0.1

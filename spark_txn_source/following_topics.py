@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from metadata.client import Client
+from metadata.client.client import Client
 from metadata.instream import paths
-from metadata.names import PersistentName
+from metadata.records.names import PersistentName
 from metadata.store.contract import View, Watch, decide
 from spark_txn_source import persistent
 from spark_txn_source.following import MOST_SECONDS

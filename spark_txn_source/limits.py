@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from metadata.transitions import Weight
+from metadata.rules.transitions import Weight
 
 
 class Published(NamedTuple):

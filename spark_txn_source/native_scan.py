@@ -16,12 +16,12 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, Stru
 from ledgers.model import CompactedPart
 from ledgers.parts import check_part
 from ledgers.schema import quoted
-from metadata.client import shared_client
-from metadata.errors import OptionError
-from metadata.names import topic_of
-from metadata.options import option_text
-from metadata.reading import Reading
-from metadata.row_ranges import NONE
+from metadata.client.client import shared_client
+from metadata.common.errors import OptionError
+from metadata.common.options import option_text
+from metadata.read.reading import Reading
+from metadata.records.names import topic_of
+from metadata.records.row_ranges import NONE
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import pieces, read_batch

@@ -33,9 +33,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from metadata.errors import OffsetOutOfRange, OptionError
-from metadata.names import is_persistent
-from metadata.row_ranges import FIRST, NONE, Rows, before, end_of, parse_all, texts, union
+from metadata.common.errors import OffsetOutOfRange, OptionError
+from metadata.records.names import is_persistent
+from metadata.records.row_ranges import FIRST, NONE, Rows, before, end_of, parse_all, texts, union
 from spark_txn_source.option_table import TopicsChanged
 from spark_txn_source.selection import Position, Selection, selection_of
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from metadata.errors import OffsetOutOfRange, OptionError
-from metadata.names import SegmentName
-from metadata.options import Given
-from metadata.row_ranges import Rows
-from metadata.service import SERVICE_URL, ServiceUrl, service_url
+from metadata.common.errors import OffsetOutOfRange, OptionError
+from metadata.common.options import Given
+from metadata.common.service import SERVICE_URL, ServiceUrl, service_url
+from metadata.records.names import SegmentName
+from metadata.records.row_ranges import Rows
 from spark_txn_source.option_table import (
     ACKNOWLEDGED,
     COLUMNS,

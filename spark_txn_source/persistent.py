@@ -9,20 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ledgers.model import Ledger
-from metadata import paths
-from metadata import timestamps as rules
-from metadata.backlog import first_pending, pending
-from metadata.client import Client
-from metadata.errors import DataLoss, OffsetOutOfRange, TopicNotFound
+from metadata.client.client import Client
+from metadata.common.errors import DataLoss, OffsetOutOfRange, TopicNotFound
 from metadata.instream.migration_rules import to_cluster
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, TopicName, persistent_name, topic_name
-from metadata.reading import Reading
-from metadata.records import Layout
-from metadata.row_ranges import NONE, Rows
+from metadata.read.backlog import first_pending, pending
+from metadata.read.reading import Reading
+from metadata.records import paths
+from metadata.records.names import PersistentName, TopicName, persistent_name, topic_name
+from metadata.records.records import Layout
+from metadata.records.row_ranges import NONE, Rows
+from metadata.rules import timestamps as rules
 from metadata.store.contract import View, decide, look
-from metadata.subscriptions import legacy_shift
-from metadata.topic import Topic
+from metadata.topics.subscriptions import legacy_shift
+from metadata.topics.topic import Topic
 from spark_txn_source import limits, timestamps
 from spark_txn_source.limits import Stretch
 from spark_txn_source.options import ReadOptions

@@ -8,17 +8,17 @@ from itertools import accumulate
 from types import MappingProxyType
 
 from ledgers.model import Ledger
-from metadata import metrics
-from metadata import timestamps as rules
-from metadata.backlog import Left, acked, first_pending, pending
-from metadata.client import Client
-from metadata.errors import AckConflict, DataLoss, OffsetOutOfRange
-from metadata.names import PersistentName
-from metadata.providers import Providers
-from metadata.reading import Reading
-from metadata.reading import Selection as LogSelection
-from metadata.row_ranges import FIRST, NONE, Rows, before, end_of, last_of, minus, union
-from metadata.segment_view import SegmentView
+from metadata.client.client import Client
+from metadata.client.providers import Providers
+from metadata.common import metrics
+from metadata.common.errors import AckConflict, DataLoss, OffsetOutOfRange
+from metadata.read.backlog import Left, acked, first_pending, pending
+from metadata.read.reading import Reading
+from metadata.read.reading import Selection as LogSelection
+from metadata.read.segment_view import SegmentView
+from metadata.records.names import PersistentName
+from metadata.records.row_ranges import FIRST, NONE, Rows, before, end_of, last_of, minus, union
+from metadata.rules import timestamps as rules
 from spark_txn_source import persistent, timestamps
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range

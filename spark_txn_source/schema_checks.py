@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ledgers import schema as schemas
-from metadata.client import Client
-from metadata.errors import SchemaChanged, SchemaError
-from metadata.topic import Topic
+from metadata.client.client import Client
+from metadata.common.errors import SchemaChanged, SchemaError
+from metadata.topics.topic import Topic
 from spark_txn_source.topics import Columns, full_schema
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from metadata import patterns
-from metadata.names import PersistentName, SegmentName, TopicName, any_topic_name, segment_name
+from metadata.records import patterns
+from metadata.records.names import PersistentName, SegmentName, TopicName, any_topic_name, segment_name
 
 # --- what to read --------------------------------------------------------------------------------------------------
 

@@ -18,15 +18,16 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from metadata import metrics, transitions
-from metadata.acks import up_to
-from metadata.backlog import Lag, first_pending, lag, measure, pending, total
-from metadata.client import Client, shared_client
-from metadata.errors import OptionError, SubscriptionExists
-from metadata.names import TopicName, is_persistent, persistent_name, topic_name, topic_of
-from metadata.providers import Providers
-from metadata.reading import Reading
-from metadata.row_ranges import NONE, Rows, before, end_of, minus, texts, union
+from metadata.client.client import Client, shared_client
+from metadata.client.providers import Providers
+from metadata.common import metrics
+from metadata.common.errors import OptionError, SubscriptionExists
+from metadata.read.backlog import Lag, first_pending, lag, measure, pending, total
+from metadata.read.reading import Reading
+from metadata.records.names import TopicName, is_persistent, persistent_name, topic_name, topic_of
+from metadata.records.row_ranges import NONE, Rows, before, end_of, minus, texts, union
+from metadata.rules import transitions
+from metadata.rules.acks import up_to
 from spark_txn_source import persistent
 from spark_txn_source.following import Following
 from spark_txn_source.following_topics import FollowingTopics

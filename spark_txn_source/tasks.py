@@ -17,7 +17,7 @@ from ledgers.model import CompactedPart, Part
 from ledgers.parts import BATCH_ROWS, EntryBatch, read_part
 from ledgers.storage import LedgerStorage
 from ledgers.stretches import Marks, Stretch
-from metadata.names import topic_of
+from metadata.records.names import topic_of
 from spark_txn_source.pruning import pruned
 
 VALUE = "value"

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from metadata import timestamps
-from metadata.client import Client
-from metadata.cluster import Cluster
-from metadata.cluster_records import Settings
-from metadata.errors import OffsetOutOfRange
-from metadata.names import PersistentName
-from metadata.reading import Reading
-from metadata.timestamps import Above, OpenTransactions
+from metadata.client.client import Client
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import OffsetOutOfRange
+from metadata.read.reading import Reading
+from metadata.records.cluster_records import Settings
+from metadata.records.names import PersistentName
+from metadata.rules import timestamps
+from metadata.rules.timestamps import Above, OpenTransactions
 from spark_txn_source.topics import reads_log
 
 if TYPE_CHECKING:  # each of Spark's processes that plans a read would import it, too

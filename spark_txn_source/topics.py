@@ -10,14 +10,14 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 
 from ledgers import schema as schemas
 from ledgers.avro.columns import columns_of
-from metadata.client import Client
-from metadata.cluster import Cluster
-from metadata.errors import OptionError, SchemaError
-from metadata.names import PersistentName, SegmentName, TopicName
-from metadata.reading import Reading
-from metadata.reading import Selection as LogSelection
-from metadata.schemas import SchemaVersion
-from metadata.topics import Topic
+from metadata.client.client import Client
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import OptionError, SchemaError
+from metadata.read.reading import Reading
+from metadata.read.reading import Selection as LogSelection
+from metadata.records.names import PersistentName, SegmentName, TopicName
+from metadata.topics.schemas import SchemaVersion
+from metadata.topics.topics import Topic
 from spark_txn_source.options import CommonReadOptions, ReadOptions
 from spark_txn_source.selection import AtLog, Pattern, Selection, Topics
 
@@ -60,7 +60,7 @@ def standing(client: Client, options: Options) -> Options:
     selection = options.selection
     if isinstance(selection, Pattern) or not selection.persistent:
         return options
-    from metadata.providers import Providers  # here: most processes never meet one
+    from metadata.client.providers import Providers  # here: most processes never meet one
 
     providers = Providers(client)
     named = {name: providers.named(str(name)) for name in selection.persistent}

@@ -12,11 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from metadata.backlog import Lag
-    from metadata.errors import TxnSegmentError
-    from metadata.restore import Restored
-    from metadata.sweeper import SweepReport
-    from metadata.write_set import Committed
+    from metadata.backup.restore import Restored
+    from metadata.common.errors import TxnSegmentError
+    from metadata.maintenance.sweeper import SweepReport
+    from metadata.read.backlog import Lag
+    from metadata.write.write_set import Committed
     from spark_txn_sink.repartition import repartition_by_segment
     from spark_txn_source.native_scan import scan
     from txnsegment.backup import BackupDescription, restore
@@ -57,24 +57,24 @@ __all__ = [
 
 _WHERE = {
     "BackupDescription": "txnsegment.backup",
-    "Restored": "metadata.restore",
+    "Restored": "metadata.backup.restore",
     "restore": "txnsegment.backup",
     "Batch": "txnsegment.messages",
     "Cluster": "txnsegment.cluster",
-    "Committed": "metadata.write_set",
+    "Committed": "metadata.write.write_set",
     "Consumer": "txnsegment.consumer",
     "CursorDescription": "txnsegment.subscriptions",
-    "Lag": "metadata.backlog",
+    "Lag": "metadata.read.backlog",
     "Message": "txnsegment.messages",
     "Producer": "txnsegment.producer",
     "SegmentDescription": "txnsegment.topics",
     "SparkTransaction": "txnsegment.spark_transaction",
     "SubscriptionDescription": "txnsegment.subscriptions",
-    "SweepReport": "metadata.sweeper",
+    "SweepReport": "metadata.maintenance.sweeper",
     "TopicDescription": "txnsegment.topics",
     "Transaction": "txnsegment.transaction",
     "TransactionDescription": "txnsegment.transactions",
-    "TxnSegmentError": "metadata.errors",
+    "TxnSegmentError": "metadata.common.errors",
     "UncommittedTransaction": "txnsegment.transaction",
     "connect": "txnsegment.cluster",
     "repartition_by_segment": "spark_txn_sink.repartition",

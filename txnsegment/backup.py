@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from metadata import backup_file
-from metadata.backup import BackupReader
-from metadata.cluster import Cluster
-from metadata.restore import Restored
-from metadata.restore import restore as restore_backup
+from metadata.backup import backup_file
+from metadata.backup.backup import BackupReader
+from metadata.backup.restore import Restored
+from metadata.backup.restore import restore as restore_backup
+from metadata.cluster.cluster import Cluster
 
 
 @dataclass(frozen=True)

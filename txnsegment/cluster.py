@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from ledgers.compaction import TARGET_BYTES, Policy
-from metadata.client import Client, client
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.compaction import Compacted, Compactor
-from metadata.errors import OptionError, TxnSegmentError
-from metadata.failures import complain
-from metadata.names import is_persistent, segment_name
-from metadata.passes import sweep_pass
-from metadata.sweeper import SweepReport
+from metadata.client.client import Client, client
+from metadata.client.passes import sweep_pass
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import OptionError, TxnSegmentError
+from metadata.common.failures import complain
+from metadata.maintenance.compaction import Compacted, Compactor
+from metadata.maintenance.sweeper import SweepReport
+from metadata.records.cluster_records import Settings
+from metadata.records.names import is_persistent, segment_name
 from txnsegment.retention import ClusterRetention
 from txnsegment.scaling import ClusterScaling
 from txnsegment.subscriptions import ClusterSubscriptions, Where

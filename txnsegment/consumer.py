@@ -14,17 +14,17 @@ from pyspark.sql.types import StructType
 
 from ledgers import schema as schemas
 from ledgers.arrow import arrow_schema
-from metadata import backlog
-from metadata.acks import Ack, up_to
-from metadata.backlog import Lag
-from metadata.client import Client
-from metadata.errors import DataLoss, NotDelivered
-from metadata.names import is_persistent, segment_name, topic_of
-from metadata.providers import Providers
-from metadata.reading import Reading
-from metadata.row_ranges import FIRST, NONE, Row, Rows, Span, before, end_of, minus, rows, union
-from metadata.segment_view import SegmentView
-from metadata.subscriptions import checked
+from metadata.client.client import Client
+from metadata.client.providers import Providers
+from metadata.common.errors import DataLoss, NotDelivered
+from metadata.read import backlog
+from metadata.read.backlog import Lag
+from metadata.read.reading import Reading
+from metadata.read.segment_view import SegmentView
+from metadata.records.names import is_persistent, segment_name, topic_of
+from metadata.records.row_ranges import FIRST, NONE, Row, Rows, Span, before, end_of, minus, rows, union
+from metadata.rules.acks import Ack, up_to
+from metadata.topics.subscriptions import checked
 from spark_txn_source.entries import EntryRows, in_order
 from spark_txn_source.plan import check_deletions, check_trims, pieces
 from spark_txn_source.topics import full_schema

@@ -10,14 +10,15 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
-from metadata import paths, transitions
-from metadata.cluster import Cluster, open_cluster
-from metadata.errors import ConfigurationError, CorruptRecord, StorageError, TxnSegmentError
+from metadata.backup.record_kinds import damaged
+from metadata.cluster.cluster import Cluster, open_cluster
+from metadata.common.errors import ConfigurationError, CorruptRecord, StorageError, TxnSegmentError
 from metadata.instream import txn_rules
 from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import TxnState
-from metadata.record_kinds import damaged
-from metadata.records import Header
+from metadata.records import paths
+from metadata.records.records import Header
+from metadata.rules import transitions
 from txnsegment.java import find_java
 
 LONG_LOG = 10_000

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark import SparkContext
 
-from metadata.clock import Clock
+from metadata.common.clock import Clock
 
 PATIENCE_SECONDS = 60.0
 """For Spark's own listeners: an execution has ended a moment before they say so."""

@@ -9,7 +9,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 
 _VERSION = re.compile(r'version "(?:1\.)?([0-9]+)')
 _SECONDS = 30

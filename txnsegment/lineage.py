@@ -9,7 +9,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ledgers.plain_text import shown
-from metadata.names import RING, is_persistent
+from metadata.records.names import RING, is_persistent
 from txnsegment.topics import SegmentDescription, TopicDescription
 
 _WIDTH, _ROW, _BOX, _MARGIN = 960, 64, 36, 20

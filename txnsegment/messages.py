@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from metadata.errors import ValueFormatError
-from metadata.row_ranges import Row, Span
+from metadata.common.errors import ValueFormatError
+from metadata.records.row_ranges import Row, Span
 
 
 @dataclass(frozen=True)

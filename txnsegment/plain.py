@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from metadata.client import Client
-from metadata.errors import TopicSealed
-from metadata.names import PersistentName, TopicName, persistent_name
-from metadata.write_set import Committed, refuse_missing
+from metadata.client.client import Client
+from metadata.common.errors import TopicSealed
+from metadata.records.names import PersistentName, TopicName, persistent_name
+from metadata.write.write_set import Committed, refuse_missing
 from txnsegment.transaction import Transaction
 
 

@@ -11,16 +11,16 @@ from itertools import accumulate
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from metadata.acks import Ack
-from metadata.backlog import extent, pending, taken
-from metadata.client import Client
-from metadata.errors import SchemaError
-from metadata.names import is_persistent
-from metadata.providers import Providers
-from metadata.reading import Reading, Selection
-from metadata.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
-from metadata.segment_view import SegmentView
-from metadata.subscriptions import checked
+from metadata.client.client import Client
+from metadata.client.providers import Providers
+from metadata.common.errors import SchemaError
+from metadata.read.backlog import extent, pending, taken
+from metadata.read.reading import Reading, Selection
+from metadata.read.segment_view import SegmentView
+from metadata.records.names import is_persistent
+from metadata.records.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
+from metadata.rules.acks import Ack
+from metadata.topics.subscriptions import checked
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range, position
 from spark_txn_source.persistent import read_batch as read_older

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from metadata.errors import (
+from metadata.common.errors import (
     OptionError,
     OutcomeUnknown,
     ProducerFull,
@@ -18,7 +18,7 @@ from metadata.errors import (
     TransactionUnfinished,
     TxnSegmentError,
 )
-from metadata.write_set import Committed
+from metadata.write.write_set import Committed
 from txnsegment.transaction import Batches, Transaction, batches_of
 from txnsegment.values import WrittenValues
 

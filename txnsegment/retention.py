@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from metadata import policies
-from metadata.client import Client
-from metadata.errors import OptionError
-from metadata.names import PersistentName, any_topic_name, is_persistent
-from metadata.providers import Providers
-from metadata.records import Policies
-from metadata.retention import NO_LIMIT
-from metadata.trimming import Trimmed, Trimmer
+from metadata.client.client import Client
+from metadata.client.providers import Providers
+from metadata.common.errors import OptionError
+from metadata.maintenance.trimming import Trimmed, Trimmer
+from metadata.records.names import PersistentName, any_topic_name, is_persistent
+from metadata.records.records import Policies
+from metadata.rules.retention import NO_LIMIT
+from metadata.topics import policies
 from txnsegment.topics import no_segments
 
 FIELDS = ("retention_ms", "retention_bytes", "despite_subscriptions", "compact_files")

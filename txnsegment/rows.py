@@ -15,9 +15,9 @@ from typing import Any
 from pyspark.sql import types as T
 
 from ledgers.arrow import arrow_schema
-from metadata.client import Client
-from metadata.names import segment_name
-from metadata.providers import Providers, model_of
+from metadata.client.client import Client
+from metadata.client.providers import Providers, model_of
+from metadata.records.names import segment_name
 from spark_txn_source.entries import in_order
 from spark_txn_source.plan import large_pieces
 

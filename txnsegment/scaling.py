@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from metadata import policies
-from metadata.client import Client
-from metadata.errors import OptionError
-from metadata.records import Policies
-from metadata.retention import NO_LIMIT
-from metadata.scaling import Rule, rule
+from metadata.client.client import Client
+from metadata.common.errors import OptionError
+from metadata.records.records import Policies
+from metadata.rules.retention import NO_LIMIT
+from metadata.rules.scaling import Rule, rule
+from metadata.topics import policies
 from txnsegment.topics import going_on, scalable
 
 FIELDS = ("split_rows_per_second", "split_bytes_per_second", "min_segments", "max_segments", "scaling_cool_down_ms")

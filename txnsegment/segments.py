@@ -6,13 +6,13 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from metadata import paths
-from metadata.client import Client
-from metadata.names import is_persistent
-from metadata.providers import Providers, model_of
-from metadata.reading import Reading
-from metadata.records import Registration, SegmentState
-from metadata.segment_view import SegmentView
+from metadata.client.client import Client
+from metadata.client.providers import Providers, model_of
+from metadata.read.reading import Reading
+from metadata.read.segment_view import SegmentView
+from metadata.records import paths
+from metadata.records.names import is_persistent
+from metadata.records.records import Registration, SegmentState
 from metadata.store.contract import decide
 
 Undecided: TypeAlias = tuple[int, str, Set[str]]

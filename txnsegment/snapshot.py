@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from metadata.client import Client
-from metadata.errors import OptionError
-from metadata.options import option_text
+from metadata.client.client import Client
+from metadata.common.errors import OptionError
+from metadata.common.options import option_text
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch

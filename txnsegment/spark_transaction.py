@@ -13,14 +13,14 @@ from typing import Self
 from pyspark.sql import DataFrame, SparkSession
 
 from ledgers.spark_json import columns_from_json
-from metadata.client import Client
-from metadata.errors import CorruptRecord, TxnConflict, TxnSegmentError
-from metadata.names import any_topic_name, is_persistent
-from metadata.options import option_text
-from metadata.orphans import sweep_staging
-from metadata.providers import Providers
-from metadata.staging_manifests import StagingArea, StagingManifest
-from metadata.write_set import Committed
+from metadata.client.client import Client
+from metadata.client.providers import Providers
+from metadata.common.errors import CorruptRecord, TxnConflict, TxnSegmentError
+from metadata.common.options import option_text
+from metadata.maintenance.orphans import sweep_staging
+from metadata.records.names import any_topic_name, is_persistent
+from metadata.write.staging_manifests import StagingArea, StagingManifest
+from metadata.write.write_set import Committed
 from spark_txn_sink.staging import TRANSACTION
 from spark_txn_source.options import ReadOptions
 from txnsegment.executions import Ended, active, ended
@@ -131,7 +131,7 @@ class SparkTransaction(Transaction):
         """Take what was staged: in the order in which it was begun, all of one thread's in the order of its calls."""
         manifests: list[StagingManifest] = []
         if self._opened:
-            self._area.close()  # before the listing: see metadata.staging_manifests
+            self._area.close()  # before the listing: see metadata.write.staging_manifests
             manifests = [manifest for manifest in self._area.collect() if self._has_succeeded(manifest)]
         found = [(order, 0, i, one) for i, (order, one) in enumerate(self._appended)]
         found += [(manifest.order, 1, i, _appended(manifest)) for i, manifest in enumerate(manifests)]

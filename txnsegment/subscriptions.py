@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from metadata import backlog
-from metadata.acks import boundary, done
-from metadata.backlog import Lag
-from metadata.client import Client
-from metadata.errors import OptionError, SubscriptionExists
-from metadata.names import TopicName, segment_name
-from metadata.providers import Model, Providers, SubscriptionsProvider, model_of
-from metadata.reading import Reading
-from metadata.row_ranges import before, texts
-from metadata.subscriptions import checked
+from metadata.client.client import Client
+from metadata.client.providers import Model, Providers, SubscriptionsProvider, model_of
+from metadata.common.errors import OptionError, SubscriptionExists
+from metadata.read import backlog
+from metadata.read.backlog import Lag
+from metadata.read.reading import Reading
+from metadata.records.names import TopicName, segment_name
+from metadata.records.row_ranges import before, texts
+from metadata.rules.acks import boundary, done
+from metadata.topics.subscriptions import checked
 from spark_txn_source.plan import start_number, within_log
 from spark_txn_source.selection import AtLog, AtTime, Earliest, Latest, Start
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from metadata import backlog, metrics
-from metadata.backlog import Lag
-from metadata.errors import ConfigurationError
-from metadata.failures import contained
-from metadata.passes import sweep_pass
-from metadata.sweeper import SweepReport
+from metadata.client.passes import sweep_pass
+from metadata.common import metrics
+from metadata.common.errors import ConfigurationError
+from metadata.common.failures import contained
+from metadata.maintenance.sweeper import SweepReport
+from metadata.read import backlog
+from metadata.read.backlog import Lag
 
 if TYPE_CHECKING:
     from txnsegment.cluster import Cluster

@@ -13,17 +13,17 @@ from pyspark.sql.types import StructType
 
 from ledgers.arrow import arrow_schema
 from ledgers.avro.modes import DEFAULT, Compatibility
-from metadata.client import Client
-from metadata.errors import OptionError, SchemaError
+from metadata.client.client import Client
+from metadata.client.providers import Model, Providers
+from metadata.common.errors import OptionError, SchemaError
+from metadata.common.options import one_of
 from metadata.instream.records import PersistentLayout
-from metadata.names import PersistentName, TopicName, any_topic_name, persistent_name
-from metadata.options import one_of
-from metadata.policies import namespace_of
-from metadata.providers import Model, Providers
-from metadata.records import SegmentState
-from metadata.routing import check_key
-from metadata.schemas import SchemaVersion
-from metadata.topics import Topic, compiled
+from metadata.records.names import PersistentName, TopicName, any_topic_name, persistent_name
+from metadata.records.records import SegmentState
+from metadata.topics.policies import namespace_of
+from metadata.topics.routing import check_key
+from metadata.topics.schemas import SchemaVersion
+from metadata.topics.topics import Topic, compiled
 from txnsegment.ddl import parse_schema
 from txnsegment.schemas import from_arrow
 

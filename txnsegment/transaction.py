@@ -18,17 +18,17 @@ from ledgers.arrow import arrow_schema, conform
 from ledgers.model import UNASSIGNED, Part
 from ledgers.parts import PartWriter
 from ledgers.schema import evolve
-from metadata.acks import Ack, merged
-from metadata.client import Client
-from metadata.errors import OptionError, OutcomeUnknown, SchemaError, TransactionUnfinished, TxnConflict, TxnSegmentError
-from metadata.folders import folder_of
-from metadata.names import PersistentName, TopicName
-from metadata.providers import CoordinatorProvider, Model, Providers
-from metadata.routing import Router, targets
+from metadata.client.client import Client
+from metadata.client.providers import CoordinatorProvider, Model, Providers
+from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TransactionUnfinished, TxnConflict, TxnSegmentError
+from metadata.common.folders import folder_of
+from metadata.records.names import PersistentName, TopicName
+from metadata.rules.acks import Ack, merged
+from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms
-from metadata.topics import Topic
-from metadata.transitions import Claim
-from metadata.write_set import Committed, WriteSet
+from metadata.topics.routing import Router, targets
+from metadata.topics.topics import Topic
+from metadata.write.write_set import Committed, WriteSet
 from txnsegment.schemas import from_arrow
 
 Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.Table]"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from metadata import paths
-from metadata.client import Client
-from metadata.errors import OptionError, TransactionNotFound
+from metadata.client.client import Client
+from metadata.common.errors import OptionError, TransactionNotFound
+from metadata.common.options import one_of
 from metadata.instream import rules as txn_rules
 from metadata.instream.txn_records import Txn, TxnState
 from metadata.instream.txn_rules import COORDINATOR
-from metadata.options import one_of
-from metadata.records import Header, Op, State
+from metadata.records import paths
+from metadata.records.records import Header, Op, State
 from metadata.store.contract import Record, View, decide
 
 _ID = re.compile(r"[0-9]{1,20}_[0-9]{1,20}")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from ledgers.avro.rows import VALUE, Codec
-from metadata.client import Client
-from metadata.errors import OptionError, SchemaError
-from metadata.names import TopicName, any_topic_name, segment_name
-from metadata.options import one_of
-from metadata.reading import Reading
+from metadata.client.client import Client
+from metadata.common.errors import OptionError, SchemaError
+from metadata.common.options import one_of
+from metadata.read.reading import Reading
+from metadata.records.names import TopicName, any_topic_name, segment_name
 from spark_txn_source.entries import EntryRows
 
 

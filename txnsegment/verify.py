@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from ledgers.errors import CorruptPart, CorruptSnapshot
 from ledgers.parts import verify_part
-from metadata.client import Client
-from metadata.providers import Providers, model_of
-from metadata.reading import Reading
-from metadata.segment_view import SegmentView
+from metadata.client.client import Client
+from metadata.client.providers import Providers, model_of
+from metadata.read.reading import Reading
+from metadata.read.segment_view import SegmentView
 from spark_txn_source.plan import large_pieces
 from spark_txn_source.tasks import Piece
 

@@ -27,8 +27,8 @@ from benchmarks.longevity.words import IDLE, TOPIC, Place
 from benchmarks.measure import machine
 from conformance.processes import Session
 from conformance.zookeeper_server import ZooKeeperServer
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
+from metadata.cluster.cluster import open_cluster
+from metadata.records.cluster_records import Settings
 from txnsegment import connect
 
 SETTINGS = Settings(

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.longevity.words import PERIOD, SUBSCRIPTION, TOPIC, WENT_ON, given, stop_file
-from metadata.errors import TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 from txnsegment import Cluster, connect
 from txnsegment.consumer import Consumer
 from txnsegment.producer import Producer

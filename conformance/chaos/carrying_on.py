@@ -20,7 +20,7 @@ import pyarrow as pa
 from conformance.chaos.forks import Child, Died
 from conformance.chaos.reading import micro_batches
 from conformance.history.files import repair
-from metadata.errors import AckConflict, OptionError, TopicSealed, TxnConflict
+from metadata.common.errors import AckConflict, OptionError, TopicSealed, TxnConflict
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from txnsegment import Cluster, connect

@@ -21,9 +21,9 @@ from conformance.chaos.driver import Place
 from conformance.chaos.reading import read_all
 from conformance.chaos.sessions import launched
 from conformance.processes import Session
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.errors import ConfigurationError
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import ConfigurationError
+from metadata.records.cluster_records import Settings
 from txnsegment import connect
 
 HOUR = 3600

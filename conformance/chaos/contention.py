@@ -24,13 +24,13 @@ from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
 from conformance.chaos.together import ANSWER_SECONDS, ANSWERS, ENOUGH, LOADED, START, STOP, late, looks, say, wait_until
 from conformance.history import format as history
 from conformance.processes import Session
-from metadata.client import Client, client
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.names import topic_name
-from metadata.reading import Reading, Selection
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.client.client import Client, client
+from metadata.cluster.cluster import open_cluster
+from metadata.read.reading import Reading, Selection
+from metadata.records.cluster_records import Settings
+from metadata.records.names import topic_name
+from metadata.rules.transitions import Claim
+from metadata.write.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import stage
 

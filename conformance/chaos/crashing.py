@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from types import TracebackType
 
-from metadata.errors import Unavailable, UnknownOutcome
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.common.errors import Unavailable, UnknownOutcome
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import Append, MetadataStore, Record, View, Watch, Write
 
 

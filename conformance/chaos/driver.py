@@ -17,17 +17,17 @@ from conformance.chaos.history import KEYS, complete, partial, vanished, written
 from conformance.chaos.reading import read_all
 from conformance.domains import keyed
 from ledgers.arrow import arrow_schema
-from metadata import paths
-from metadata.aftermath import inline
-from metadata.client import Client, shared_client
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.coordinator import Coordinator
-from metadata.errors import TxnSegmentError
-from metadata.names import PersistentName, is_persistent, persistent_name
-from metadata.sweeper import Sweeper
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
+from metadata.client.client import Client, shared_client
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import TxnSegmentError
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records import paths
+from metadata.records.cluster_records import Settings
+from metadata.records.names import PersistentName, is_persistent, persistent_name
+from metadata.topics.topics import Topics
+from metadata.write.aftermath import inline
+from metadata.write.coordinator import Coordinator
 from spark_txn_sink import commit as committing
 from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import WriteOptions

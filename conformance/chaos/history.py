@@ -16,7 +16,7 @@ from conformance.history import format as events
 from conformance.history.checker import check
 from conformance.history.files import merge, shortened, write
 from conformance.history.format import Commit, Event, Plan, Poll, Read, Start, Told, Written
-from metadata.names import is_persistent
+from metadata.records.names import is_persistent
 
 ROWS = 39
 KEYS = 13

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from conformance.chaos.crashing import Crash, When
 from conformance.chaos.driver import crashing_client
-from metadata import paths
-from metadata.names import persistent_name
-from metadata.records import Application, State
+from metadata.records import paths
+from metadata.records.names import persistent_name
+from metadata.records.records import Application, State
 from metadata.store.contract import decide
-from metadata.write_set import Committed
+from metadata.write.write_set import Committed
 from txnsegment import Cluster, connect
 from txnsegment.transaction import Transaction
 from txnsegment.transactions import TransactionDescription

@@ -23,9 +23,9 @@ from conformance.chaos.crashing import Crash, Fate, When
 from conformance.chaos.driver import Place, crashing_client, make, unfinished
 from conformance.chaos.forks import Died, Forks
 from conformance.chaos.left_open import leave_behind, open_in
-from metadata.cluster_records import Settings
-from metadata.errors import TxnConflict, TxnSegmentError
-from metadata.names import persistent_name, topic_name
+from metadata.common.errors import TxnConflict, TxnSegmentError
+from metadata.records.cluster_records import Settings
+from metadata.records.names import persistent_name, topic_name
 from txnsegment import connect
 
 SETTINGS = Settings(

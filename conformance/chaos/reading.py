@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from conformance.chaos.history import Row, now
-from metadata.names import is_persistent
+from metadata.records.names import is_persistent
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader

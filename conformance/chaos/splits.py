@@ -23,9 +23,9 @@ from conformance.chaos.reading import micro_batches, position_of
 from conformance.history.files import line, repair
 from conformance.history.files import read as read_history
 from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written
-from metadata.cluster_records import Settings
-from metadata.errors import SegmentSealed
-from metadata.names import topic_name
+from metadata.common.errors import SegmentSealed
+from metadata.records.cluster_records import Settings
+from metadata.records.names import topic_name
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from txnsegment import Cluster, connect

@@ -18,8 +18,8 @@ from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
 from conformance.history.format import Event
 from conformance.input_files import Singly
 from conformance.processes import Session
-from metadata.cluster_records import Settings
-from metadata.names import any_topic_name
+from metadata.records.cluster_records import Settings
+from metadata.records.names import any_topic_name
 
 RUN_SECONDS = 600.0
 LOOK_SECONDS = 0.02

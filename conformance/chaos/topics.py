@@ -25,8 +25,8 @@ from conformance.chaos.crashing import Crash, Fate, When
 from conformance.chaos.driver import CONFLICTS, Place, crashing_client, make, unfinished
 from conformance.chaos.forks import Child, Forks
 from conformance.spark_writes import spark_write
-from metadata.client import Client
-from metadata.errors import TxnSegmentError
+from metadata.client.client import Client
+from metadata.common.errors import TxnSegmentError
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.options import ReadOptions

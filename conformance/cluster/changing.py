@@ -28,10 +28,10 @@ import pyarrow as pa
 from conformance.history.files import Writer, read, repair
 from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Written
 from conformance.jobs import given
-from metadata import paths
-from metadata.errors import TxnSegmentError
-from metadata.names import is_persistent, topic_name
-from metadata.records import Watermark
+from metadata.common.errors import TxnSegmentError
+from metadata.records import paths
+from metadata.records.names import is_persistent, topic_name
+from metadata.records.records import Watermark
 from metadata.store.contract import look
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader

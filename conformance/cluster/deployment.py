@@ -27,10 +27,10 @@ from conformance.cluster.scene import Reads, Scene, Writes
 from conformance.input_files import Singly
 from conformance.processes import Session, left_behind
 from conformance.servers import SparkCluster, ZooKeeperEnsemble
-from metadata.client import client
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.names import is_persistent, persistent_name, topic_name
+from metadata.client.client import client
+from metadata.cluster.cluster import open_cluster
+from metadata.records.cluster_records import Settings
+from metadata.records.names import is_persistent, persistent_name, topic_name
 
 CHROOT = "/suite"
 WORKERS = 2

@@ -10,7 +10,7 @@ import tomllib
 import venv
 from pathlib import Path
 
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 
 SOURCE = Path(__file__).parents[2]
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 
 WRITERS = ("writer", "writer", "loader")
 """The streaming job is struck twice as often as the batch job."""

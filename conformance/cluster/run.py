@@ -28,7 +28,7 @@ from conformance.history import files as history_files
 from conformance.history import format as history_format
 from conformance.history.checker import verdict
 from conformance.results import Outcome, Result, Span
-from metadata.names import is_persistent
+from metadata.records.names import is_persistent
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from conformance.domains import MIXED, PERSISTENT, TOPIC, named
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 
 SCALING = "one topic, split 4 -> 16 and merged 16 -> 4 under three streaming writers and three readers"
 """What the option of that name does."""

@@ -17,7 +17,7 @@ from conformance.report.document import Report, check_file, made, write
 from conformance.report.text import COMMAND, summary
 from conformance.results import Result, exit_code
 from ledgers.errors import TxnSegmentError
-from metadata.clock import Clock, SystemClock
+from metadata.common.clock import Clock, SystemClock
 
 INTERRUPTED = 130
 MISTAKE = 2

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from metadata.clock import Clock
+from metadata.common.clock import Clock
 
 EVERY = 10.0
 """Seconds between two lines that only say how far it is."""

@@ -28,7 +28,7 @@ from conformance.mutants import (
     of_writing,
 )
 from conformance.mutants.planting import Mutant
-from metadata.errors import OptionError
+from metadata.common.errors import OptionError
 
 MUTANTS: tuple[Mutant, ...] = (
     *of_writing.MUTANTS,

@@ -117,7 +117,7 @@ MUTANTS = (
         "forked-child-gives-its-parents-ids",
         "8.3",
         "A forked child gives no ids of the block that its parent took.",
-        ("metadata.txn_ids:TxnIds.next", "if os.getpid() != self._pid:", "if False:"),
+        ("metadata.write.txn_ids:TxnIds.next", "if os.getpid() != self._pid:", "if False:"),
         tests=("tests/face/test_transaction.py::test_a_forked_child_has_ids_and_a_background_of_its_own",),
     ),
     mutant(
@@ -176,7 +176,7 @@ MUTANTS = (
         "batch-tokens-without-their-query",
         "A20",
         "A write in foreachBatch whose version another query has committed is an error: its rows would be lost without a word.",
-        ("metadata.transitions:_same", "not claim.replays and (claim.by is None or by is None)", "not claim.replays"),
+        ("metadata.rules.transitions:_same", "not claim.replays and (claim.by is None or by is None)", "not claim.replays"),
         tests=(f"{_TOKENS}::test_another_query_repeats_nothing",),
     ),
     mutant(

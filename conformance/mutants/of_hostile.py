@@ -91,7 +91,7 @@ MUTANTS = (
         "names-with-escapes",
         "4",
         "A new topic's name has no control character and no mark of direction.",
-        ("metadata.topics:Topics.create", "    check_new(name)\n", ""),
+        ("metadata.topics.topics:Topics.create", "    check_new(name)\n", ""),
         tests=_TEXT,
     ),
     mutant(
@@ -105,7 +105,7 @@ MUTANTS = (
         "patterns-without-end",
         "4",
         "A pattern that could take for ever is refused.",
-        ("metadata.patterns:compiled", "    _check(what, pattern)\n", ""),
+        ("metadata.records.patterns:compiled", "    _check(what, pattern)\n", ""),
         tests=_TEXT,
     ),
 )

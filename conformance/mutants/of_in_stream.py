@@ -205,7 +205,7 @@ MUTANTS = (
         "in-stream acks, 8.11",
         "A cumulative acknowledgement does not cover what another transaction claims.",
         (
-            "metadata.acks:acknowledged",
+            "metadata.rules.acks:acknowledged",
             "if other != txn and (held := common(wanted, claimed)):",
             "if other != txn and not ack.cumulative and (held := common(wanted, claimed)):",
         ),

@@ -38,7 +38,7 @@ MUTANTS = (
         "8.5",
         "A migrated segment leaves the layout only once nothing of it is left.",
         (
-            "metadata.trimming:Trimmer._drained_migrated",
+            "metadata.maintenance.trimming:Trimmer._drained_migrated",
             "segment.last(reading.cut) is None",
             "True",
         ),
@@ -80,14 +80,14 @@ MUTANTS = (
         "another-topic-lets-go-of-the-cursors",
         "8.11",
         "A topic that somebody else made under the name has no say over the cursors: the migration goes on under another one.",
-        ("metadata.remains:_let_go", "if migration_rules.let_go(name, layout)", "if layout is not None"),
+        ("metadata.maintenance.remains:_let_go", "if migration_rules.let_go(name, layout)", "if layout is not None"),
         tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
     ),
     mutant(
         "old-name-stands-for-a-topic-of-somebody-else",
         "8.4",
         "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
-        ("metadata.providers:Providers.select", "if to is None or not is_its_own(to.layout, name):", "if to is None:"),
+        ("metadata.client.providers:Providers.select", "if to is None or not is_its_own(to.layout, name):", "if to is None:"),
         ("metadata.instream.migrating:Migrator._further", "and rules.is_its_own(Layout.of(record), name)", ""),
         tests=(
             "tests/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",

@@ -37,7 +37,7 @@ MUTANTS = (
         "migrated-rows-in-numbers-passed-already",
         "8.7",
         "The ledgers of a migrated topic stand above everything that was in the log before its layout was there.",
-        ("metadata.topics:Topics.complete", "end + 1 + migration.seal + 1", "0"),
+        ("metadata.topics.topics:Topics.complete", "end + 1 + migration.seal + 1", "0"),
         tests=(f"{_TESTS}::test_positions_and_limits",),
     ),
     mutant(

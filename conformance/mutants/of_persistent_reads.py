@@ -67,7 +67,7 @@ MUTANTS = (
         "8.5",
         "Of two writes of one Spark transaction to topics of both kinds, whichever comes second is refused before it stages a row.",
         (
-            "metadata.staging_manifests:StagingArea._refuse_both_kinds",
+            "metadata.write.staging_manifests:StagingArea._refuse_both_kinds",
             "self.storage.info(self._path(PERSISTENT)) is None",
             "True",
         ),

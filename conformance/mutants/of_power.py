@@ -50,7 +50,7 @@ MUTANTS = (
         "found-mark-not-synced",
         "8.5",
         "A founder that finds a mark makes it durable before it writes the cluster record: its writer may have died before that.",
-        ("metadata.cluster:_found", "if found in (None, identity):", "if found is None:"),
+        ("metadata.cluster.cluster:_found", "if found in (None, identity):", "if found is None:"),
         tests=_KILLED,
     ),
     mutant(
@@ -58,7 +58,7 @@ MUTANTS = (
         "issue 13, 9",
         "A restore that is run again writes the mark again: the one that it finds may not be durable.",
         (
-            "metadata.restore:Restoration._take_over",
+            "metadata.backup.restore:Restoration._take_over",
             "self.storage.replace(MARK",
             "heirs(self.storage)[:1] == [restoring.id] or self.storage.replace(MARK",
         ),
@@ -69,7 +69,7 @@ MUTANTS = (
         "issue 13, 9",
         "A restore that is run again writes its file of records again: the one that it finds may not be durable.",
         (
-            "metadata.restore:Restoration._publish",
+            "metadata.backup.restore:Restoration._publish",
             "self.storage.replace(path, content)",
             "self.storage.info(path) or self.storage.replace(path, content)",
         ),

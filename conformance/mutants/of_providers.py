@@ -53,7 +53,7 @@ MUTANTS = (
         "schemas-of-persistent-topics-swept-as-others",
         "8.14",
         "A sweep tells the schemas of persistent topics from those of earlier lives of topic://.",
-        ("metadata.remains:collect_remains", "if is_persistent(paths.decode(topic)):", "if is_persistent(topic):"),
+        ("metadata.maintenance.remains:collect_remains", "if is_persistent(paths.decode(topic)):", "if is_persistent(topic):"),
         tests=(f"{_TESTS}::test_retention_takes_old_rows_but_none_that_a_subscription_needs",),
     ),
     mutant(
@@ -74,7 +74,7 @@ MUTANTS = (
         "transaction-logs-are-topics-of-everybody",
         "8.1",
         "Nobody but a coordinator writes to its transaction log.",
-        ("metadata.names:persistent_name", "found.groups()[:2] == SYSTEM", "False"),
+        ("metadata.records.names:persistent_name", "found.groups()[:2] == SYSTEM", "False"),
         tests=(f"{_NAMES}::test_nobody_writes_to_a_transaction_log",),
     ),
     mutant(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_RESOLVE = "metadata.transitions:resolve"
-_READ = "metadata.transaction_buffer:TransactionBuffer._read"
-_SEGMENT = "metadata.transaction_buffer:TransactionBuffer._segment"
-_BY_HEADERS = "metadata.transaction_buffer:TransactionBuffer._by_headers"
-_VERDICTS = "metadata.transaction_buffer:TransactionBuffer.verdicts"
-_LIVE = "metadata.segment_view:StoredSegment._live"
-_LIMITED = "metadata.transitions:limited"
+_RESOLVE = "metadata.rules.transitions:resolve"
+_READ = "metadata.read.transaction_buffer:TransactionBuffer._read"
+_SEGMENT = "metadata.read.transaction_buffer:TransactionBuffer._segment"
+_BY_HEADERS = "metadata.read.transaction_buffer:TransactionBuffer._by_headers"
+_VERDICTS = "metadata.read.transaction_buffer:TransactionBuffer.verdicts"
+_LIVE = "metadata.read.segment_view:StoredSegment._live"
+_LIMITED = "metadata.rules.transitions:limited"
 _FOLLOWING = "spark_txn_source.following:Following"
 
 _MOVED_BACK = "tests/face/test_streams_of_moved_subscriptions.py"
@@ -91,7 +91,7 @@ MUTANTS = (
         "cut-at-the-end",
         "6, 8.6",
         "Nothing undecided lies at or below the cut.",
-        ("metadata.transitions:cut", "min(first - 1, end_of_log)", "end_of_log"),
+        ("metadata.rules.transitions:cut", "min(first - 1, end_of_log)", "end_of_log"),
     ),
     mutant(
         "open-rows-of-a-new-segment",
@@ -122,7 +122,7 @@ MUTANTS = (
         "A9",
         "Plain writes move maxReadPosition as transactions do.",
         (
-            "metadata.segment_view:StoredSegment.last",
+            "metadata.read.segment_view:StoredSegment.last",
             "for n, r in self.live if n <= cut]",
             "for n, r in self.live if n <= cut and r.txn is not None]",
         ),
@@ -144,23 +144,23 @@ MUTANTS = (
         "8.5",
         "A thread with an older listing takes no entries out of another's.",
         (
-            "metadata.log:LiveLog.list",
+            "metadata.log.live_log:LiveLog.list",
             "known = {",
             "self._entries = {n: e for n, e in self._entries.items() if n in numbers}; known = {",
         ),
         (
-            "metadata.log:LiveLog.list",
+            "metadata.log.live_log:LiveLog.list",
             "[known[n] for n in numbers if n in known]",
             "[self._entries[n] for n in numbers if n in self._entries]",
         ),
-        ("metadata.log:LiveLog.list", "in known.values():", "in [known[n] for n in wanted if n in known]:"),
+        ("metadata.log.live_log:LiveLog.list", "in known.values():", "in [known[n] for n in wanted if n in known]:"),
         tests=("tests/protocol/test_live_log.py",),
     ),
     mutant(
         "replay-with-fewer-rows",
         "A31, 8.5",
         "Planning a given end needs a cut that reaches it: never fewer rows than the first time.",
-        ("metadata.transaction_buffer:TransactionBuffer.read_to", "if reading.cut >= end:", "if True:"),
+        ("metadata.read.transaction_buffer:TransactionBuffer.read_to", "if reading.cut >= end:", "if True:"),
     ),
     mutant(
         "replay-with-a-newer-cut",
@@ -212,7 +212,7 @@ MUTANTS = (
         "latest-trimmed-time-of-the-first-segment",
         "6, 8.5",
         "Of what was trimmed the latest publish time counts, also where another segment still has its last number.",
-        ("metadata.reading:Reading.published", "max(publish_ms for _, publish_ms in found)", "next(found)[1]"),
+        ("metadata.read.reading:Reading.published", "max(publish_ms for _, publish_ms in found)", "next(found)[1]"),
         tests=(_TIMES,),
     ),
     mutant(
@@ -240,28 +240,28 @@ MUTANTS = (
         "open-transactions-hold-no-timestamp",
         "6, 8.5",
         "An end by publish time is not final while a transaction is open that may have taken a publish time before it.",
-        ("metadata.timestamps:OpenTransactions.closed", " and not self.holding(timestamp_ms)", ""),
+        ("metadata.rules.timestamps:OpenTransactions.closed", " and not self.holding(timestamp_ms)", ""),
         tests=(_TIMES,),
     ),
     mutant(
         "timestamp-without-allowance",
         "6, 8.5",
         "Clocks differ: an end by publish time is final once no clock shows it any more.",
-        ("metadata.timestamps:OpenTransactions.passes_in", " + self.allowance_ms + 1", ""),
+        ("metadata.rules.timestamps:OpenTransactions.passes_in", " + self.allowance_ms + 1", ""),
         tests=(_TIMES,),
     ),
     mutant(
         "open-since-without-allowance",
         "6, 8.5",
         "Clocks differ: a transaction that was opened a little after a timestamp may publish before it.",
-        ("metadata.timestamps:OpenTransactions.holding", " + self.allowance_ms", ""),
+        ("metadata.rules.timestamps:OpenTransactions.holding", " + self.allowance_ms", ""),
         tests=(_TIMES,),
     ),
     mutant(
         "undecided-rows-hold-no-timestamp",
         "6, 8.5",
         "An end by publish time is not final while a registration above the cut may belong before it.",
-        ("metadata.timestamps:end", "if one.publish_ms <= timestamp_ms:", "if False:"),
+        ("metadata.rules.timestamps:end", "if one.publish_ms <= timestamp_ms:", "if False:"),
         tests=(_TIMES,),
     ),
     mutant(
@@ -279,7 +279,7 @@ MUTANTS = (
         "published-before-it-was-opened",
         "6",
         "A publish time is never before the creation of its transaction.",
-        ("metadata.coordinator:Coordinator._register", "max(self._now(), opened.header.created_ms)", "self._now()"),
+        ("metadata.write.coordinator:Coordinator._register", "max(self._now(), opened.header.created_ms)", "self._now()"),
         tests=(_TIMES,),
     ),
     mutant(

@@ -12,13 +12,13 @@ MUTANTS = (
         "schemas-are-not-judged",
         "4",
         "A schema that the compatibility mode refuses is not registered.",
-        ("metadata.schemas:TopicSchemas.register", "if last is not None:", "if False:"),
+        ("metadata.topics.schemas:TopicSchemas.register", "if last is not None:", "if False:"),
     ),
     mutant(
         "growth-is-not-judged",
         "4",
         "Once a mode is set, it judges the versions that writes make, too.",
-        ("metadata.schemas:TopicSchemas._grown", "self._check(topic, mode, new)", "str(mode)"),
+        ("metadata.topics.schemas:TopicSchemas._grown", "self._check(topic, mode, new)", "str(mode)"),
     ),
     mutant(
         "last-version-alone-is-judged",
@@ -30,7 +30,7 @@ MUTANTS = (
         "judged-by-what-was-there",
         "4",
         "Of two schemas registered at once the second one is judged by the first.",
-        ("metadata.schemas:TopicSchemas._change", "expect=topic.record", "expect=None"),
+        ("metadata.topics.schemas:TopicSchemas._change", "expect=topic.record", "expect=None"),
     ),
     mutant(
         "values-by-another-version",

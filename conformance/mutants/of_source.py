@@ -12,7 +12,7 @@ MUTANTS = (
         "offset-of-another-cluster",
         "6, 8.5",
         "The numbers of an offset count in the cluster that it names alone, and in those restored from its backups.",
-        ("metadata.cluster:Cluster.check_is_mine", "or cluster in (self.id, *before)", "or cluster"),
+        ("metadata.cluster.cluster:Cluster.check_is_mine", "or cluster in (self.id, *before)", "or cluster"),
         tests=("tests/face/test_checkpoints.py::test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with",),
     ),
     mutant(
@@ -146,7 +146,7 @@ MUTANTS = (
         "gap-counts-as-acknowledged",
         "7, A19",
         "Retention stops before the first row that a subscription has not acknowledged, also before a gap.",
-        ("metadata.acks:first_left", "if behind and behind[0][0] == FIRST else", "if behind else"),
+        ("metadata.rules.acks:first_left", "if behind and behind[0][0] == FIRST else", "if behind else"),
         tests=("tests/protocol/test_acks.py",),
     ),
     mutant(
@@ -154,7 +154,7 @@ MUTANTS = (
         "6, A19",
         "A topic that is made again keeps the guard of what was deleted under its name.",
         (
-            "metadata.topics:Topics.create",
+            "metadata.topics.topics:Topics.create",
             "deleted_to_log=None if old is None else old.deleted_to_log",
             "deleted_to_log=None",
         ),
@@ -164,7 +164,7 @@ MUTANTS = (
         "guard-of-the-oldest-deletion",
         "6, A19",
         "The guard of deletions is the highest seal of those that were forgotten.",
-        ("metadata.transitions:without_gone", '"deleted_to_log": max(numbers)', '"deleted_to_log": min(numbers)'),
+        ("metadata.rules.transitions:without_gone", '"deleted_to_log": max(numbers)', '"deleted_to_log": min(numbers)'),
         tests=("tests/protocol/test_transitions.py",),
     ),
 )

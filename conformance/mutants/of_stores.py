@@ -137,7 +137,7 @@ MUTANTS = (
         "full-disk-cannot-be-swept",
         "issue 13, 23",
         "A sweep that finds the disk full uses the room that is kept for it.",
-        ("metadata.passes:_delete", "if not cluster.store.make_room():", "if True:"),
+        ("metadata.client.passes:_delete", "if not cluster.store.make_room():", "if True:"),
         tests=(f"{_FULL}test_a_sweeper_that_is_at_work_when_the_disk_fills_up_deletes_all_the_same",),
     ),
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_FORGET = "metadata.sweeper:Sweeper.forget"
-_FOLD = "metadata.transitions:fold"
-_MAY_DROP = "metadata.transitions:may_drop"
-_CLEAN = "metadata.folding:Folding._clean_behind"
-_ORPHANS = "metadata.orphans:sweep_orphans"
+_FORGET = "metadata.maintenance.sweeper:Sweeper.forget"
+_FOLD = "metadata.rules.transitions:fold"
+_MAY_DROP = "metadata.rules.transitions:may_drop"
+_CLEAN = "metadata.maintenance.folding:Folding._clean_behind"
+_ORPHANS = "metadata.maintenance.orphans:sweep_orphans"
 _LISTED = 'files = {f.path: f for f in storage.list("")}'
 _TIME = """clocks = clock_looks.look(cluster.store, cluster.clock)
     now_ms = now_for(clocks, max(settings.orphan_age_ms, settings.grace_period_ms))"""
@@ -20,19 +20,19 @@ MUTANTS = (
         "nobody-times-out",
         "A4, 8.10",
         "A transaction past its deadline is aborted by whoever meets it.",
-        ("metadata.transitions:expired", "return header.state is State.OPEN and", "return False and"),
+        ("metadata.rules.transitions:expired", "return header.state is State.OPEN and", "return False and"),
     ),
     mutant(
         "settle-all-committed",
         "A7, 8.4",
         "What no header names is settled VOID: a replay shows it else.",
-        ("metadata.transitions:settled", "if verdict is Verdict.VISIBLE else Settled.VOID", ""),
+        ("metadata.rules.transitions:settled", "if verdict is Verdict.VISIBLE else Settled.VOID", ""),
     ),
     mutant(
         "settle-without-version",
         "7, A27",
         "A registration is settled by CAS: who saw less loses.",
-        ("metadata.sweeper:Sweeper._settle_entry", "after.to_bytes(), expect=entry.record)", "after.to_bytes())"),
+        ("metadata.maintenance.sweeper:Sweeper._settle_entry", "after.to_bytes(), expect=entry.record)", "after.to_bytes())"),
     ),
     mutant(
         "fold-void",
@@ -56,7 +56,7 @@ MUTANTS = (
         "watermark-without-cas",
         "A5, 8.6",
         "The watermark moves by CAS and never back.",
-        ("metadata.folding:Folding._fold_segment", "expect=ABSENT if mark is None else mark", "expect=None"),
+        ("metadata.maintenance.folding:Folding._fold_segment", "expect=ABSENT if mark is None else mark", "expect=None"),
     ),
     mutant(
         "keep-tail",
@@ -80,7 +80,7 @@ MUTANTS = (
         "aborted-record-pruned-early",
         "A11",
         "An aborted record stays until the watermark has passed it.",
-        ("metadata.folding:Folding.collect_aborted", "AbortedTxn.of(record).max_ledger_id <= through", "through >= 0"),
+        ("metadata.maintenance.folding:Folding.collect_aborted", "AbortedTxn.of(record).max_ledger_id <= through", "through >= 0"),
     ),
     mutant(
         "aborted-range-one-too-wide",
@@ -96,13 +96,13 @@ MUTANTS = (
         "events-are-kept",
         "A13, 8.14",
         "Events are deleted once the watermark has passed.",
-        ("metadata.folding:Folding._forget_events", "for path in view.keys(events.range())]", "for path in ()]"),
+        ("metadata.maintenance.folding:Folding._forget_events", "for path in view.keys(events.range())]", "for path in ()]"),
     ),
     mutant(
         "ops-are-kept",
         "A13, 8.14",
         "Write ops are deleted once their transaction is settled.",
-        ("metadata.sweeper:Sweeper._delete_ops", "in_groups(records)", "in_groups(records[:0])"),
+        ("metadata.maintenance.sweeper:Sweeper._delete_ops", "in_groups(records)", "in_groups(records[:0])"),
     ),
     mutant(
         "settle-before-forget",
@@ -143,7 +143,7 @@ MUTANTS = (
         "folded-parts-unprotected",
         "7, 8.5",
         "What a snapshot lists is protected from the orphan sweep.",
-        ("metadata.orphans:named_files", "yield from snapshot_changes.listed(cluster.storage, head)", "yield from ()"),
+        ("metadata.maintenance.orphans:named_files", "yield from snapshot_changes.listed(cluster.storage, head)", "yield from ()"),
     ),
     mutant(
         "orphan-age-in-the-wrong-unit",
@@ -159,35 +159,35 @@ MUTANTS = (
         "damaged-note-is-left-out",
         "issue 13, 18",
         "What a damaged note has said of unprotected files is unknown: they are seen for the first time.",
-        ("metadata.orphans:_seen", "if damaged:", "if False:"),
+        ("metadata.maintenance.orphans:_seen", "if damaged:", "if False:"),
         tests=(f"{_ERRORS}test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged",),
     ),
     mutant(
         "damaged-note-spares-nothing",
         "issue 13, 18",
         "A damaged note of a replaced snapshot spares all parts until the grace period has passed.",
-        ("metadata.retired:spared", 'found += (file.path for file in files if file.path.endswith(".parquet"))', "pass"),
+        ("metadata.maintenance.retired:spared", 'found += (file.path for file in files if file.path.endswith(".parquet"))', "pass"),
         tests=(f"{_ERRORS}test_a_part_is_not_deleted_while_a_damaged_note_may_spare_it",),
     ),
     mutant(
         "foreign-errors-end-the-sweeper",
         "issue 13, 18",
         "An error that is none of ours ends neither a sweep nor the daemon.",
-        ("metadata.failures:contained", "except Exception as error:", "except TxnSegmentError as error:"),
+        ("metadata.common.failures:contained", "except Exception as error:", "except TxnSegmentError as error:"),
         tests=(f"{_ERRORS}test_the_daemon_goes_on_past_an_error_of_another_kind_and_retries",),
     ),
     mutant(
         "damaged-staging-manifest-names-nothing",
         "issue 13, 18",
         "A damaged staging manifest spares all parts until the orphan age has passed.",
-        ("metadata.staging_manifests:protected", 'yield from (path for path in files if path.endswith(".parquet"))', "pass"),
+        ("metadata.write.staging_manifests:protected", 'yield from (path for path in files if path.endswith(".parquet"))', "pass"),
         tests=(f"{_ERRORS}test_a_damaged_staging_manifest_spares_all_parts_and_holds_up_no_other_delete",),
     ),
     mutant(
         "committers-do-not-look-at-the-clocks",
         "7, Time",
         "Who sweeps while rows are published, a committer too, notes a clock that is behind.",
-        ("metadata.sweeper:Sweeper._steps", 'self._step("look at the clocks", self._look, failed)', "pass"),
+        ("metadata.maintenance.sweeper:Sweeper._steps", 'self._step("look at the clocks", self._look, failed)', "pass"),
         tests=(
             "tests/protocol/test_elapsed.py::test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays",
         ),
@@ -196,7 +196,11 @@ MUTANTS = (
         "note-before-deleting-has-content",
         "issue 13, 23",
         "What a sweep writes before it deletes is empty: a full volume has room for a name.",
-        ("metadata.deleting:Deleter._check", 'publish(self._note, b"")', "publish(self._note, self._cluster.owner.encode())"),
+        (
+            "metadata.maintenance.deleting:Deleter._check",
+            'publish(self._note, b"")',
+            "publish(self._note, self._cluster.owner.encode())",
+        ),
         tests=("tests/store/test_full_disk.py::test_a_full_volume_of_ledgers_is_swept",),
     ),
     mutant(

@@ -7,8 +7,8 @@ from functools import partial
 from conformance.mutants import planting
 
 mutant = partial(planting.mutant, kind="moving")
-_AREA = "metadata.staging_manifests:StagingArea"
-_SWEEP = "metadata.orphans:sweep_orphans"
+_AREA = "metadata.write.staging_manifests:StagingArea"
+_SWEEP = "metadata.maintenance.orphans:sweep_orphans"
 _TESTS = "tests/face/test_spark_transaction.py"
 
 MUTANTS = (
@@ -38,13 +38,13 @@ MUTANTS = (
         "given-up-write-counts",
         "2, 8.5",
         "What a write left that Spark gave up, perhaps to run it again, does not count.",
-        ("metadata.staging_manifests:counted", "sorted(left - withdrawn)", "sorted(left)"),
+        ("metadata.write.staging_manifests:counted", "sorted(left - withdrawn)", "sorted(left)"),
     ),
     mutant(
         "running-write-left-out",
         "2, 8.5",
         "A write that has begun and is not done keeps the rest from being committed.",
-        ("metadata.staging_manifests:counted", "if running:", "if not begun:"),
+        ("metadata.write.staging_manifests:counted", "if running:", "if not begun:"),
     ),
     mutant(
         "late-write-unheard",
@@ -69,7 +69,7 @@ MUTANTS = (
         "staging-kept-for-ever",
         "8.14, A13",
         "Staging manifests of a transaction that has ended are swept.",
-        ("metadata.orphans:sweep_staging", "in over", "is None"),
+        ("metadata.maintenance.orphans:sweep_staging", "in over", "is None"),
         (_SWEEP, "or staging_manifests.token_of(path) in over", ""),
     ),
     mutant(
@@ -77,7 +77,7 @@ MUTANTS = (
         "7, 8.11",
         "What a transaction acknowledges is claimed, and moves into the cursor once the transaction has committed.",
         (
-            "metadata.pending_ack:PendingAcks.claim",
+            "metadata.cursors.pending_ack:PendingAcks.claim",
             "acks.acknowledged(cursor, ack, txn_id)",
             "acks.acknowledged(cursor, ack, None)",
         ),

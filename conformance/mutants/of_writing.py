@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_OPENING = "metadata.transitions:opening"
-_END = "metadata.transitions:end"
-_REGISTER = "metadata.coordinator:Coordinator._register"
-_BEGIN = "metadata.coordinator:Coordinator._begin"
-_DECIDE = "metadata.coordinator:Coordinator._decide"
+_OPENING = "metadata.rules.transitions:opening"
+_END = "metadata.rules.transitions:end"
+_REGISTER = "metadata.write.coordinator:Coordinator._register"
+_BEGIN = "metadata.write.coordinator:Coordinator._begin"
+_DECIDE = "metadata.write.coordinator:Coordinator._decide"
 _COMMIT = "spark_txn_sink.commit:commit"
 
 MUTANTS = (
@@ -16,7 +16,7 @@ MUTANTS = (
         "header-cas-ignores-the-version",
         "A6, 8.1",
         "A header is decided by CAS: of a commit and an abort at once exactly one wins.",
-        ("metadata.ending:end", "expect=record, ", ""),
+        ("metadata.log.ending:end", "expect=record, ", ""),
     ),
     mutant(
         "terminal-is-not-terminal",
@@ -45,7 +45,7 @@ MUTANTS = (
         "txn-ids-used-twice",
         "A1, 8.3",
         "Blocks of transaction ids are taken by CAS: no id is used twice.",
-        ("metadata.txn_ids:TxnIds._take", "expect=ABSENT if record is None else record", "expect=None"),
+        ("metadata.write.txn_ids:TxnIds._take", "expect=ABSENT if record is None else record", "expect=None"),
         kind="wide",
     ),
     mutant(
@@ -74,7 +74,7 @@ MUTANTS = (
         "low-version-is-dropped",
         "A20",
         "A version at or below the last one, but of another query, is an error: its rows would be lost without a word.",
-        ("metadata.transitions:_same", "return claim.by == by or", "return True or"),
+        ("metadata.rules.transitions:_same", "return claim.by == by or", "return True or"),
     ),
     mutant(
         "failed-batch-is-skipped",
@@ -86,13 +86,13 @@ MUTANTS = (
         "empty-batch-fences-nobody",
         "A34",
         "An empty batch moves lastCommitted by the same CAS, so that a zombie cannot commit its version.",
-        ("metadata.coordinator:Coordinator._commit_empty", "if work.random and record is None:", "if True:"),
+        ("metadata.write.coordinator:Coordinator._commit_empty", "if work.random and record is None:", "if True:"),
     ),
     mutant(
         "late-abort-ends-the-successor",
         "A36",
         "A late abort ends only a header of its own attempt.",
-        ("metadata.transitions:may_abort", " and header.attempt == claim.attempt", ""),
+        ("metadata.rules.transitions:may_abort", " and header.attempt == claim.attempt", ""),
     ),
     mutant(
         "abort-deletes-files",
@@ -125,7 +125,7 @@ MUTANTS = (
             "    registration = registration.model_copy(update={'segments': segments})\n"
             "    body = registration.to_bytes()\n    if",
         ),
-        ("metadata.transitions:resolve", " and header.commit == number", ""),
+        ("metadata.rules.transitions:resolve", " and header.commit == number", ""),
     ),
     mutant(
         "atomic-append",
@@ -147,20 +147,20 @@ MUTANTS = (
         "named-by-header",
         "model named-by-header, A26",
         "Only the registration that the deciding CAS names counts: a second one, after a lost reply, is void.",
-        ("metadata.transitions:resolve", " and header.commit == number", ""),
+        ("metadata.rules.transitions:resolve", " and header.commit == number", ""),
     ),
     mutant(
         "seal-check",
         "model seal-check, 8.12",
         "The owner looks for a seal below its registration before it decides.",
-        ("metadata.coordinator:Coordinator._commit", "if sealed:", "if False:"),
+        ("metadata.write.coordinator:Coordinator._commit", "if sealed:", "if False:"),
     ),
     mutant(
         "seal-above-refuses",
         "A24, 8.12",
         "Who registered before a seal commits: only a seal below the registration closes its segment to it.",
         (
-            "metadata.coordinator:Coordinator._sealed_below",
+            "metadata.write.coordinator:Coordinator._sealed_below",
             "if sealed is not None and sealed < entry.number:",
             "if sealed is not None:",
         ),
@@ -169,27 +169,31 @@ MUTANTS = (
         "seal-of-an-old-layout",
         "A35, 8.13",
         "A seal that was made from a layout that is gone is void.",
-        ("metadata.transitions:seal_counts", "return layout.epoch == seal.epoch and not any(", "return not any("),
-        ("metadata.transitions:unfinished", " and layout is not None and layout.epoch == seal.epoch", " and layout is not None"),
+        ("metadata.rules.transitions:seal_counts", "return layout.epoch == seal.epoch and not any(", "return not any("),
+        (
+            "metadata.rules.transitions:unfinished",
+            " and layout is not None and layout.epoch == seal.epoch",
+            " and layout is not None",
+        ),
     ),
     mutant(
         "both-seals-of-one-layout",
         "A35, 8.13",
         "Of two seals made from one layout the lower one counts.",
-        ("metadata.transitions:seal_counts", "n < number and s.topic", "n > number and s.topic"),
+        ("metadata.rules.transitions:seal_counts", "n < number and s.topic", "n > number and s.topic"),
     ),
     mutant(
         "children-overlap",
         "8.13",
         "The children of a split tile their parent's range.",
-        ("metadata.transitions:child_ranges", "Range(start=middle + 1, end=one.end)", "Range(start=middle, end=one.end)"),
+        ("metadata.rules.transitions:child_ranges", "Range(start=middle + 1, end=one.end)", "Range(start=middle, end=one.end)"),
         tests=("tests/protocol/test_splits.py::test_a_segment_is_halved_and_joined_again",),
     ),
     mutant(
         "children-before-parents",
         "8.13",
         "What was staged for a segment comes before what was staged for its children, so that each key's rows keep their order.",
-        ("metadata.rerouting:rerouted", "segment_name(item[0]).segment_id)", "-segment_name(item[0]).segment_id)"),
+        ("metadata.write.rerouting:rerouted", "segment_name(item[0]).segment_id)", "-segment_name(item[0]).segment_id)"),
         tests=("tests/face/test_key_order.py::test_rows_of_a_key_keep_their_order_over_any_splits_and_merges",),
     ),
     mutant(
@@ -197,12 +201,12 @@ MUTANTS = (
         "seals looked up after the layout, 8.12",
         "Seals are looked up in the log first, then in the layout: a seal leaves the log only after the layout shows it.",
         (
-            "metadata.coordinator:Coordinator._sealed_below",
+            "metadata.write.coordinator:Coordinator._sealed_below",
             "listing = self.log.list(view, then=[paths.topic(t) for t in topics])",
             "also = view.get_many([paths.topic(t) for t in topics])\n        listing = self.log.list(view)",
         ),
         (
-            "metadata.coordinator:Coordinator._sealed_below",
+            "metadata.write.coordinator:Coordinator._sealed_below",
             "zip(topics, listing.also, strict=True)",
             "zip(topics, also, strict=True)",
         ),
@@ -217,39 +221,39 @@ MUTANTS = (
         "allowance-in-seconds",
         "A12, time in the wrong unit",
         "The allowance of deadlines is in milliseconds, as they are.",
-        ("metadata.transitions:expired", "+ allowance_ms", "+ allowance_ms // 1000"),
+        ("metadata.rules.transitions:expired", "+ allowance_ms", "+ allowance_ms // 1000"),
     ),
     mutant(
         "deadline-index-in-seconds",
         "A12, 8.15, time in the wrong unit",
         "Headers are indexed by their deadline in milliseconds.",
-        ("metadata.records:Header.indexes", "pad20(self.deadline_ms)", "pad20(self.deadline_ms // 1000)"),
+        ("metadata.records.records:Header.indexes", "pad20(self.deadline_ms)", "pad20(self.deadline_ms // 1000)"),
     ),
     mutant(
         "old-parts-are-committed",
         "5, 8.5",
         "Parts older than half the orphan age are refused: the orphan sweep may take them.",
-        ("metadata.coordinator:Coordinator._open", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
+        ("metadata.write.coordinator:Coordinator._open", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
     ),
     mutant(
         "files-are-not-looked-at",
         "5, 8.5",
         "A commit names no file that is gone: a clock that leapt and came back may have let a sweep take it.",
-        ("metadata.coordinator:Coordinator._commit", "refuse_missing(self.cluster, work.app, work.parts)", "pass"),
+        ("metadata.write.coordinator:Coordinator._commit", "refuse_missing(self.cluster, work.app, work.parts)", "pass"),
         tests=("tests/protocol/test_parts_gone.py",),
     ),
     mutant(
         "rows-behind-a-volume",
         "5, 8.5",
         "A commit names no file in a root without a mark: its volume may have gone, and would hide the file when it is back.",
-        ("metadata.write_set:refuse_missing", "if cluster.id is not None and mark is None:", "if False:"),
+        ("metadata.write.write_set:refuse_missing", "if cluster.id is not None and mark is None:", "if False:"),
         tests=("tests/protocol/test_parts_gone.py::test_rows_that_were_staged_without_their_volume_are_not_committed",),
     ),
     mutant(
         "lengths-are-not-looked-at",
         "5, 8.5",
         "A commit names no file that is cut short.",
-        ("metadata.write_set:refuse_missing", "if info is None or info[0] != part.bytes", "if info is None"),
+        ("metadata.write.write_set:refuse_missing", "if info is None or info[0] != part.bytes", "if info is None"),
         tests=("tests/protocol/test_parts_gone.py::test_a_file_that_is_cut_short_is_not_committed",),
     ),
     mutant(
@@ -257,11 +261,11 @@ MUTANTS = (
         "8.12",
         "Who meets a seal that left its layout long ago is told that its parts are too old, not that its topic was deleted.",
         (
-            "metadata.coordinator:Coordinator._routed_on",
+            "metadata.write.coordinator:Coordinator._routed_on",
             "refuse_old(work, time_ms(self.cluster.store), self.cluster.settings)",
             "pass",
         ),
-        ("metadata.coordinator:Coordinator._sealed_below", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
+        ("metadata.write.coordinator:Coordinator._sealed_below", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
         tests=(
             "tests/protocol/test_trimming.py::test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old",
         ),

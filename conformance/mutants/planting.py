@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from metadata.errors import TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 
 CHOSEN = "TXNSEGMENT_MUTANT"
 """The environment variable that tells `conformance.mutants.plugin` what to plant."""

@@ -29,7 +29,7 @@ from conformance.simulator.schedules import schedule
 from conformance.store.area import Sizes
 from conformance.store.run import run
 from conformance.store.suite import CASES
-from metadata.errors import TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 
 PATIENCE = 60.0
 """Seconds of this process's work in which one script, case or schedule must end, many times what it takes: a mutant that turns in

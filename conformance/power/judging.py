@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from conformance.power.world import COLUMNS, World, text
 from ledgers.errors import TxnSegmentError
-from metadata.orphans import named_files
-from metadata.providers import Providers, model_of
+from metadata.client.providers import Providers, model_of
+from metadata.maintenance.orphans import named_files
 from metadata.store.contract import decide
 from spark_txn_source.entries import entry_rows
 from spark_txn_source.plan import large_pieces

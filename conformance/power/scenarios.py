@@ -13,14 +13,15 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from conformance.power.judging import judged
 from conformance.power.world import BACKUPS, RESTORED, STORE, World, table
 from ledgers import snapshots
-from metadata import backup_file, coordinator
-from metadata.backup import BackupReader
-from metadata.errors import TxnSegmentError
+from metadata.backup import backup_file
+from metadata.backup.backup import BackupReader
+from metadata.backup.restore import restore
+from metadata.common.errors import TxnSegmentError
 from metadata.instream import backup as instream_backup
 from metadata.instream import coordinator as instream_coordinator
 from metadata.instream import snapshots as instream_snapshots
 from metadata.instream import transaction_log
-from metadata.restore import restore
+from metadata.write import coordinator
 from spark_txn_sink.commit import Identity, commit
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write

@@ -17,18 +17,18 @@ import pyarrow as pa
 from conformance.power.disk import FrozenFolder, Pick, SimulatedDisk
 from conformance.simulator.clock import SimulatedClock
 from ledgers.disk import in_place_of_the_disk
-from metadata.aftermath import inline
-from metadata.client import Client
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.coordinator import Coordinator
+from metadata.client.client import Client
+from metadata.cluster.cluster import open_cluster
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.cluster_records import Settings
 from metadata.store.contract import MetadataStore
 from metadata.store.memory import MemoryState, MemoryStore, Shared
 from metadata.store.sqlite import SqliteStore
 from metadata.store.sqlite_database import FILE
-from metadata.sweeper import Sweeper
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
+from metadata.topics.topics import Topics
+from metadata.write.aftermath import inline
+from metadata.write.coordinator import Coordinator
 from txnsegment import Cluster, Transaction
 
 SETTINGS = Settings(fold_after_registrations=1, fold_after_ms=1, header_retention_ms=60_000)

@@ -21,10 +21,10 @@ from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.reading import rows
 from conformance.scripts.stepping import acks_of, step
 from conformance.scripts.world import Process, Work, World
-from metadata import backlog
-from metadata.acks import Ack
-from metadata.names import topic_name
-from metadata.reading import Selection
+from metadata.read import backlog
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
+from metadata.rules.acks import Ack
 from spark_txn_source.plan import acknowledged, check_cursors, pieces
 
 

@@ -16,7 +16,7 @@ from conformance.simulator.storage import GatedStorage
 from ledgers import snapshots
 from ledgers.errors import CorruptSnapshot
 from ledgers.model import CompactedPart, Ledger
-from metadata import paths
+from metadata.records import paths
 
 
 def span(name: str, ledger: int, first: int, last: int) -> str:

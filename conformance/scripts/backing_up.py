@@ -14,12 +14,12 @@ from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.world import Work, World
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.storage import GatedStorage
-from metadata.backup import BackupReader
-from metadata.backup_file import Backup
-from metadata.cluster import read_cluster_record
-from metadata.ledger_root import MARK
-from metadata.paths import CLUSTER
-from metadata.restore import Restoration
+from metadata.backup.backup import BackupReader
+from metadata.backup.backup_file import Backup
+from metadata.backup.restore import Restoration
+from metadata.cluster.cluster import read_cluster_record
+from metadata.cluster.ledger_root import MARK
+from metadata.records.paths import CLUSTER
 from metadata.store.memory import MemoryState
 
 

@@ -38,7 +38,7 @@
 
 from __future__ import annotations
 
-from metadata.paths import Key
+from metadata.records.paths import Key
 from metadata.store.memory import MemoryState
 
 _READS = (

@@ -28,9 +28,9 @@ from conformance.scripts import answers
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, Fault, World
 from conformance.simulator.faults import Fate
-from metadata import coordinator
-from metadata.paths import KeyRange
+from metadata.records.paths import KeyRange
 from metadata.store.contract import Delete
+from metadata.write import coordinator
 
 _FATES = {
     "lose-reply": Fate.LOSE_REPLY,

@@ -26,18 +26,18 @@ from conformance.scripts import answers, in_stream_picture
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import Process, Work, World
 from ledgers.model import Part
-from metadata import paths
-from metadata.acks import Ack, up_to
+from metadata.client.providers import Model, Providers, SubscriptionsProvider
 from metadata.instream.client import InStream
 from metadata.instream.coordinator import InStreamCommitted
 from metadata.instream.records import CONTAINS_TXN
-from metadata.names import PersistentName, TopicName, persistent_name
-from metadata.providers import Model, Providers, SubscriptionsProvider
-from metadata.reading import Selection
-from metadata.row_ranges import parse, parse_all, texts
-from metadata.topic import Topic
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.read.reading import Selection
+from metadata.records import paths
+from metadata.records.names import PersistentName, TopicName, persistent_name
+from metadata.records.row_ranges import parse, parse_all, texts
+from metadata.rules.acks import Ack, up_to
+from metadata.rules.transitions import Claim
+from metadata.topics.topic import Topic
+from metadata.write.write_set import WriteSet
 
 MOST = 1_000_000
 _STAGED = re.compile(r"([a-z]+):([0-9]+)")

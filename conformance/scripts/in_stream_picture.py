@@ -8,7 +8,7 @@ from typing import Any
 from conformance.scripts.names import records
 from conformance.scripts.world import World
 from metadata.instream import snapshots
-from metadata.paths import decode
+from metadata.records.paths import decode
 
 COORDINATOR = "__transaction_log_0"
 

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from conformance.scripts.parsing import ScriptError
-from metadata import paths
-from metadata.names import segment_name, topic_name
-from metadata.paths import Key, KeyRange
+from metadata.records import paths
+from metadata.records.names import segment_name, topic_name
+from metadata.records.paths import Key, KeyRange
 from metadata.store.memory import MemoryState
 
 _FULL = re.compile(r"(segment|topic)://public/default/[^\s,;:'\"\]]+")

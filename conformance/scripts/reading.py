@@ -27,8 +27,8 @@ from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
 from conformance.simulator.origins import rows_of
 from ledgers.model import CompactedPart
-from metadata.client import Client
-from metadata.reading import Reading
+from metadata.client.client import Client
+from metadata.read.reading import Reading
 from spark_txn_source import plan as planning
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.stream import StreamReader

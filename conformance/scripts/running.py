@@ -27,7 +27,7 @@ from conformance.scripts.answers import file_name
 from conformance.scripts.names import shortened
 from conformance.scripts.parsing import Script, ScriptError, command, parse, render
 from conformance.scripts.world import World
-from metadata.errors import TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 
 FOLDER = Path(__file__).parents[2] / "tests" / "scripts"
 """Where this project keeps its scripts; they are not part of the wheel."""

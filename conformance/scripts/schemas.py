@@ -19,8 +19,8 @@ from conformance.scripts.names import layouts, records
 from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.world import Work, World
 from ledgers.avro.modes import Compatibility
-from metadata import paths
-from metadata.names import topic_name
+from metadata.records import paths
+from metadata.records.names import topic_name
 
 _FIELD = re.compile(r"([a-z]+):([a-z]+)(\?)?(?:/(\w+))?")
 _COLUMNS = {"int": T.IntegerType(), "long": T.LongType(), "string": T.StringType(), "double": T.DoubleType()}

@@ -15,7 +15,7 @@ from itertools import groupby
 from conformance.scripts import answers
 from conformance.scripts.parsing import Command
 from conformance.scripts.world import World
-from metadata.paths import KeyRange
+from metadata.records.paths import KeyRange
 
 _KINDS = {
     "txns": "1",

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from conformance.scripts.names import segment
 from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.world import Work, World
-from metadata.acks import Ack, up_to
-from metadata.row_ranges import parse, parse_all
+from metadata.records.row_ranges import parse, parse_all
+from metadata.rules.acks import Ack, up_to
 
 _ACK = re.compile(r"([a-z0-9-]+)@(\.\.)?([a-z0-9-]+(?:\.[0-9]+)?)/([0-9:.]+)")
 

@@ -19,10 +19,10 @@ from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import Work, World
 from conformance.simulator.origins import joined
 from ledgers.compaction import TARGET_BYTES, Policy
-from metadata.compaction import Compacted, Compactor
-from metadata.names import topic_name
-from metadata.policies import set_for_namespace, set_for_topic
-from metadata.trimming import Trimmer
+from metadata.maintenance.compaction import Compacted, Compactor
+from metadata.maintenance.trimming import Trimmer
+from metadata.records.names import topic_name
+from metadata.topics.policies import set_for_namespace, set_for_topic
 
 
 def compact(world: World, cmd: Command) -> list[str]:

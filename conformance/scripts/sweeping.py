@@ -11,9 +11,9 @@ from collections.abc import Callable
 from conformance.scripts import answers
 from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.world import Process, World
-from metadata import orphans, remains
-from metadata.folding import Folding
-from metadata.sweeper import FORGET_LIMIT, SweepReport
+from metadata.maintenance import orphans, remains
+from metadata.maintenance.folding import Folding
+from metadata.maintenance.sweeper import FORGET_LIMIT, SweepReport
 
 
 def _fold(process: Process) -> None:

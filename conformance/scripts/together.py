@@ -21,10 +21,10 @@ from conformance.scripts.names import records
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import URL, Process, Work, World
 from conformance.scripts.writing import parts_of, staged_words
-from metadata.names import topic_name
-from metadata.row_ranges import texts
-from metadata.staging_manifests import StagingArea, StagingManifest
-from metadata.write_set import Committed
+from metadata.records.names import topic_name
+from metadata.records.row_ranges import texts
+from metadata.write.staging_manifests import StagingArea, StagingManifest
+from metadata.write.write_set import Committed
 from spark_txn_source.options import ReadOptions
 from txnsegment.positions import unread
 from txnsegment.spark_transaction import SparkTransaction

@@ -16,17 +16,17 @@ from conformance.scripts.calls import WORDS, word
 from conformance.scripts.parsing import ScriptError
 from conformance.simulator.faults import Crashed, Fate, GatedStore, GatedView
 from conformance.simulator.storage import Disk, GatedStorage
-from metadata.backup_file import Backup
-from metadata.client import Client
-from metadata.cluster import Cluster
-from metadata.cluster_records import Lost, Settings
-from metadata.coordinator import Coordinator
-from metadata.errors import TxnSegmentError
+from metadata.backup.backup_file import Backup
+from metadata.client.client import Client
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import TxnSegmentError
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.cluster_records import Lost, Settings
 from metadata.store.contract import View
 from metadata.store.memory import MemoryState
-from metadata.sweeper import Sweeper
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
+from metadata.topics.topics import Topics
+from metadata.write.coordinator import Coordinator
 
 BEGIN_MS = 1_700_000_000_000
 """The time of a script is counted from here: `+30s`."""
@@ -90,7 +90,7 @@ class Process:
         self.asleep: list[Work] = []
         self.calls: list[str] = []
         self.behind: list[Callable[[], None]] = []
-        """What its commits do not wait for (`metadata.aftermath`), until the script says `tell`."""
+        """What its commits do not wait for (`metadata.write.aftermath`), until the script says `tell`."""
         self.store = ReplicaStore(world.state, world.clock, self.gate, late=world.late.append)
         storage = GatedStorage(world.disk, self.gate)
         cluster = Cluster(URL, self.store, storage, world.settings, world.clock, world.unique, owner=name, restored=world.restored)

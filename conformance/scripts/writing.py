@@ -29,12 +29,12 @@ from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.stepping import acks_of, step
 from conformance.scripts.world import Process, Work, World
 from ledgers.model import Part
-from metadata import paths
-from metadata.folders import folder_of
-from metadata.names import segment_name, topic_name
-from metadata.records import Registration, SegmentWrite
-from metadata.transitions import Claim
-from metadata.write_set import Committed, WriteSet
+from metadata.common.folders import folder_of
+from metadata.records import paths
+from metadata.records.names import segment_name, topic_name
+from metadata.records.records import Registration, SegmentWrite
+from metadata.rules.transitions import Claim
+from metadata.write.write_set import Committed, WriteSet
 
 _STAGED = re.compile(r"([a-z0-9-]+(?:\.[0-9]+)?):([0-9]+)(?:x([0-9]+))?")
 

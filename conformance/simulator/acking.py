@@ -20,15 +20,15 @@ from conformance.simulator.stage import T, U, staged
 from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, hands_on, start_driver
-from metadata import paths
-from metadata.acks import Ack
-from metadata.client import Client
-from metadata.cursors import make_missing
-from metadata.names import topic_name
-from metadata.providers import PendingAckProvider
-from metadata.reading import Selection
+from metadata.client.client import Client
+from metadata.client.providers import PendingAckProvider
+from metadata.cursors.cursors import make_missing
+from metadata.read.reading import Selection
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.rules.acks import Ack
 from metadata.store.memory import MemoryState
-from metadata.topics import of_record
+from metadata.topics.topics import of_record
 
 SUBSCRIPTIONS = ("s", "s1")
 """One name begins as the other (A14); nobody consumes the second."""

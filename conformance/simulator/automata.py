@@ -20,10 +20,10 @@ from conformance.simulator.observer import History
 from conformance.simulator.storage import Disk
 from ledgers.errors import MissingFile
 from ledgers.storage import FileEntry, LedgerStorage
-from metadata.cluster import Cluster
-from metadata.cluster_records import Settings
-from metadata.errors import BadVersion, StorageError
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import BadVersion, StorageError
+from metadata.records.cluster_records import Settings
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import Append, MetadataStore, Record, View, Watch, Write
 from metadata.store.limits import check_writes
 from metadata.store.memory import MemoryState

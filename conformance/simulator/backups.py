@@ -28,28 +28,28 @@ from conformance.simulator.sweepers import start_deleter, start_sweeper
 from conformance.simulator.writers import Job, hands_on, start_driver
 from ledgers.compaction import Policy
 from ledgers.model import Part
-from metadata import paths
-from metadata.acks import Ack, done
-from metadata.backlog import acked, pending, taken
-from metadata.backup import BackupReader
-from metadata.backup_file import Backup
-from metadata.client import Client
-from metadata.cluster import Cluster
-from metadata.cluster_records import Lost
-from metadata.compaction import Compacted, Compactor
-from metadata.errors import TxnSegmentError
-from metadata.ledger_root import MARK
-from metadata.names import topic_name
-from metadata.reading import Reading, Selection
-from metadata.records import Application, Cursor, Registration, Settled
-from metadata.restore import Restoration
-from metadata.row_ranges import Rows, common, minus
+from metadata.backup.backup import BackupReader
+from metadata.backup.backup_file import Backup
+from metadata.backup.restore import Restoration
+from metadata.client.client import Client
+from metadata.cluster.cluster import Cluster
+from metadata.cluster.ledger_root import MARK
+from metadata.common.errors import TxnSegmentError
+from metadata.maintenance.compaction import Compacted, Compactor
+from metadata.read.backlog import acked, pending, taken
+from metadata.read.reading import Reading, Selection
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records import paths
+from metadata.records.cluster_records import Lost
+from metadata.records.names import topic_name
+from metadata.records.records import Application, Cursor, Registration, Settled
+from metadata.records.row_ranges import Rows, common, minus
+from metadata.rules.acks import Ack, done
+from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms
 from metadata.store.memory import MemoryState
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.topics.topics import Topics
+from metadata.write.write_set import WriteSet
 
 
 @dataclass

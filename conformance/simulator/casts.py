@@ -13,7 +13,7 @@ from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.sweepers import start_deleter, start_sweeper
 from conformance.simulator.writers import Job, start_driver
-from metadata.reading import Selection
+from metadata.read.reading import Selection
 
 
 @dataclass

@@ -17,14 +17,14 @@ from conformance.simulator.stage import T, U
 from conformance.simulator.writers import hands_on
 from ledgers.compaction import Policy
 from ledgers.errors import CorruptSnapshot, MissingFile
-from metadata.compaction import Compacted, Compactor
-from metadata.errors import StorageError, TxnSegmentError
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
-from metadata.policies import set_for_topic
-from metadata.reading import Selection
-from metadata.topics import Topics
-from metadata.trimming import Trimmer
+from metadata.common.errors import StorageError, TxnSegmentError
+from metadata.maintenance.compaction import Compacted, Compactor
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.maintenance.trimming import Trimmer
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
+from metadata.topics.policies import set_for_topic
+from metadata.topics.topics import Topics
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from conformance.history.format import Commit, Row
 from conformance.simulator.readers import rows_of
 from conformance.simulator.scheduler import Actor, Process, World
-from metadata.acks import Ack
-from metadata.backlog import acked, pending, taken
-from metadata.errors import TxnSegmentError
-from metadata.providers import PendingAckProvider
-from metadata.reading import Reading
-from metadata.row_ranges import Rows, common, rows, span, union
+from metadata.client.providers import PendingAckProvider
+from metadata.common.errors import TxnSegmentError
+from metadata.read.backlog import acked, pending, taken
+from metadata.read.reading import Reading
+from metadata.records.row_ranges import Rows, common, rows, span, union
+from metadata.rules.acks import Ack
+from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms
-from metadata.transitions import Claim
-from metadata.write_set import Committed, WriteSet
+from metadata.write.write_set import Committed, WriteSet
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from metadata.clock import Clock
-from metadata.errors import BadVersion, SessionLost, Unavailable, UnknownOutcome
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.common.clock import Clock
+from metadata.common.errors import BadVersion, SessionLost, Unavailable, UnknownOutcome
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import Append, MetadataStore, Record, View, Watch, Write
 from metadata.store.limits import check_writes
 from metadata.store.memory import MemoryState

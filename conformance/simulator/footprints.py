@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from conformance.simulator.automata import Request
-from metadata.paths import (
+from metadata.records.paths import (
     OPS_BY_TXN,
     TXN_ABORTED_BY_POSITION,
     TXN_BY_DEADLINE,

@@ -24,10 +24,10 @@ from conformance.simulator.readers import Stream, start_batch_reader
 from conformance.simulator.scheduler import SETTINGS, Process, World
 from conformance.simulator.stage import P, Q, T, staged
 from conformance.simulator.writers import Job, start_driver
-from metadata.errors import TxnSegmentError
-from metadata.names import persistent_name
-from metadata.orphans import sweep_orphans
-from metadata.reading import Selection
+from metadata.common.errors import TxnSegmentError
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.read.reading import Selection
+from metadata.records.names import persistent_name
 
 COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 

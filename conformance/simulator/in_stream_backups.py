@@ -26,12 +26,12 @@ from conformance.simulator.scheduler import SETTINGS, World
 from conformance.simulator.schedules import Outcome, play
 from conformance.simulator.stage import P, Q, T, U, staged
 from conformance.simulator.writers import Job, start_driver
-from metadata.backup_file import ERA
-from metadata.cluster import Cluster
+from metadata.backup.backup_file import ERA
+from metadata.cluster.cluster import Cluster
 from metadata.instream.client import InStream as Hands
 from metadata.instream.client import instream
-from metadata.names import persistent_name
-from metadata.paths import Key, decode, encode
+from metadata.records.names import persistent_name
+from metadata.records.paths import Key, decode, encode
 
 
 def drawn(rng: random.Random, trace: bool) -> Cast:

@@ -13,11 +13,11 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from conformance.simulator.writers import Job, goes_on, hands_on, start_again, start_late_abort
 from ledgers.model import Part
-from metadata.errors import OptionError, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
+from metadata.common.errors import OptionError, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
 from metadata.instream.client import instream
-from metadata.names import persistent_name
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.records.names import persistent_name
+from metadata.rules.transitions import Claim
+from metadata.write.write_set import WriteSet
 
 
 @dataclass

@@ -9,10 +9,10 @@ from conformance.simulator.consuming import Hands, place, start_consuming
 from conformance.simulator.in_stream_clients import Party
 from conformance.simulator.in_stream_readers import collect
 from conformance.simulator.scheduler import Actor, Process, World
-from metadata.acks import Ack, done, up_to
-from metadata.names import persistent_name
-from metadata.providers import PendingAckProvider
-from metadata.row_ranges import common, end_of, union
+from metadata.client.providers import PendingAckProvider
+from metadata.records.names import persistent_name
+from metadata.records.row_ranges import common, end_of, union
+from metadata.rules.acks import Ack, done, up_to
 
 SUBSCRIPTION = "s"
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from conformance.history.format import Entry, Written
-from metadata.paths import Key, decode, encode
+from metadata.records.paths import Key, decode, encode
 from metadata.store.memory import MemoryState
 
 SYSTEM = "persistent://pulsar/system/__transaction_log_"

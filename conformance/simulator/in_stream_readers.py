@@ -7,10 +7,10 @@ from conformance.simulator.in_stream_clients import Party
 from conformance.simulator.readers import Stream, rows_of
 from conformance.simulator.scheduler import Process, World
 from ledgers.errors import CorruptSnapshot, MissingFile
-from metadata import transitions
-from metadata.errors import CorruptRecord, DataLoss, OffsetOutOfRange, SweepIncomplete, TxnSegmentError
+from metadata.common.errors import CorruptRecord, DataLoss, OffsetOutOfRange, SweepIncomplete, TxnSegmentError
 from metadata.instream.reading import TopicReading
-from metadata.names import persistent_name
+from metadata.records.names import persistent_name
+from metadata.rules import transitions
 
 GONE = (CorruptSnapshot, CorruptRecord, MissingFile)
 """What no fault of a world explains."""

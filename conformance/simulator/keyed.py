@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from conformance.simulator.storage import GatedStorage
 from ledgers.model import Part
-from metadata.names import key_hash
-from metadata.routing import Target
+from metadata.records.names import key_hash
+from metadata.topics.routing import Target
 
 COLUMN = "key"
 KEYS = ("a", "b", "c", "d", "e", "f", "g", "h", "l")
@@ -48,7 +48,7 @@ def part_of(path: str, rows: Sequence[Keyed]) -> Part:
 
 
 class Dividing:
-    """`metadata.rerouting.Rewriting` for such parts: reading one and writing its children are steps."""
+    """`metadata.write.rerouting.Rewriting` for such parts: reading one and writing its children are steps."""
 
     def __init__(self, storage: GatedStorage, unique: Callable[[], str]) -> None:
         self._storage, self._unique = storage, unique

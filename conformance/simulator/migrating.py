@@ -25,11 +25,11 @@ from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.splitting import Splitter, start_splitter
 from conformance.simulator.stage import P, Q, T, W, Y, Z
 from conformance.simulator.writers import Job, hands_on, start_driver
-from metadata.errors import OptionError, TopicExists, TopicSealed, TxnSegmentError
+from metadata.common.errors import OptionError, TopicExists, TopicSealed, TxnSegmentError
 from metadata.instream.txn_rules import FINAL
-from metadata.names import persistent_name, topic_name
-from metadata.reading import Selection
-from metadata.records import SegmentState
+from metadata.read.reading import Selection
+from metadata.records.names import persistent_name, topic_name
+from metadata.records.records import SegmentState
 
 
 @dataclass

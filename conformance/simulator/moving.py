@@ -21,13 +21,13 @@ from conformance.simulator.storage import GatedStorage
 from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, hands_on, start_driver
 from ledgers.model import Part
-from metadata.backlog import acked, pending, taken
-from metadata.client import Client
-from metadata.errors import TxnSegmentError
-from metadata.names import topic_name
-from metadata.reading import Selection
-from metadata.staging_manifests import StagingArea, StagingManifest
+from metadata.client.client import Client
+from metadata.common.errors import TxnSegmentError
+from metadata.read.backlog import acked, pending, taken
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
 from metadata.store.contract import time_ms
+from metadata.write.staging_manifests import StagingArea, StagingManifest
 from txnsegment.spark_transaction import SparkTransaction
 
 MOVERS = {"m0": "move", "m1": "move", "m2": "other"}

@@ -38,7 +38,7 @@ from conformance.simulator.faults import Observer
 from conformance.simulator.in_stream_acks import AckLog
 from conformance.simulator.keyed import rows_of
 from conformance.simulator.storage import Disk
-from metadata.paths import Key, decode, encode
+from metadata.records.paths import Key, decode, encode
 from metadata.store.memory import MemoryState
 
 REFUSED = frozenset({"Fenced", "TxnConflict", "SegmentSealed", "TopicSealed", "TopicNotFound", "OptionError"})

@@ -11,9 +11,9 @@ from conformance.simulator.consuming import Hands, choose, start_consuming
 from conformance.simulator.in_stream_consumers import SUBSCRIPTION
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.writers import hands_on
-from metadata.acks import Ack
-from metadata.client import Client
-from metadata.providers import PendingAckProvider, Providers
+from metadata.client.client import Client
+from metadata.client.providers import PendingAckProvider, Providers
+from metadata.rules.acks import Ack
 
 
 def start_onward_consumer(world: World, name: str, topic: str, *, rounds: int, plain: bool, within: int) -> Actor:

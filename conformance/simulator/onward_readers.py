@@ -13,9 +13,9 @@ from conformance.history.format import Plan, Poll, Read, Row, Seal
 from conformance.simulator.in_stream_readers import GONE
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.writers import hands_on
-from metadata.client import Client
-from metadata.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
-from metadata.names import is_persistent
+from metadata.client.client import Client
+from metadata.common.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
+from metadata.records.names import is_persistent
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import ReadTask

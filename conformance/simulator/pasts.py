@@ -18,12 +18,12 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.writers import Heard, Job, Write
 from ledgers import snapshots
-from metadata import coordinator
-from metadata.client import Client
-from metadata.cluster_records import Settings
-from metadata.errors import TxnSegmentError
+from metadata.client.client import Client
+from metadata.common.errors import TxnSegmentError
+from metadata.records.cluster_records import Settings
 from metadata.store.memory import MemoryState
-from metadata.topics import Topics
+from metadata.topics.topics import Topics
+from metadata.write import coordinator
 
 Then = Callable[[MemoryState], object]
 UNEVENTFUL = Plan(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0)

@@ -16,8 +16,9 @@ from ledgers.model import Ledger
 from ledgers.snapshot_files import Block
 from ledgers.snapshots import SnapshotHead
 from ledgers.storage import LedgerStorage
-from metadata import log, metrics
-from metadata.json_records import JsonRecord
+from metadata.common import metrics
+from metadata.log import live_log as log
+from metadata.records.json_records import JsonRecord
 
 KEPT = 20_000
 _forever = ExitStack()

@@ -11,12 +11,12 @@ from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.writers import hands_on
 from ledgers.errors import CorruptSnapshot, MissingFile
 from ledgers.model import CompactedPart, Ledger
-from metadata import transitions
-from metadata.backlog import extent
-from metadata.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
-from metadata.reading import Reading, Selection
-from metadata.row_ranges import NONE, minus
-from metadata.transaction_buffer import TransactionBuffer
+from metadata.common.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
+from metadata.read.backlog import extent
+from metadata.read.reading import Reading, Selection
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.row_ranges import NONE, minus
+from metadata.rules import transitions
 from spark_txn_source.following import Following
 from spark_txn_source.plan import check_trims, hidden, known_trims
 from spark_txn_source.selection import Earliest

@@ -16,15 +16,15 @@ from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
-from metadata.cluster import Cluster
-from metadata.coordinator import Coordinator
-from metadata.errors import TxnSegmentError
-from metadata.reading import Reading, Selection
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import TxnSegmentError
+from metadata.maintenance.sweeper import FORGET_LIMIT, Sweeper, SweepReport
+from metadata.read.reading import Reading, Selection
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.rules.transitions import Claim
 from metadata.store.memory import MemoryState
-from metadata.sweeper import FORGET_LIMIT, Sweeper, SweepReport
-from metadata.transaction_buffer import TransactionBuffer
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.write.coordinator import Coordinator
+from metadata.write.write_set import WriteSet
 
 SEGMENTS = ("segment://public/default/t/0000-ffff-0", "segment://public/default/u/0000-ffff-0")
 TOPICS = (T, U)
@@ -90,7 +90,7 @@ def writer(who: str, app: str, query: str, attempt: str) -> Code:
             try:
                 each()
             except TxnSegmentError:
-                continue  # as metadata.aftermath: put off to the next sweep
+                continue  # as metadata.write.aftermath: put off to the next sweep
 
     return code
 

@@ -19,13 +19,13 @@ from conformance.simulator.observer import History
 from conformance.simulator.plan import Plan
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.wakes import Watches
-from metadata.client import Client
-from metadata.cluster import Cluster
-from metadata.cluster_records import Settings
-from metadata.errors import SweepIncomplete, TxnSegmentError
+from metadata.client.client import Client
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import SweepIncomplete, TxnSegmentError
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.cluster_records import Settings
 from metadata.store.memory import MemoryState
-from metadata.sweeper import Sweeper
-from metadata.transaction_buffer import TransactionBuffer
 
 SETTINGS = Settings(
     txn_timeout_ms=1_000,
@@ -81,7 +81,7 @@ class Process:
         self.sweeper = Sweeper(self.cluster, self.buffer, world.clock.monotonic() if world.rested else float("-inf"))
 
     def aside(self, *jobs: Callable[[], object]) -> None:
-        """Another thread does this, and what fails is put off to the next sweep, as in `metadata.aftermath`."""
+        """Another thread does this, and what fails is put off to the next sweep, as in `metadata.write.aftermath`."""
 
         def run() -> None:
             for job in jobs:

@@ -23,12 +23,13 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.writers import start_driver
 from ledgers import snapshots
 from ledgers.compaction import COMPACTED
-from metadata import coordinator, paths
 from metadata.instream import snapshots as buffer_snapshots
 from metadata.instream import steps, transaction_log
-from metadata.orphans import sweep_orphans
-from metadata.reading import Selection
-from metadata.topics import Topics
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.read.reading import Selection
+from metadata.records import paths
+from metadata.topics.topics import Topics
+from metadata.write import coordinator
 
 STEPS = 20_000
 SWEPT = 0.1

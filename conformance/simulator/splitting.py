@@ -21,16 +21,16 @@ from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, start_driver
-from metadata import paths
-from metadata.autoscaling import Autoscaler
-from metadata.cluster import Cluster
-from metadata.errors import OptionError, TxnSegmentError
-from metadata.names import topic_name
-from metadata.policies import set_for_topic
-from metadata.reading import Selection
-from metadata.records import SegmentInfo
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import OptionError, TxnSegmentError
+from metadata.maintenance.autoscaling import Autoscaler
+from metadata.read.reading import Selection
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import SegmentInfo
 from metadata.store.memory import MemoryState
-from metadata.topics import Topic, Topics
+from metadata.topics.policies import set_for_topic
+from metadata.topics.topics import Topic, Topics
 
 MANY = 5
 """Active segments from which on a splitter rather merges."""

@@ -8,12 +8,12 @@ from conformance.simulator.clock import SimulatedClock
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.storage import Disk, GatedStorage
-from metadata.cluster import Cluster
+from metadata.cluster.cluster import Cluster
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.topics import PersistentTopics
-from metadata.names import persistent_name, topic_name
+from metadata.records.names import persistent_name, topic_name
 from metadata.store.memory import MemoryState
-from metadata.topics import Topics
+from metadata.topics.topics import Topics
 
 T, U, D = "topic://public/default/t", "topic://public/default/u", "topic://public/default/d"
 P, Q = "persistent://public/default/p", "persistent://public/default/q"

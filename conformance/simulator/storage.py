@@ -12,7 +12,7 @@ import pyarrow as pa
 from conformance.simulator.faults import Crashed, Fate, Gate, always
 from ledgers.errors import MissingFile, StorageError
 from ledgers.storage import FileEntry, LedgerStorage
-from metadata.clock import Clock
+from metadata.common.clock import Clock
 
 
 class Disk:

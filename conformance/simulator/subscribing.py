@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.writers import hands_on
-from metadata.errors import TxnSegmentError
-from metadata.names import topic_name
-from metadata.reading import Selection
+from metadata.common.errors import TxnSegmentError
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
 
 
 def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:

@@ -7,11 +7,11 @@ from functools import partial
 
 from conformance.simulator.scheduler import Actor, Process, World
 from ledgers.errors import CorruptSnapshot, MissingFile
-from metadata.errors import StorageError, SweepIncomplete, TxnSegmentError
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
-from metadata.sweeper import FORGET_LIMIT, Sweeper, SweepReport, complain
-from metadata.topics import Topics
+from metadata.common.errors import StorageError, SweepIncomplete, TxnSegmentError
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.maintenance.sweeper import FORGET_LIMIT, Sweeper, SweepReport, complain
+from metadata.records.names import topic_name
+from metadata.topics.topics import Topics
 
 WHOLE = 0.4
 """The share of a brief world's sweeps that do everything."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import Watch
 
 

@@ -13,14 +13,14 @@ from conformance.simulator import keyed
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from ledgers.model import Part
-from metadata.client import Client
-from metadata.coordinator import Coordinator
-from metadata.errors import TopicNotFound, TxnSegmentError, VersionConflict
-from metadata.names import topic_name
-from metadata.routing import Target, targets
-from metadata.topics import Topics
-from metadata.transitions import Claim
-from metadata.write_set import Committed, WriteSet
+from metadata.client.client import Client
+from metadata.common.errors import TopicNotFound, TxnSegmentError, VersionConflict
+from metadata.records.names import topic_name
+from metadata.rules.transitions import Claim
+from metadata.topics.routing import Target, targets
+from metadata.topics.topics import Topics
+from metadata.write.coordinator import Coordinator
+from metadata.write.write_set import Committed, WriteSet
 from spark_txn_sink import commit as sink
 from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import TaskOptions

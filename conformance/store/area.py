@@ -16,7 +16,7 @@ from conformance.proxy import TcpProxy
 from conformance.store.case import NotApplicable, holds
 from conformance.store.processes import Child
 from conformance.store.site import Place, Site
-from metadata.clock import Clock, SystemClock
+from metadata.common.clock import Clock, SystemClock
 from metadata.store.contract import MetadataStore
 from metadata.store.zookeeper import hosts_and_root
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from conformance.store.history import random_operations
 from conformance.store.site import Place
-from metadata.clock import SystemClock
-from metadata.paths import LOG, Key, pad20
+from metadata.common.clock import SystemClock
+from metadata.records.paths import LOG, Key, pad20
 from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, MetadataStore, Put, Record
 
 INDEX = "idx:crash"

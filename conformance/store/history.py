@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any, Literal
 
-from metadata.clock import Clock
-from metadata.errors import BadVersion, SessionLost, Unavailable, UnknownOutcome
-from metadata.paths import Key
+from metadata.common.clock import Clock
+from metadata.common.errors import BadVersion, SessionLost, Unavailable, UnknownOutcome
+from metadata.records.paths import Key
 from metadata.store.contract import ABSENT, ANY, MetadataStore
 
 Kind = Literal["get", "put", "delete"]

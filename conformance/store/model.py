@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from metadata.paths import Key, KeyRange
+from metadata.records.paths import Key, KeyRange
 from metadata.store.contract import IndexEntry, Record
 
 PARTS = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import Append, Delete, IndexEntry, MetadataStore, Record, View, Watch, Write, in_groups
 
 

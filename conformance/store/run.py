@@ -10,8 +10,8 @@ from conformance.store.area import Area, Sizes
 from conformance.store.case import Case, ContractBroken, NotApplicable
 from conformance.store.site import Opener, Site, Traits
 from conformance.store.suite import CASES
-from metadata.clock import Clock, SystemClock
-from metadata.errors import OptionError
+from metadata.common.clock import Clock, SystemClock
+from metadata.common.errors import OptionError
 from metadata.store import open_store
 
 SUITE = "store"

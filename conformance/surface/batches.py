@@ -12,7 +12,7 @@ from conformance.surface.operations import PICK, Args, one_of, operation
 from conformance.surface.spark import read_batch
 from conformance.surface.world import World
 from conformance.surface.writing import topic_of
-from metadata.errors import DataLoss, OffsetOutOfRange, SchemaError, TopicNotFound
+from metadata.common.errors import DataLoss, OffsetOutOfRange, SchemaError, TopicNotFound
 
 
 def undecided_from(world: World) -> float:

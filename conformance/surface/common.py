@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from conformance.surface.model import Fault, Row, Written
-from metadata.errors import TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 
 if TYPE_CHECKING:
     from conformance.surface.bench import Bench

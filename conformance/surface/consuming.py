@@ -11,7 +11,7 @@ from conformance.surface.model import Fault
 from conformance.surface.operations import PICK, Args, one_of, operation
 from conformance.surface.world import Process, World
 from conformance.surface.writing import topic_of
-from metadata.errors import AckConflict, DataLoss, SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from metadata.common.errors import AckConflict, DataLoss, SubscriptionExists, SubscriptionNotFound, TopicNotFound
 from txnsegment import Batch, Message
 
 LOST = (TopicNotFound, SubscriptionNotFound, DataLoss)

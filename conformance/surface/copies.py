@@ -12,9 +12,9 @@ from conformance.surface.common import attempt
 from conformance.surface.model import Fault, Model
 from conformance.surface.operations import PICK, Args, one_of, operation
 from conformance.surface.world import SETTINGS, World
-from metadata import backup_file
-from metadata.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
-from metadata.restore import restore as restore_backup
+from metadata.backup import backup_file
+from metadata.backup.restore import restore as restore_backup
+from metadata.common.errors import BackupUnsettled, ConfigurationError, RestoreRefused, TxnSegmentError
 
 APART = 1_000_000
 """Rows of a copy are numbered so far above those of the original."""

@@ -13,7 +13,7 @@ from conformance.surface.bench import Bench
 from conformance.surface.model import Fault
 from conformance.surface.operations import CATALOGUE, Op, readable
 from conformance.surface.preludes import drawn
-from metadata.errors import TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 
 MODULES = (writing, consuming, streaming, batches, upkeep, copies, sinks, migrations)
 STEPS = (20, 90)

@@ -14,7 +14,7 @@ from conformance.surface.streaming import check_caught_up, drive
 from conformance.surface.upkeep import sweep_all
 from conformance.surface.world import World
 from conformance.surface.writing import ended
-from metadata.errors import SchemaError
+from metadata.common.errors import SchemaError
 
 
 def conclude(bench: Bench) -> None:

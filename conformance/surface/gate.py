@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from metadata import paths
-from metadata.errors import Unavailable
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.common.errors import Unavailable
+from metadata.records import paths
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import Append, MetadataStore, Put, Record, View, Watch, Write
 
 BEFORE, AFTER = "before its registration", "registered and not decided"

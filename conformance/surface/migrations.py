@@ -25,7 +25,7 @@ from conformance.surface.streaming import drive, query_of, stream, stream_availa
 from conformance.surface.upkeep import KEEP, compact, retain, trim
 from conformance.surface.world import World
 from conformance.surface.writing import CHANGED, delete_topic, ended, hold_commit, merge, split, topic_of
-from metadata.errors import (
+from metadata.common.errors import (
     DataLoss,
     NotAllowed,
     OptionError,

@@ -7,7 +7,7 @@ from conformance.surface.common import OLDER_NAMES, OLDER_PATTERN
 from conformance.surface.model import Fault, Topic
 from conformance.surface.streaming import Query
 from conformance.surface.world import World
-from metadata.errors import AckConflict, OffsetOutOfRange, SchemaError, SubscriptionNotFound, TopicNotFound
+from metadata.common.errors import AckConflict, OffsetOutOfRange, SchemaError, SubscriptionNotFound, TopicNotFound
 
 
 def certain(world: World, topic: Topic) -> set[int]:

@@ -17,7 +17,7 @@ from conformance.surface.operations import PICK, Args, one_of, operation
 from conformance.surface.spark import source
 from conformance.surface.world import Process, World
 from conformance.surface.writing import decided, topic_of
-from metadata.errors import AckConflict, SubscriptionNotFound, TopicNotFound, VersionConflict
+from metadata.common.errors import AckConflict, SubscriptionNotFound, TopicNotFound, VersionConflict
 from txnsegment.schemas import from_arrow
 
 

@@ -11,7 +11,7 @@ from conformance.surface.operations import PICK, Args, one_of, operation
 from conformance.surface.spark import Engine
 from conformance.surface.world import Process, World
 from conformance.surface.writing import topic_of
-from metadata.errors import (
+from metadata.common.errors import (
     AckConflict,
     DataLoss,
     OffsetOutOfRange,

@@ -10,7 +10,7 @@ from conformance.surface.model import Fault
 from conformance.surface.operations import PICK, Args, operation
 from conformance.surface.world import World
 from conformance.surface.writing import topic_of
-from metadata.errors import Unavailable
+from metadata.common.errors import Unavailable
 
 AMOUNTS_MS = (1, 50, 1_500, 11_000, 36_000, 600_000, 3_600_000, 2 * 3_600_000, 7 * 3_600_000)
 LEAPS_MS = (0, 0, 600_000, 4 * 3_600_000, 30 * 3_600_000)

@@ -13,13 +13,13 @@ from typing import Any
 
 from conformance.surface.gate import Gate, Held, older_data
 from conformance.surface.model import Model, Row, Written
-from metadata import client as clients
-from metadata import paths
-from metadata.client import client
-from metadata.clock import SystemClock
-from metadata.cluster import open_cluster, resolve
-from metadata.cluster_records import Settings
-from metadata.paths import decode
+from metadata.client import client as clients
+from metadata.client.client import client
+from metadata.cluster.cluster import open_cluster, resolve
+from metadata.common.clock import SystemClock
+from metadata.records import paths
+from metadata.records.cluster_records import Settings
+from metadata.records.paths import decode
 from metadata.store.contract import Append
 from txnsegment.cluster import Cluster
 

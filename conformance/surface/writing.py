@@ -10,7 +10,7 @@ from conformance.surface.gate import AFTER, BEFORE, Held
 from conformance.surface.model import Fault, Written
 from conformance.surface.operations import PICK, Args, one_of, operation
 from conformance.surface.world import Process, World
-from metadata.errors import (
+from metadata.common.errors import (
     AckConflict,
     DataLoss,
     OptionError,

@@ -7,8 +7,8 @@ from enum import StrEnum
 from pydantic import Field
 
 from metadata.instream.records import Identified
-from metadata.json_records import JsonRecord, Whole
-from metadata.records import Cursor, RowSet
+from metadata.records.json_records import JsonRecord, Whole
+from metadata.records.records import Cursor, RowSet
 
 
 class AckKind(StrEnum):

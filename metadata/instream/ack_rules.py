@@ -1,17 +1,17 @@
 """Which entries of a pending-ack log count. PURE: no I/O, no clock, no threads. The rules of conflicts are those of segments
-(`metadata.acks`); here the log's order decides which of two acknowledgements came first (A33).
+(`metadata.rules.acks`); here the log's order decides which of two acknowledgements came first (A33).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from metadata import acks
-from metadata.acks import Ack
-from metadata.errors import AckConflict, SubscriptionMigrated
+from metadata.common.errors import AckConflict, SubscriptionMigrated
 from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot
 from metadata.instream.rules import has_ended, txn_id
-from metadata.records import Cursor
+from metadata.records.records import Cursor
+from metadata.rules import acks
+from metadata.rules.acks import Ack
 
 
 @dataclass

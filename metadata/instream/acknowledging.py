@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from metadata.acks import Ack, merged
-from metadata.cursors import Where
-from metadata.errors import SubscriptionMigrated
+from metadata.common.errors import SubscriptionMigrated
+from metadata.cursors.cursors import Where
 from metadata.instream.onward import Onward
 from metadata.instream.pending_ack import InStreamAcks
-from metadata.records import Cursor
-from metadata.row_ranges import Rows
+from metadata.records.records import Cursor
+from metadata.records.row_ranges import Rows
+from metadata.rules.acks import Ack, merged
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from metadata.backup_file import Kept
-from metadata.cluster import Cluster
-from metadata.consistent_cut import Moving
-from metadata.cursors import Where
-from metadata.errors import TopicNotFound
+from metadata.backup.backup_file import Kept
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import TopicNotFound
+from metadata.cursors.cursors import Where
 from metadata.instream import ack_rules, paths, pending_ack, snapshots
 from metadata.instream.ack_records import AckEntry, AckSnapshot, SubscriptionRecord
 from metadata.instream.ack_rules import AckState
@@ -37,9 +36,10 @@ from metadata.instream.records import LogEntry, PersistentLayout, SnapshotPointe
 from metadata.instream.topics import PersistentTopic, every
 from metadata.instream.transaction_log import INLINE_BYTES, TRANSACTION_LOG, TransactionLog
 from metadata.instream.txn_records import TxnLogRecord, TxnLogSnapshot
-from metadata.names import PersistentName
-from metadata.paths import KeyRange, Prefix
-from metadata.records import Cursor
+from metadata.records.names import PersistentName
+from metadata.records.paths import KeyRange, Prefix
+from metadata.records.records import Cursor
+from metadata.rules.consistent_cut import Moving
 from metadata.store.contract import View
 
 NAMESPACES = KeyRange("/persistent/namespaces/", "/persistent/namespaces/~", "")

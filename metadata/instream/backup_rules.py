@@ -10,9 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from metadata import acks
-from metadata.cluster_records import LostNumbers
-from metadata.consistent_cut import Moving
 from metadata.instream import ack_rules
 from metadata.instream.ack_records import AckEntry, AckKind
 from metadata.instream.ack_rules import AckState
@@ -20,8 +17,11 @@ from metadata.instream.records import EntryKind, LogEntry, PersistentLayout, Sna
 from metadata.instream.rules import TopicState, has_ended, txn_id
 from metadata.instream.txn_records import Txn, TxnLogSnapshot, TxnState
 from metadata.instream.txn_rules import COMMITS, COORDINATOR, TxnLogState
-from metadata.records import Cursor
-from metadata.row_ranges import NONE, Rows, union
+from metadata.records.cluster_records import LostNumbers
+from metadata.records.records import Cursor
+from metadata.records.row_ranges import NONE, Rows, union
+from metadata.rules import acks
+from metadata.rules.consistent_cut import Moving
 
 
 class Fate(Enum):

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ledgers.model import Ledger
-from metadata import log as manifests
-from metadata import metrics
-from metadata.cluster import Cluster
-from metadata.errors import BadVersion, CorruptSnapshot, DataLoss, OffsetOutOfRange, UnknownOutcome
+from metadata.cluster.cluster import Cluster
+from metadata.common import metrics
+from metadata.common.errors import BadVersion, CorruptSnapshot, DataLoss, OffsetOutOfRange, UnknownOutcome
 from metadata.instream import paths, snapshots
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.reading import GROUP, TopicReading
 from metadata.instream.records import EntryKind, LogEntry, SnapshotPointer
 from metadata.instream.rules import TopicState, first_ongoing, fold, max_read, trimmed
 from metadata.instream.topics import PersistentTopic, every, not_found, of_record, with_system_property
-from metadata.names import PersistentName
+from metadata.log import live_log as manifests
+from metadata.records.names import PersistentName
 from metadata.store.contract import View, decide
 
 log = logging.getLogger("txnsegment.instream")

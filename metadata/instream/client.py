@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from metadata.aftermath import inline
-from metadata.cluster import Cluster
+from metadata.cluster.cluster import Cluster
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.topics import PersistentTopics
+from metadata.write.aftermath import inline
 
 if TYPE_CHECKING:
     from metadata.instream.migrating import Migrator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStream:
-    """The parts that share one memory of its logs: `metadata.client.Client.instream`."""
+    """The parts that share one memory of its logs: `metadata.client.client.Client.instream`."""
 
     cluster: Cluster
     buffer: InStreamBuffer

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from metadata import metrics, paths, transitions
-from metadata.acks import merged
-from metadata.aftermath import inline
-from metadata.errors import (
+from metadata.common import metrics
+from metadata.common.errors import (
     AckConflict,
     OptionError,
     OutcomeUnknown,
@@ -26,10 +24,14 @@ from metadata.errors import (
 )
 from metadata.instream.steps import TransactionSteps
 from metadata.instream.txn_records import Txn, TxnState
-from metadata.names import PersistentName, is_persistent, persistent_name, segment_name
-from metadata.records import Application, Attempt, Header, Nanos, State
-from metadata.transitions import Claim, Gone, Opening
-from metadata.write_set import Committed, WriteSet, refuse_missing, refuse_old, weight
+from metadata.records import paths
+from metadata.records.names import PersistentName, is_persistent, persistent_name, segment_name
+from metadata.records.records import Application, Attempt, Header, Nanos, State
+from metadata.rules import transitions
+from metadata.rules.acks import merged
+from metadata.rules.transitions import Claim, Gone, Opening
+from metadata.write.aftermath import inline
+from metadata.write.write_set import Committed, WriteSet, refuse_missing, refuse_old, weight
 
 if TYPE_CHECKING:
     from metadata.instream.onward import Onward

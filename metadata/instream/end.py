@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from metadata.cluster import Cluster
-from metadata.errors import TopicNotFound, TransactionUnfinished
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import TopicNotFound, TransactionUnfinished
 from metadata.instream import paths
 from metadata.instream.ack_records import AckEntry, AckKind, SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
@@ -21,9 +21,9 @@ from metadata.instream.rules import has_ended, txn_id
 from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import FINAL, expired
-from metadata.names import PersistentName, persistent_name
+from metadata.records.names import PersistentName, persistent_name
+from metadata.rules.timestamps import OpenTransaction, OpenTransactions
 from metadata.store.contract import decide, time_ms
-from metadata.timestamps import OpenTransaction, OpenTransactions
 
 log = logging.getLogger("txnsegment.instream")
 

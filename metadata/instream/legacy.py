@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from ledgers.model import Ledger
 from metadata.instream.migration_rules import first_needed, to_cluster, to_own, whole_transactions
 from metadata.instream.reading import TopicReading
-from metadata.records import Position
-from metadata.retention import Kept
-from metadata.row_ranges import Row
-from metadata.segment_view import SegmentView
-from metadata.transitions import Weight
+from metadata.read.segment_view import SegmentView
+from metadata.records.records import Position
+from metadata.records.row_ranges import Row
+from metadata.rules.retention import Kept
+from metadata.rules.transitions import Weight
 
 
 @dataclass(frozen=True, kw_only=True)

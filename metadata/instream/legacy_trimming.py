@@ -10,7 +10,7 @@ from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.legacy import MigratedSegment
 from metadata.instream.topics import PersistentTopics
 from metadata.instream.trimming import Taken, trim_log
-from metadata.records import Position, Watermark
+from metadata.records.records import Position, Watermark
 
 
 def trim(buffer: InStreamBuffer, segment: MigratedSegment, through: int) -> Taken | None:

@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from metadata.errors import Unavailable, UnknownOutcome
+from metadata.common.errors import Unavailable, UnknownOutcome
 from metadata.instream.records import Identified
-from metadata.paths import Key, Prefix, sequence_number
+from metadata.records.paths import Key, Prefix, sequence_number
 from metadata.store.contract import Append, Delete, MetadataStore, Record, View, decide, in_groups
 
 E = TypeVar("E", bound=Identified)

@@ -20,10 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from metadata import paths
-from metadata.cluster import Cluster
-from metadata.cursors import Where, make_missing
-from metadata.errors import (
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import (
     BadVersion,
     SubscriptionNotFound,
     TopicExists,
@@ -33,6 +31,7 @@ from metadata.errors import (
     TxnConflict,
     UnknownOutcome,
 )
+from metadata.cursors.cursors import Where, make_missing
 from metadata.instream import migration_rules as rules
 from metadata.instream import paths as instream_paths
 from metadata.instream import pending_ack
@@ -43,11 +42,12 @@ from metadata.instream.rules import txn_id
 from metadata.instream.sealing import Sealing
 from metadata.instream.topics import every
 from metadata.instream.txn_records import Txn, TxnState
-from metadata.names import PersistentName, TopicName, even_ranges, persistent_name, topic_name
-from metadata.records import Application, Cursor, Layout
+from metadata.records import paths
+from metadata.records.names import PersistentName, TopicName, even_ranges, persistent_name, topic_name
+from metadata.records.records import Application, Cursor, Layout
 from metadata.store.contract import ABSENT, Put, View, decide, in_groups, look, until
-from metadata.topic import Topic, of_record
-from metadata.topics import Topics
+from metadata.topics.topic import Topic, of_record
+from metadata.topics.topics import Topics
 
 log = logging.getLogger("txnsegment.instream")
 

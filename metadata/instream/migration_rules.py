@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ledgers.model import Ledger
-from metadata import paths, retention
 from metadata.instream.records import CONTAINS_TXN, LogEntry, PersistentLayout
 from metadata.instream.txn_records import Txn, Written
 from metadata.instream.txn_rules import FINAL
-from metadata.names import RING, PersistentName, TopicName
-from metadata.records import Application, Layout, Migration, Range, SegmentInfo, SegmentState
-from metadata.row_ranges import Row
+from metadata.records import paths
+from metadata.records.names import RING, PersistentName, TopicName
+from metadata.records.records import Application, Layout, Migration, Range, SegmentInfo, SegmentState
+from metadata.records.row_ranges import Row
+from metadata.rules import retention
 
 
 def goes_on(layout: PersistentLayout, seal: LogEntry | None) -> str | None:

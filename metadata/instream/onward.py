@@ -13,16 +13,16 @@ from functools import cached_property
 from itertools import cycle, islice
 
 from ledgers.model import Part
-from metadata import transitions
-from metadata.coordinator import Coordinator
-from metadata.errors import OptionError
+from metadata.common.errors import OptionError
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.migrating import Migrator
-from metadata.names import TopicName, is_persistent, persistent_name
-from metadata.rerouting import Written
-from metadata.routing import Target, targets
-from metadata.topics import Topic
-from metadata.write_set import Committed, WriteSet
+from metadata.records.names import TopicName, is_persistent, persistent_name
+from metadata.rules import transitions
+from metadata.topics.routing import Target, targets
+from metadata.topics.topics import Topic
+from metadata.write.coordinator import Coordinator
+from metadata.write.rerouting import Written
+from metadata.write.write_set import Committed, WriteSet
 
 log = logging.getLogger("txnsegment.instream")
 

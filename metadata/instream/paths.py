@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from metadata.names import PersistentName
-from metadata.paths import Key, KeyRange, Prefix, ack_key, decode, encode
-from metadata.paths import topic as topic
+from metadata.records.names import PersistentName
+from metadata.records.paths import Key, KeyRange, Prefix, ack_key, decode, encode
+from metadata.records.paths import topic as topic
 
 TOPICS = KeyRange("/persistent/topics/", "/persistent/topics/~", "")
 SUBSCRIPTIONS = KeyRange("/persistent/subscriptions/", "/persistent/subscriptions/~", "")

@@ -1,6 +1,6 @@
 """Acknowledgements on persistent topics: each (topic, subscription) has a pending-ack log of its own, whose order decides.
 
-The same calls as `metadata.pending_ack` has for segments, so that whoever acknowledges need not know which kind a topic is.
+The same calls as `metadata.cursors.pending_ack` has for segments, so that whoever acknowledges need not know which kind a topic is.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from metadata import acks
-from metadata import paths as metadata_paths
-from metadata.acks import Ack
-from metadata.cluster import Cluster
-from metadata.cursors import Where, not_found
-from metadata.errors import AckConflict, BadVersion, SubscriptionExists, SubscriptionNotFound, UnknownOutcome
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import AckConflict, BadVersion, SubscriptionExists, SubscriptionNotFound, UnknownOutcome
+from metadata.cursors.cursors import Where, not_found
 from metadata.instream import ack_rules, paths
 from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot, SubscriptionRecord
 from metadata.instream.ack_rules import AckState
@@ -24,9 +21,12 @@ from metadata.instream.managed_log import ManagedLog
 from metadata.instream.records import PersistentLayout
 from metadata.instream.replay import Replay
 from metadata.instream.rules import has_ended
-from metadata.names import persistent_name
-from metadata.records import Cursor
-from metadata.row_ranges import NONE, Rows, minus
+from metadata.records import paths as metadata_paths
+from metadata.records.names import persistent_name
+from metadata.records.records import Cursor
+from metadata.records.row_ranges import NONE, Rows, minus
+from metadata.rules import acks
+from metadata.rules.acks import Ack
 from metadata.store.contract import ABSENT, Put, Record, View, decide, look, time_ms, until, written
 
 T = TypeVar("T")

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ledgers.model import Ledger
-from metadata.cluster import Cluster
+from metadata.cluster.cluster import Cluster
 from metadata.instream.records import EntryKind, LogEntry
 from metadata.instream.rules import TopicState, visible
 from metadata.instream.topics import PersistentTopic
-from metadata.timestamps import Above
-from metadata.transitions import Weight
+from metadata.rules.timestamps import Above
+from metadata.rules.transitions import Weight
 
 if TYPE_CHECKING:
     from metadata.instream.buffer import InStreamBuffer

@@ -6,10 +6,10 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from metadata.cluster_records import LostNumbers
-from metadata.errors import CorruptRecord
-from metadata.json_records import RECORD_ADVICE, JsonRecord, Whole
-from metadata.records import Layout, Registration, SegmentInfo, SegmentWrite
+from metadata.common.errors import CorruptRecord
+from metadata.records.cluster_records import LostNumbers
+from metadata.records.json_records import RECORD_ADVICE, JsonRecord, Whole
+from metadata.records.records import Layout, Registration, SegmentInfo, SegmentWrite
 
 CONTAINS_TXN = "__contains_txn_messages"
 """The system property that says whether a topic has ever got a transactional message. Users may read it, never set or remove it."""

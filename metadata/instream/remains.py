@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from metadata import paths as shared
-from metadata.cluster import Cluster
+from metadata.cluster.cluster import Cluster
 from metadata.instream import migration_rules, paths, pending_ack
 from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
@@ -26,9 +25,10 @@ from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.records import PersistentLayout
 from metadata.instream.topics import PersistentTopic, PersistentTopics
 from metadata.instream.trimming import InStreamTrimmer
-from metadata.names import PersistentName, topic_name
-from metadata.paths import Key
-from metadata.records import Layout
+from metadata.records import paths as shared
+from metadata.records.names import PersistentName, topic_name
+from metadata.records.paths import Key
+from metadata.records.records import Layout
 from metadata.store.contract import Delete, View, decide, in_groups, look, time_ms, written
 
 LOOKED_AT = 8

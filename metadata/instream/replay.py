@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from metadata.cluster import Cluster
-from metadata.errors import BadVersion, UnknownOutcome
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import BadVersion, UnknownOutcome
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.records import Identified
-from metadata.paths import Key
+from metadata.records.paths import Key
 from metadata.store.contract import ABSENT, Record, View, decide
 
 

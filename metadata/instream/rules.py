@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from metadata.errors import CorruptRecord
+from metadata.common.errors import CorruptRecord
 from metadata.instream.records import EntryKind, LogEntry
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from metadata.cluster import Cluster
-from metadata.errors import NotAllowed, OptionError
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import NotAllowed, OptionError
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.records import EntryKind, LogEntry, PersistentLayout
 from metadata.instream.topics import PersistentTopics
-from metadata.names import PersistentName
+from metadata.records.names import PersistentName
 from metadata.store.contract import time_ms
 
 WHY = ("migrate", "terminate", "delete")

@@ -11,11 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ledgers.model import Part
-from metadata import paths
-from metadata.acks import Ack, merged
-from metadata.cluster import Cluster
-from metadata.coordinator import MAX_INLINE
-from metadata.errors import (
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import (
     Fenced,
     OptionError,
     OutcomeUnknown,
@@ -35,11 +32,14 @@ from metadata.instream.topics import PersistentTopics
 from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import COMMITS, Effect
-from metadata.log import in_manifest
-from metadata.names import PersistentName, persistent_name
+from metadata.log.live_log import in_manifest
+from metadata.records import paths
+from metadata.records.names import PersistentName, persistent_name
+from metadata.rules.acks import Ack, merged
+from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms
-from metadata.transitions import Claim
-from metadata.write_set import segment_write
+from metadata.write.coordinator import MAX_INLINE
+from metadata.write.write_set import segment_write
 
 
 @dataclass

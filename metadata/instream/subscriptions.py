@@ -1,5 +1,5 @@
-"""Subscriptions of persistent topics: the calls that `metadata.subscriptions` has for topic://, where numbers are of the topic's
-own log and its one cursor is that of the pending-ack log.
+"""Subscriptions of persistent topics: the calls that `metadata.topics.subscriptions` has for topic://, where numbers are of the
+topic's own log and its one cursor is that of the pending-ack log.
 """
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from metadata.errors import SubscriptionMigrated
+from metadata.common.errors import SubscriptionMigrated
 from metadata.instream.migrating import Migrator
 from metadata.instream.migration_rules import to_cluster
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.topics import PersistentTopics
-from metadata.names import PersistentName, TopicName
-from metadata.row_ranges import NONE, Rows, before, end_of
-from metadata.subscriptions import Subscriptions, legacy_shift
+from metadata.records.names import PersistentName, TopicName
+from metadata.records.row_ranges import NONE, Rows, before, end_of
+from metadata.topics.subscriptions import Subscriptions, legacy_shift
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from metadata.cluster import Cluster
-from metadata.errors import (
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import (
     BadVersion,
     SubscriptionNotFound,
     SweepIncomplete,
@@ -19,7 +19,7 @@ from metadata.errors import (
     TxnSegmentError,
     UnknownOutcome,
 )
-from metadata.failures import RACES, STORE, contained, described
+from metadata.common.failures import RACES, STORE, contained, described
 from metadata.instream import pending_ack
 from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pyspark.sql.types import StructType
 
 from ledgers.schema import check_writable, nullable
-from metadata import metrics
-from metadata.cluster import Cluster, before_lost, check_not_lost
-from metadata.cluster_records import LostNumbers
-from metadata.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
+from metadata.cluster.cluster import Cluster, before_lost, check_not_lost
+from metadata.common import metrics
+from metadata.common.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
 from metadata.instream import migration_rules, paths
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
-from metadata.names import SYSTEM, PersistentName, check_new, topic_name
-from metadata.records import Layout, TopicSchema
-from metadata.schemas import TopicSchemas
+from metadata.records.cluster_records import LostNumbers
+from metadata.records.names import SYSTEM, PersistentName, check_new, topic_name
+from metadata.records.records import Layout, TopicSchema
 from metadata.store.contract import ABSENT, Record, View, decide, look, skip, until
+from metadata.topics.schemas import TopicSchemas
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from ledgers.errors import MissingFile
-from metadata.cluster import Cluster
-from metadata.errors import CorruptRecord
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import CorruptRecord
 from metadata.instream import paths
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay
 from metadata.instream.txn_records import Txn, TxnEntry, TxnLogRecord, TxnLogSnapshot, Written
 from metadata.instream.txn_rules import COORDINATOR, Effect, TxnLogState, compacted, fold, forget, restored
-from metadata.names import SYSTEM, PersistentName
+from metadata.records.names import SYSTEM, PersistentName
 from metadata.store.contract import Record, View
 
 TRANSACTION_LOG = PersistentName(*SYSTEM, "__transaction_log_0")

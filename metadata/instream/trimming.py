@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from metadata import acks, elapsed, paths, retention
-from metadata.clock_looks import seen_for
-from metadata.cluster import Cluster
+from metadata.cluster.clock_looks import seen_for
+from metadata.cluster.cluster import Cluster
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.reading import TopicReading
 from metadata.instream.records import PersistentLayout, Trimmed
 from metadata.instream.topics import PersistentTopic, PersistentTopics, every
-from metadata.names import PersistentName
-from metadata.records import Policies, Position
-from metadata.retention import Kept
+from metadata.records import paths
+from metadata.records.names import PersistentName
+from metadata.records.records import Policies, Position
+from metadata.rules import acks, elapsed, retention
+from metadata.rules.retention import Kept
 from metadata.store.contract import decide, look, time_ms
 
 log = logging.getLogger("txnsegment.instream")

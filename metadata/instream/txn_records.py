@@ -7,7 +7,7 @@ from enum import StrEnum
 from pydantic import Field
 
 from metadata.instream.records import Identified, PersistentLayout
-from metadata.json_records import JsonRecord, Whole
+from metadata.records.json_records import JsonRecord, Whole
 
 
 class TxnState(StrEnum):

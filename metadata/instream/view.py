@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from ledgers.model import Ledger
 from metadata.instream.reading import TopicReading
-from metadata.names import RING
-from metadata.reading import Reading, Selection
-from metadata.records import Position, Range, SegmentInfo, SegmentState
-from metadata.segment_view import SegmentView
-from metadata.topic import Topic
-from metadata.transitions import Weight
+from metadata.read.reading import Reading, Selection
+from metadata.read.segment_view import SegmentView
+from metadata.records.names import RING
+from metadata.records.records import Position, Range, SegmentInfo, SegmentState
+from metadata.rules.transitions import Weight
+from metadata.topics.topic import Topic
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from ledgers.credentials import shown
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from metadata.clock import Clock
+    from metadata.common.clock import Clock
     from metadata.store.contract import MetadataStore
 
 ENTRY_POINTS = "txnsegment.metadata_stores"

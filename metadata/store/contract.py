@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
-from metadata.errors import BadVersion, ConfigurationError, SessionLost, UnknownOutcome
-from metadata.paths import Key, KeyRange, Prefix
-from metadata.stored import IndexEntry as IndexEntry
-from metadata.stored import Record as Record
+from metadata.common.errors import BadVersion, ConfigurationError, SessionLost, UnknownOutcome
+from metadata.records.paths import Key, KeyRange, Prefix
+from metadata.records.stored import IndexEntry as IndexEntry
+from metadata.records.stored import Record as Record
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metadata.errors import ValueTooLarge
+from metadata.common.errors import ValueTooLarge
 from metadata.store.contract import MAX_VALUE, Append, Delete, Write
 
 

@@ -11,9 +11,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Sequence
 from operator import attrgetter, itemgetter
 
-from metadata.clock import Clock, SystemClock
-from metadata.errors import BadVersion, SessionLost, Unavailable
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.common.clock import Clock, SystemClock
+from metadata.common.errors import BadVersion, SessionLost, Unavailable
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import (
     Append,
     Delete,

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from ledgers.json_text import read_json
-from metadata.clock import Clock, SystemClock
-from metadata.errors import CorruptRecord, SessionLost, StoreError, Unavailable
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.common.clock import Clock, SystemClock
+from metadata.common.errors import CorruptRecord, SessionLost, StoreError, Unavailable
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import (
     BUSY_SECONDS,
     Append,

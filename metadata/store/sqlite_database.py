@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ledgers.disk import disk
 from ledgers.local_files import make_folders
-from metadata.clock import Clock
-from metadata.errors import ClusterFormatError, ConfigurationError, StoreError, Unavailable, UnknownOutcome
+from metadata.common.clock import Clock
+from metadata.common.errors import ClusterFormatError, ConfigurationError, StoreError, Unavailable, UnknownOutcome
 from metadata.store.reserve import Reserve, trouble_at
 
 FILE = "metadata.db"

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from kazoo.exceptions import NoNodeError
 
 from ledgers.credentials import shown
-from metadata.clock import Clock, SystemClock
-from metadata.errors import ConfigurationError
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.common.clock import Clock, SystemClock
+from metadata.common.errors import ConfigurationError
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import IndexEntry, MetadataStore, Record, View, Watch, Write
 from metadata.store.limits import check_writes
 from metadata.store.zookeeper_eras import ERA_FULL, Eras

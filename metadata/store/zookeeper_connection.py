@@ -16,7 +16,7 @@ from typing import Any, Final
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import SASL, Auth
 
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 from metadata.store.zookeeper_credentials import TLS_CA, TLS_CERT, TLS_KEY
 from metadata.store.zookeeper_wakeups import WakeUps
 

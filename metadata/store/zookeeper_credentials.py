@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 
 PREFIX: Final = "TXNSEGMENT_ZK_"
 FILE: Final = PREFIX + "AUTH_FILE"

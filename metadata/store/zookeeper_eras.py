@@ -18,7 +18,7 @@ from typing import Any
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.states import ZnodeStat
 
-from metadata.errors import CorruptRecord
+from metadata.common.errors import CorruptRecord
 from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
 from metadata.store.zookeeper_session import Session, change, get, stat
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from ledgers.json_text import read_json
-from metadata.errors import CorruptRecord
-from metadata.paths import Key
+from metadata.common.errors import CorruptRecord
+from metadata.records.paths import Key
 from metadata.store.contract import IndexEntry
 
 INDEXES = "/idx"

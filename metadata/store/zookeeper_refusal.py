@@ -6,7 +6,7 @@ from typing import Final
 
 from kazoo.exceptions import AuthFailedError, InvalidACLError, KazooException, NoAuthError, SessionClosedRequireSaslError
 
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 from metadata.store.zookeeper_credentials import DIGEST, PREFIX, SASL_MECHANISM, SASL_PASSWORD, SASL_USERNAME, Credentials
 
 REFUSED: Final = (NoAuthError, AuthFailedError, InvalidACLError, SessionClosedRequireSaslError)

@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 from kazoo.security import READ_ACL_UNSAFE
 
-from metadata.errors import TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 from metadata.store.zookeeper_credentials import anonymous
 from metadata.store.zookeeper_paths import CLOCK
 from metadata.store.zookeeper_session import Request, Session, stat

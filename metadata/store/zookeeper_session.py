@@ -30,8 +30,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
-from metadata.clock import Clock
-from metadata.errors import ConfigurationError, SessionLost, StoreError, Unavailable, UnknownOutcome
+from metadata.common.clock import Clock
+from metadata.common.errors import ConfigurationError, SessionLost, StoreError, Unavailable, UnknownOutcome
 from metadata.store.zookeeper_connection import Connections
 from metadata.store.zookeeper_connection import log as kazoo_log
 from metadata.store.zookeeper_credentials import Credentials, credentials

@@ -12,7 +12,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.protocol.states import EventType
 
-from metadata.paths import Key, Prefix
+from metadata.records.paths import Key, Prefix
 from metadata.store.contract import Watch
 from metadata.store.zookeeper_paths import folder, is_era, znode
 from metadata.store.zookeeper_session import Session

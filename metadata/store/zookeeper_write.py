@@ -22,8 +22,8 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 
-from metadata.errors import BadVersion, CorruptRecord, Unavailable, ValueTooLarge
-from metadata.paths import Key
+from metadata.common.errors import BadVersion, CorruptRecord, Unavailable, ValueTooLarge
+from metadata.records.paths import Key
 from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, Put, Record, Write
 from metadata.store.memory import lost_race
 from metadata.store.zookeeper_eras import Eras

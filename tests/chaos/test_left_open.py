@@ -9,9 +9,9 @@ import pytest
 from conformance.chaos.driver import Place, make
 from conformance.chaos.forks import Forks
 from conformance.chaos.left_open import die_registered, wait_for_deadlines
-from metadata import paths
-from metadata.cluster_records import Settings
-from metadata.records import Application, Attempt, State
+from metadata.records import paths
+from metadata.records.cluster_records import Settings
+from metadata.records.records import Application, Attempt, State
 from txnsegment import Cluster, connect
 from txnsegment.transactions import TransactionDescription
 

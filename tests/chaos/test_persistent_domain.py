@@ -15,7 +15,7 @@ from conformance.chaos.history import Observation, commit, committed, judged, no
 from conformance.chaos.reading import Following, read_all
 from conformance.domains import domain, keyed, named
 from conformance.history.format import Event, Poll, Row
-from metadata.names import is_persistent
+from metadata.records.names import is_persistent
 
 TOPIC = named("persistent", "chaos")
 BATCHES = 3

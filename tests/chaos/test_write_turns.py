@@ -6,7 +6,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from metadata.paths import Key
+from metadata.records.paths import Key
 from metadata.store.sqlite import SqliteStore
 
 

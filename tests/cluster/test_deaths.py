@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 from conformance.cluster.party import for_want_of_speed
-from metadata.errors import Unavailable
+from metadata.common.errors import Unavailable
 from metadata.store.zookeeper import ZooKeeperStore
 
 LOG = "26/11/22 12:00:00 WARN TaskSetManager: Lost task 0.0: Python worker failed to connect back.\n"
@@ -36,6 +36,6 @@ def test_of_a_python_worker_that_does_not_connect_back() -> None:
         )
 
 
-@pytest.mark.parametrize("log", ["", LOG, f"{LOG}{DRIVER}metadata.errors.TxnConflict: Transaction 0_7 is ABORTED.\n"])
+@pytest.mark.parametrize("log", ["", LOG, f"{LOG}{DRIVER}metadata.common.errors.TxnConflict: Transaction 0_7 is ABORTED.\n"])
 def test_of_nothing_else(log: str) -> None:
     assert not for_want_of_speed(log)

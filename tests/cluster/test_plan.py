@@ -9,7 +9,7 @@ import pytest
 from conformance.cluster.faults import STRIKES
 from conformance.cluster.plan import BY_NAME, KINDS, make_plan
 from conformance.cluster.scene import scaling, usual
-from metadata.errors import ConfigurationError
+from metadata.common.errors import ConfigurationError
 
 
 def test_same_seed_same_plan() -> None:

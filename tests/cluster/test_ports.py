@@ -12,7 +12,7 @@ import pytest
 
 from conformance.ports import Ports, below
 from conformance.servers import LOCAL, free_ports
-from metadata.errors import Unavailable
+from metadata.common.errors import Unavailable
 
 MANY = 400
 """Of some twenty thousand: two who know nothing of each other would have seven in common."""

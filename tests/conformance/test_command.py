@@ -29,7 +29,7 @@ from conformance.simulator.exhaustive import CRASHES, PREEMPTIONS
 from conformance.store.area import Sizes
 from txnsegment.cli.app import build
 
-RAISES = mutant("raises", "6", "The cut is a number.", ("metadata.transitions:cut", "min(first - 1, end_of_log)", "1 // 0"))
+RAISES = mutant("raises", "6", "The cut is a number.", ("metadata.rules.transitions:cut", "min(first - 1, end_of_log)", "1 // 0"))
 
 
 @dataclass

@@ -28,8 +28,8 @@ from conformance.results import Outcome
 from conformance.simulator import pasts, stage
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import schedule
-from metadata import transitions
-from metadata.errors import OptionError
+from metadata.common.errors import OptionError
+from metadata.rules import transitions
 
 SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "late-abort-ends-the-successor": partial(by_simulator, count=600),
@@ -99,7 +99,7 @@ def test_without_a_fault_nothing_is_caught() -> None:
 
 # --- planting -----------------------------------------------------------------------------------------------------
 
-CUT = "metadata.transitions:cut"
+CUT = "metadata.rules.transitions:cut"
 
 
 def test_a_planted_function_is_changed_everywhere_and_comes_back() -> None:
@@ -130,7 +130,7 @@ def test_it_comes_back_after_an_error() -> None:
 
 @pytest.mark.parametrize(
     "edit",
-    [(CUT, "not there", ""), ("metadata.transitions:gone", "", ""), ("metadata.transitions:Opening.gone", "", "")],
+    [(CUT, "not there", ""), ("metadata.rules.transitions:gone", "", ""), ("metadata.rules.transitions:Opening.gone", "", "")],
     ids=["text", "function", "member"],
 )
 def test_a_mutant_that_the_code_has_left_behind_says_so(edit: tuple[str, str, str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ledgers.arrow import arrow_schema, conform
 from ledgers.parts import read_part
-from metadata.reading import Selection
+from metadata.read.reading import Selection
 from txnsegment import Cluster, connect
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from conformance.spark_writes import spark_write
-from metadata.errors import TxnSegmentError, VersionConflict
+from metadata.common.errors import TxnSegmentError, VersionConflict
 from tests.face.conftest import rows
 from txnsegment import Cluster
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from conformance.surface.spark import Engine
-from metadata.errors import OffsetOutOfRange, OptionError
+from metadata.common.errors import OffsetOutOfRange, OptionError
 from txnsegment import Cluster, connect, restore
 
 

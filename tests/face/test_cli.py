@@ -17,10 +17,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ledgers.model import Part
-from metadata import paths
-from metadata.records import Header, Nanos, Registration, SegmentWrite, State
-from metadata.scaling import Rule
-from metadata.sweeper import SweepReport
+from metadata.maintenance.sweeper import SweepReport
+from metadata.records import paths
+from metadata.records.records import Header, Nanos, Registration, SegmentWrite, State
+from metadata.rules.scaling import Rule
 from txnsegment import Cluster, connect
 from txnsegment.cli.app import build
 from txnsegment.sweeping import sweep_until

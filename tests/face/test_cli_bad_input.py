@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from metadata import paths
-from metadata.cluster_records import ClusterRecord
+from metadata.records import paths
+from metadata.records.cluster_records import ClusterRecord
 from metadata.store import open_store
 from txnsegment import Cluster, connect
 from txnsegment.cli.app import build

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from metadata.acks import done
-from metadata.errors import AckConflict, DataLoss, SubscriptionNotFound, TxnConflict, ValueFormatError
-from metadata.names import topic_name
-from metadata.row_ranges import texts
+from metadata.common.errors import AckConflict, DataLoss, SubscriptionNotFound, TxnConflict, ValueFormatError
+from metadata.records.names import topic_name
+from metadata.records.row_ranges import texts
+from metadata.rules.acks import done
 from txnsegment import Cluster, Consumer, UncommittedTransaction, connect
 
 NAME = topic_name("t")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from conformance.chaos.reading import position_of
-from metadata.errors import TopicNotFound
-from metadata.names import key_hash
+from metadata.common.errors import TopicNotFound
+from metadata.records.names import key_hash
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster, connect

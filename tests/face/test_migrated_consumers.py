@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from metadata.errors import DataLoss, TopicNotFound
-from metadata.reading import Reading
+from metadata.common.errors import DataLoss, TopicNotFound
+from metadata.read.reading import Reading
 from spark_txn_source.following import Following
 from txnsegment import Cluster, Consumer, connect
 from txnsegment.feeds import _FollowingOne

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from metadata.errors import NotAllowed, OptionError, TopicExists, TopicNotFound
-from metadata.upkeep import upkeep
+from metadata.client.upkeep import upkeep
+from metadata.common.errors import NotAllowed, OptionError, TopicExists, TopicNotFound
 from txnsegment import Cluster, connect
 from txnsegment.cli.app import build
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from metadata.errors import (
+from metadata.common.errors import (
     AckConflict,
     DataLoss,
     NotAllowed,
@@ -24,8 +24,8 @@ from metadata.errors import (
     VersionConflict,
 )
 from metadata.instream.records import CONTAINS_TXN
-from metadata.names import persistent_name
-from metadata.paths import EVERYTHING
+from metadata.records.names import persistent_name
+from metadata.records.paths import EVERYTHING
 from txnsegment import Cluster, Consumer
 from txnsegment.topics import PersistentDescription
 from txnsegment.verify import verify

@@ -9,16 +9,16 @@ import pyarrow as pa
 import pytest
 from prometheus_client import REGISTRY
 
-from metadata.errors import OffsetOutOfRange, OptionError
+from metadata.client.providers import Providers
+from metadata.common.errors import OffsetOutOfRange, OptionError
 from metadata.instream import trimming
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.reading import TopicReading
 from metadata.instream.topics import PersistentTopics
 from metadata.instream.transaction_log import TRANSACTION_LOG
 from metadata.instream.trimming import Taken
-from metadata.names import persistent_name
-from metadata.providers import Providers
-from metadata.trimming import Trimmed
+from metadata.maintenance.trimming import Trimmed
+from metadata.records.names import persistent_name
 from txnsegment import Cluster, connect
 from txnsegment.rows import committed_rows
 from txnsegment.segments import report

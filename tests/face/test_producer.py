@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from metadata.errors import (
+from metadata.common.errors import (
     OptionError,
     OutcomeUnknown,
     ProducerFull,
@@ -17,7 +17,7 @@ from metadata.errors import (
     TopicNotFound,
     Unavailable,
 )
-from metadata.write_set import Committed
+from metadata.write.write_set import Committed
 from tests.face.conftest import rows
 from txnsegment import Cluster, Producer
 from txnsegment.transaction import Transaction

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata.errors import OptionError, SegmentSealed
-from metadata.names import even_ranges, key_hash, topic_name
-from metadata.routing import Router, Target
+from metadata.common.errors import OptionError, SegmentSealed
+from metadata.records.names import even_ranges, key_hash, topic_name
+from metadata.topics.routing import Router, Target
 
 TOPIC = topic_name("t")
 

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import types as T
 from typer.testing import CliRunner, Result
 
-from metadata import paths
-from metadata.errors import OptionError, SchemaError, TopicNotFound
-from metadata.names import topic_name
-from metadata.records import TopicSchema
+from metadata.common.errors import OptionError, SchemaError, TopicNotFound
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import TopicSchema
 from metadata.store.contract import ABSENT, decide
 from txnsegment import Cluster
 from txnsegment.cli.app import build

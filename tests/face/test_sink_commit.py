@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from conformance.spark_writes import SparkWrite
-from metadata.errors import TxnConflict
+from metadata.common.errors import TxnConflict
 from txnsegment import Cluster
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from conformance.spark_writes import SparkWrite, spark_write
-from metadata.errors import (
+from metadata.common.errors import (
     AckConflict,
     CorruptRecord,
     OptionError,
@@ -28,8 +28,8 @@ from metadata.errors import (
     Unavailable,
     VersionConflict,
 )
-from metadata.names import key_hash, segment_name, topic_name
-from metadata.staging_manifests import StagingArea
+from metadata.records.names import key_hash, segment_name, topic_name
+from metadata.write.staging_manifests import StagingArea
 from tests.face.conftest import rows, rows_by_segment
 from txnsegment import Cluster, SparkTransaction, connect
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from metadata.errors import AckConflict
+from metadata.common.errors import AckConflict
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from conformance.surface.spark import Engine
-from metadata.coordinator import Coordinator
-from metadata.errors import AckConflict, OptionError
+from metadata.common.errors import AckConflict, OptionError
+from metadata.write.coordinator import Coordinator
 from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster
 

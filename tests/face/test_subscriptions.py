@@ -12,9 +12,9 @@ from prometheus_client import REGISTRY
 from pyspark.sql.types import LongType, StructField, StructType
 from typer.testing import CliRunner, Result
 
-from metadata import paths
-from metadata.errors import OptionError, SubscriptionExists, SubscriptionNotFound, TopicNotFound
-from metadata.records import Header, Nanos, Registration, SegmentWrite, State
+from metadata.common.errors import OptionError, SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from metadata.records import paths
+from metadata.records.records import Header, Nanos, Registration, SegmentWrite, State
 from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster
 from txnsegment.cli.app import build

@@ -13,17 +13,19 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from metadata import metrics, passes, paths
-from metadata.aftermath import Aftermath
-from metadata.errors import SweepIncomplete
-from metadata.log import LiveLog
-from metadata.names import TopicName
-from metadata.orphans import SEEN, Orphans
-from metadata.records import Registration
-from metadata.retired import NOTES
+from metadata.client import passes
+from metadata.common import metrics
+from metadata.common.errors import SweepIncomplete
+from metadata.log.live_log import LiveLog
+from metadata.maintenance.orphans import SEEN, Orphans
+from metadata.maintenance.retired import NOTES
+from metadata.maintenance.sweeper import Sweeper
+from metadata.maintenance.trimming import Trimmed, Trimmer
+from metadata.records import paths
+from metadata.records.names import TopicName
+from metadata.records.records import Registration
 from metadata.store.contract import decide, look
-from metadata.sweeper import Sweeper
-from metadata.trimming import Trimmed, Trimmer
+from metadata.write.aftermath import Aftermath
 from txnsegment import Cluster
 from txnsegment.cli.app import build
 from txnsegment.sweeping import sweep_until

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metadata.errors import AckConflict, CorruptPart, NotDelivered, SubscriptionNotFound
+from metadata.common.errors import AckConflict, CorruptPart, NotDelivered, SubscriptionNotFound
 from txnsegment import Batch, Cluster, Consumer, Message, Transaction, connect
 
 NOW = 0.0

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 import txnsegment
-from metadata.errors import OptionError, SchemaError, TopicExists, TopicNotFound, TransactionNotFound, TxnConflict
-from metadata.records import SegmentState, State
+from metadata.common.errors import OptionError, SchemaError, TopicExists, TopicNotFound, TransactionNotFound, TxnConflict
+from metadata.records.records import SegmentState, State
 from txnsegment import Cluster, connect
 
 

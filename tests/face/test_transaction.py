@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from metadata import paths
-from metadata.errors import (
+from metadata.common.errors import (
     OptionError,
     OutcomeUnknown,
     PartsGone,
@@ -28,8 +27,9 @@ from metadata.errors import (
     UnknownOutcome,
     VersionConflict,
 )
-from metadata.names import key_hash, segment_name
-from metadata.records import State
+from metadata.records import paths
+from metadata.records.names import key_hash, segment_name
+from metadata.records.records import State
 from metadata.store.contract import Put, Record, Write
 from tests.face.conftest import rows, rows_by_segment
 from txnsegment import Cluster, UncommittedTransaction, connect

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from metadata.client import shared_client
-from metadata.errors import OptionError, SchemaChanged, SchemaError, ValueFormatError
-from metadata.reading import Selection
+from metadata.client.client import shared_client
+from metadata.common.errors import OptionError, SchemaChanged, SchemaError, ValueFormatError
+from metadata.read.reading import Selection
 from spark_txn_sink.commit import Identity, commit
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from metadata.names import persistent_name
+from metadata.records.names import persistent_name
 from txnsegment import Cluster, connect
 from txnsegment.rows import committed_rows
 

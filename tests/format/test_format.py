@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from conformance.servers import ZooKeeperServer
-from metadata import backup_file
-from metadata.cluster import MARK, take_over
-from metadata.cluster_records import FORMAT_VERSION
-from metadata.paths import Key
-from metadata.record_kinds import kind_of
+from metadata.backup import backup_file
+from metadata.backup.record_kinds import kind_of
+from metadata.cluster.cluster import MARK, take_over
+from metadata.records.cluster_records import FORMAT_VERSION
+from metadata.records.paths import Key
 from metadata.store import open_store
 from metadata.store.contract import IndexEntry, Put, in_groups
 from tests.format.make import SCHEMAS, TOPICS, shown, table, write

@@ -30,16 +30,17 @@ from ledgers.part_reader import part_staging_id
 from ledgers.snapshot_files import put_long
 from ledgers.spark_json import columns_from_json
 from ledgers.storage import LedgerStorage
-from metadata import backup_file, paths
-from metadata.folders import folder_of
-from metadata.names import any_topic_name, check_new, segment_name
-from metadata.record_kinds import KINDS, kind_of
-from metadata.records import AbortedTxn, Header, Op
-from metadata.row_ranges import parse_all, texts
-from metadata.service import parse_service_url
-from metadata.staging_manifests import StagingManifest, _crc
+from metadata.backup import backup_file
+from metadata.backup.record_kinds import KINDS, kind_of
+from metadata.common.folders import folder_of
+from metadata.common.service import parse_service_url
+from metadata.records import paths
+from metadata.records.names import any_topic_name, check_new, segment_name
+from metadata.records.records import AbortedTxn, Header, Op
+from metadata.records.row_ranges import parse_all, texts
 from metadata.store.zookeeper_paths import from_data
-from metadata.subscriptions import checked
+from metadata.topics.subscriptions import checked
+from metadata.write.staging_manifests import StagingManifest, _crc
 from spark_txn_sink.options import SINK
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection
 from spark_txn_source.option_table import SOURCE

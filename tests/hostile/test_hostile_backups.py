@@ -16,10 +16,10 @@ import pyarrow as pa
 import pytest
 
 from ledgers.plain_text import shown
-from metadata import backup_file
-from metadata.backup_file import SMALL
-from metadata.cluster_records import ClusterRecord, Settings
-from metadata.errors import BackupDamaged, CorruptRecord, TxnSegmentError
+from metadata.backup import backup_file
+from metadata.backup.backup_file import SMALL
+from metadata.common.errors import BackupDamaged, CorruptRecord, TxnSegmentError
+from metadata.records.cluster_records import ClusterRecord, Settings
 from txnsegment import connect, restore
 
 

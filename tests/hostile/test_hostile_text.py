@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 from ledgers.errors import StorageError, TxnSegmentError
 from ledgers.plain_text import HARMFUL, harmful, shown
 from ledgers.storage import LedgerStorage
-from metadata import paths
-from metadata.errors import ConfigurationError, OptionError
-from metadata.names import MAX_WORD, TopicName, any_topic_name, check_new, persistent_name, segment_name, topic_name
-from metadata.patterns import MAX_LENGTH, compiled
-from metadata.service import parse_service_url
+from metadata.common.errors import ConfigurationError, OptionError
+from metadata.common.service import parse_service_url
+from metadata.records import paths
+from metadata.records.names import MAX_WORD, TopicName, any_topic_name, check_new, persistent_name, segment_name, topic_name
+from metadata.records.patterns import MAX_LENGTH, compiled
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, decide, look
-from metadata.subscriptions import checked
+from metadata.topics.subscriptions import checked
 from spark_txn_source.offsets import offset_of, planned_selection
 from spark_txn_source.option_table import SOURCE
 from spark_txn_source.selection import Pattern, selection_of

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from ledgers.json_text import MAX_BYTES, MAX_DEPTH, read_json
 from ledgers.spark_json import columns_from_json
-from metadata import paths
-from metadata.cluster import open_cluster
-from metadata.errors import CorruptRecord
-from metadata.json_records import JsonRecord
-from metadata.record_kinds import KINDS, kind_of
-from metadata.records import Header, Layout, Registration, TcSequence
+from metadata.backup.record_kinds import KINDS, kind_of
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import CorruptRecord
+from metadata.records import paths
+from metadata.records.json_records import JsonRecord
+from metadata.records.records import Header, Layout, Registration, TcSequence
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, decide, look
 from txnsegment.cli.app import build
@@ -209,7 +209,7 @@ def test_doctor_reports_records_of_others(url: str) -> None:
 
 def test_every_key_of_ours_has_a_kind() -> None:
     from metadata.instream import paths as older
-    from metadata.names import persistent_name, topic_name
+    from metadata.records.names import persistent_name, topic_name
 
     segment, topic, old = "segment://a/b/c/0000-ffff-0", topic_name("topic://a/b/c"), persistent_name("persistent://a/b/c")
     keys = [

@@ -10,17 +10,17 @@ from conformance.simulator.faults import Fate, Gate, GatedStore, always
 from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
-from metadata.cluster import Cluster
-from metadata.cluster_records import Lost, Settings
+from metadata.cluster.cluster import Cluster
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.topics import PersistentTopics
-from metadata.names import PersistentName
+from metadata.records.cluster_records import Lost, Settings
+from metadata.records.names import PersistentName
+from metadata.rules.transitions import Claim
 from metadata.store.memory import MemoryState
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.write.write_set import WriteSet
 
 T, U = PersistentName("public", "default", "t"), PersistentName("public", "default", "u")
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from ledgers.model import Part
-from metadata.client import Client, shared_client
-from metadata.names import persistent_name
+from metadata.client.client import Client, shared_client
+from metadata.records.names import persistent_name
 from pyspark_txnsegment import DefaultSource
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write

@@ -9,19 +9,19 @@ import pytest
 from instream_bench import At, Bench, Party, T
 
 from conformance.simulator.faults import Fate
-from metadata.acks import up_to
-from metadata.errors import SubscriptionNotFound, TopicNotFound, TopicSealed, TransactionNotFound
+from metadata.common.errors import SubscriptionNotFound, TopicNotFound, TopicSealed, TransactionNotFound
 from metadata.instream import paths
 from metadata.instream.migrating import Migrator
 from metadata.instream.remains import LOOKED_AT
 from metadata.instream.transaction_log import TRANSACTION_LOG
 from metadata.instream.txn_records import TxnEntry, TxnState
-from metadata.names import PersistentName, TopicName
-from metadata.orphans import sweep_orphans
-from metadata.row_ranges import end_of
-from metadata.sweeper import Sweeper
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.names import PersistentName, TopicName
+from metadata.records.row_ranges import end_of
+from metadata.rules.acks import up_to
+from metadata.topics.topics import Topics
 
 LOGS, ACKS, SUBSCRIPTIONS = "/persistent/logs/persistent%3A%2F%2Fpublic", "/persistent/acks/", "/persistent/subscriptions/"
 

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_bench import Query, SparkBench, X, Y
 
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.errors import AckConflict, DataLoss, OffsetOutOfRange
-from metadata.names import persistent_name, topic_name
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import AckConflict, DataLoss, OffsetOutOfRange
+from metadata.records.cluster_records import Settings
+from metadata.records.names import persistent_name, topic_name
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster, connect

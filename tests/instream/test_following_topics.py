@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from instream_bench import At, Bench, Party, T, U
 
-from metadata.client import Client, client
-from metadata.errors import TopicNotFound
+from metadata.client.client import Client, client
+from metadata.common.errors import TopicNotFound
 from metadata.instream.migrating import Migrator
-from metadata.names import PersistentName, topic_name
+from metadata.records.names import PersistentName, topic_name
 from spark_txn_source.following_topics import FollowingTopics
 from spark_txn_source.selection import Pattern, Topics
 

@@ -9,9 +9,9 @@ import pytest
 from instream_bench import At, Bench, Party, T, U
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.acks import Ack, up_to
-from metadata.errors import AckConflict, SubscriptionExists, SubscriptionNotFound, TxnSegmentError
-from metadata.row_ranges import end_of, parse_all, texts
+from metadata.common.errors import AckConflict, SubscriptionExists, SubscriptionNotFound, TxnSegmentError
+from metadata.records.row_ranges import end_of, parse_all, texts
+from metadata.rules.acks import Ack, up_to
 
 S = (str(T), "s")
 

@@ -19,13 +19,11 @@ from test_migration import check_done, migrate, prepared, work
 from conformance.simulator.faults import Crashed, Fate, GatedStore
 from conformance.simulator.in_stream_backups import backing_up_in_stream
 from conformance.simulator.storage import GatedStorage
-from metadata import paths as common_paths
-from metadata.acks import Ack, done
-from metadata.backup import BackupReader
-from metadata.backup_file import ERA, Backup
-from metadata.cluster_records import ClusterRecord
-from metadata.cursors import Where
-from metadata.errors import (
+from metadata.backup.backup import BackupReader
+from metadata.backup.backup_file import ERA, Backup
+from metadata.backup.restore import Restoration
+from metadata.cluster.ledger_root import MARK
+from metadata.common.errors import (
     CorruptSnapshot,
     OffsetOutOfRange,
     RestoredBehind,
@@ -34,9 +32,11 @@ from metadata.errors import (
     TransactionNotFound,
     TransactionUnfinished,
 )
-from metadata.ledger_root import MARK
-from metadata.restore import Restoration
-from metadata.row_ranges import parse_all, texts
+from metadata.cursors.cursors import Where
+from metadata.records import paths as common_paths
+from metadata.records.cluster_records import ClusterRecord
+from metadata.records.row_ranges import parse_all, texts
+from metadata.rules.acks import Ack, done
 from metadata.store.memory import MemoryState
 
 WHERE = (str(T), "s")

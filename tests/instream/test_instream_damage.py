@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from instream_bench import Bench, T
 
-from metadata.errors import CorruptRecord, CorruptSnapshot
+from metadata.common.errors import CorruptRecord, CorruptSnapshot
 from metadata.instream import snapshots, transaction_log
 from metadata.instream.client import instream
 from metadata.instream.records import PersistentLayout, SnapshotPointer

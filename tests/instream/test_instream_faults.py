@@ -12,8 +12,7 @@ import pytest
 from instream_bench import At, Bench, T, U, each
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.acks import Ack
-from metadata.errors import (
+from metadata.common.errors import (
     OptionError,
     OutcomeUnknown,
     TopicNotFound,
@@ -22,7 +21,8 @@ from metadata.errors import (
     TxnConflict,
     TxnSegmentError,
 )
-from metadata.row_ranges import parse_all, texts
+from metadata.records.row_ranges import parse_all, texts
+from metadata.rules.acks import Ack
 
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 

@@ -12,11 +12,10 @@ from instream_bench import At, Bench, T, each
 from test_migration import Y, foreign
 
 from conformance.simulator.faults import Fate
-from metadata.aftermath import inline
-from metadata.client import Client
-from metadata.cluster import Cluster, open_cluster
-from metadata.coordinator import Coordinator
-from metadata.errors import (
+from metadata.client.client import Client
+from metadata.client.providers import Model, Providers
+from metadata.cluster.cluster import Cluster, open_cluster
+from metadata.common.errors import (
     CorruptPart,
     CorruptSnapshot,
     DataLoss,
@@ -30,15 +29,16 @@ from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
 from metadata.instream.records import CONTAINS_TXN, PersistentLayout
 from metadata.instream.sweeping import InStreamReport
-from metadata.names import PersistentName, TopicName, topic_name
-from metadata.orphans import sweep_orphans
-from metadata.policies import set_for_topic
-from metadata.providers import Model, Providers
-from metadata.records import Registration, SegmentWrite
-from metadata.row_ranges import parse_all
-from metadata.sweeper import Sweeper, complain
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.maintenance.sweeper import Sweeper, complain
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.names import PersistentName, TopicName, topic_name
+from metadata.records.records import Registration, SegmentWrite
+from metadata.records.row_ranges import parse_all
+from metadata.topics.policies import set_for_topic
+from metadata.topics.topics import Topics
+from metadata.write.aftermath import inline
+from metadata.write.coordinator import Coordinator
 
 
 def aborted(bench: Bench, label: str = "aborted") -> str:
@@ -449,7 +449,7 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
     import pyarrow as pa
 
     from ledgers.parts import PartWriter, read_part
-    from metadata.folders import folder_of
+    from metadata.common.folders import folder_of
 
     with_rows = pa.record_batch({"x": [1, 2, 3]})
     cluster = open_cluster(f"file://{tmp_path}/c")

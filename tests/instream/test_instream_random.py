@@ -13,10 +13,10 @@ import pytest
 from instream_bench import Bench, Party, T, U, label
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.acks import Ack, done
-from metadata.errors import TransactionUnfinished, TxnSegmentError
-from metadata.names import PersistentName
-from metadata.row_ranges import minus, parse_all
+from metadata.common.errors import TransactionUnfinished, TxnSegmentError
+from metadata.records.names import PersistentName
+from metadata.records.row_ranges import minus, parse_all
+from metadata.rules.acks import Ack, done
 
 S = (str(T), "s")
 FATES = [fate for fate in Fate if fate is not Fate.GO]

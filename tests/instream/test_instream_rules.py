@@ -14,7 +14,7 @@ from metadata.instream.rules import Counts, TopicState, first_ongoing, fold, low
 from metadata.instream.txn_records import TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import TRANSITIONS, Effect, TxnLogState, compacted, restored
 from metadata.instream.txn_rules import fold as fold_txn
-from metadata.names import PersistentName
+from metadata.records.names import PersistentName
 
 NAME = PersistentName("public", "default", "t")
 TXNS = [f"1000000_{n}" for n in range(1, 6)]

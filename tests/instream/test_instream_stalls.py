@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from instream_bench import Bench, T, U
 
-from metadata.errors import TopicSealed, TransactionUnfinished
+from metadata.common.errors import TopicSealed, TransactionUnfinished
 from metadata.instream.client import instream
 from metadata.store.contract import decide
 from txnsegment import doctor

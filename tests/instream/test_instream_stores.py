@@ -15,13 +15,13 @@ import pytest
 
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.errors import AckConflict, OutcomeUnknown, TransactionNotFound
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import AckConflict, OutcomeUnknown, TransactionNotFound
 from metadata.instream.client import InStream, instream
-from metadata.names import PersistentName
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.records.cluster_records import Settings
+from metadata.records.names import PersistentName
+from metadata.rules.transitions import Claim
+from metadata.write.write_set import WriteSet
 from txnsegment import connect
 
 T, U = PersistentName("public", "default", "t"), PersistentName("public", "default", "t1")

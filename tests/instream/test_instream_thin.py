@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from instream_bench import Bench, T, U
 
-from metadata import metrics
-from metadata.errors import NotAllowed, OptionError, TopicExists, TopicNotFound, TxnConflict, VersionConflict
+from metadata.common import metrics
+from metadata.common.errors import NotAllowed, OptionError, TopicExists, TopicNotFound, TxnConflict, VersionConflict
 from metadata.instream.records import CONTAINS_TXN
-from metadata.names import PersistentName, TopicName
+from metadata.records.names import PersistentName, TopicName
 
 
 def test_names_of_both_domains_are_never_equal() -> None:

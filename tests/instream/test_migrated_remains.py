@@ -11,20 +11,21 @@ from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.model import Part
-from metadata import paths, policies
-from metadata.acks import up_to
-from metadata.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError
+from metadata.common.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError
 from metadata.instream.migrating import Migrator
-from metadata.names import PersistentName, TopicName, topic_name
-from metadata.orphans import sweep_orphans
-from metadata.reading import Reading, Selection
-from metadata.row_ranges import before, end_of
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.maintenance.sweeper import Sweeper
+from metadata.maintenance.trimming import Trimmed, Trimmer
+from metadata.read.reading import Reading, Selection
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records import paths
+from metadata.records.names import PersistentName, TopicName, topic_name
+from metadata.records.row_ranges import before, end_of
+from metadata.rules.acks import up_to
 from metadata.store.contract import decide
-from metadata.sweeper import Sweeper
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
-from metadata.trimming import Trimmed, Trimmer
-from metadata.write_set import WriteSet
+from metadata.topics import policies
+from metadata.topics.topics import Topics
+from metadata.write.write_set import WriteSet
 from spark_txn_source.plan import check_trims
 
 Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")

@@ -14,14 +14,14 @@ import pytest
 from spark_bench import Query, SparkBench, X
 
 from ledgers.avro.modes import Compatibility
-from metadata import policies
-from metadata.errors import DataLoss, SchemaError, TopicNotFound, TopicSealed
-from metadata.names import TopicName, persistent_name, topic_name
-from metadata.providers import Providers, Selected
+from metadata.client.providers import Providers, Selected
+from metadata.common.errors import DataLoss, SchemaError, TopicNotFound, TopicSealed
+from metadata.maintenance.trimming import Trimmer
+from metadata.records.names import TopicName, persistent_name, topic_name
+from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms
-from metadata.transitions import Claim
-from metadata.trimming import Trimmer
-from metadata.write_set import WriteSet
+from metadata.topics import policies
+from metadata.write.write_set import WriteSet
 from spark_txn_sink import commit as committing
 from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import WriteOptions

@@ -10,12 +10,12 @@ import pytest
 from spark_bench import Query, SparkBench, X, Y, position_of
 from test_migrated_streams import TO, migrate
 
-from metadata import paths
-from metadata.errors import AckConflict
+from metadata.common.errors import AckConflict
 from metadata.instream.reading import TopicReading
-from metadata.names import persistent_name, topic_name
+from metadata.records import paths
+from metadata.records.names import persistent_name, topic_name
 from metadata.store.contract import time_ms
-from metadata.subscriptions import legacy_shift
+from metadata.topics.subscriptions import legacy_shift
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.following_topics import FollowingTopics
 from spark_txn_source.options import ReadOptions

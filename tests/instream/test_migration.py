@@ -11,9 +11,7 @@ import pytest
 from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata import paths
-from metadata.acks import Ack, done
-from metadata.errors import (
+from metadata.common.errors import (
     NotAllowed,
     OptionError,
     TopicExists,
@@ -26,16 +24,18 @@ from metadata.errors import (
 from metadata.instream import paths as instream_paths
 from metadata.instream.migrating import Migrator
 from metadata.instream.records import EntryKind, LogEntry
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
-from metadata.reading import Reading, Selection
-from metadata.records import SegmentState
-from metadata.row_ranges import parse_all, texts
-from metadata.sweeper import Sweeper
-from metadata.topics import Topic, Topics
-from metadata.transaction_buffer import TransactionBuffer
-from metadata.transitions import limited
-from metadata.write_set import WriteSet
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.reading import Reading, Selection
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import SegmentState
+from metadata.records.row_ranges import parse_all, texts
+from metadata.rules.acks import Ack, done
+from metadata.rules.transitions import limited
+from metadata.topics.topics import Topic, Topics
+from metadata.write.write_set import WriteSet
 
 Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from instream_bench import At, Bench, T, U, label
 
-from metadata.client import Client, client
-from metadata.errors import TopicNotFound
+from metadata.client.client import Client, client
+from metadata.common.errors import TopicNotFound
 from metadata.instream.migrating import Migrator
-from metadata.names import topic_name
+from metadata.records.names import topic_name
 from spark_txn_source import persistent, plan
 from spark_txn_source.options import ReadOptions
 

@@ -11,9 +11,17 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark_bench import Query, SparkBench, X, Y, position_of
 
-from metadata.errors import DataLoss, OffsetOutOfRange, OptionError, SchemaChanged, SchemaError, SubscriptionNotFound, TopicNotFound
+from metadata.common.errors import (
+    DataLoss,
+    OffsetOutOfRange,
+    OptionError,
+    SchemaChanged,
+    SchemaError,
+    SubscriptionNotFound,
+    TopicNotFound,
+)
 from metadata.instream.records import EntryKind, LogEntry
-from metadata.names import persistent_name, topic_name
+from metadata.records.names import persistent_name, topic_name
 from spark_txn_source.options import ReadOptions
 from txnsegment import connect
 from txnsegment.positions import unread

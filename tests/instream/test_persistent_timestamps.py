@@ -8,9 +8,9 @@ import pytest
 from instream_bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.client import Client, client
-from metadata.errors import OffsetOutOfRange, TxnSegmentError
-from metadata.names import topic_name
+from metadata.client.client import Client, client
+from metadata.common.errors import OffsetOutOfRange, TxnSegmentError
+from metadata.records.names import topic_name
 from spark_txn_source import persistent, plan
 from spark_txn_source.options import ReadOptions
 
@@ -144,7 +144,7 @@ def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
     """An open transaction that was published before is the batch's. A time that lies in the future is an error."""
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from metadata import client as clients
+    from metadata.client import client as clients
     from spark_txn_source.stream import StreamReader
 
     bench = Bench()

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from spark_bench import SparkBench, X, Y
 
-from metadata.cluster import open_cluster
-from metadata.cluster_records import Settings
-from metadata.errors import DataLoss, OffsetOutOfRange, OptionError, TopicNotFound
-from metadata.names import persistent_name, topic_name
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import DataLoss, OffsetOutOfRange, OptionError, TopicNotFound
+from metadata.records.cluster_records import Settings
+from metadata.records.names import persistent_name, topic_name
 from txnsegment import Cluster, connect
 
 T, U = "t", "topic://public/default/u"

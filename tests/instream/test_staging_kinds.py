@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ledgers.storage import LedgerStorage
-from metadata.errors import OptionError
-from metadata.staging_manifests import StagingArea
+from metadata.common.errors import OptionError
+from metadata.write.staging_manifests import StagingArea
 
 ONE, OTHER = "topic://public/default/t", "persistent://public/default/x"
 

@@ -13,8 +13,7 @@ from instream_bench import At, Bench, Party, T, each
 from test_migration import EVERYWHERE, FATES, Y, migrate
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.acks import Ack, done, up_to
-from metadata.errors import (
+from metadata.common.errors import (
     AckConflict,
     SubscriptionExists,
     SubscriptionMigrated,
@@ -24,9 +23,10 @@ from metadata.errors import (
 )
 from metadata.instream.acknowledging import OnwardAcks
 from metadata.instream.subscriptions import InStreamSubscriptions
-from metadata.row_ranges import before, end_of, minus, parse_all, texts
-from metadata.subscriptions import Subscriptions
-from metadata.topics import Topics
+from metadata.records.row_ranges import before, end_of, minus, parse_all, texts
+from metadata.rules.acks import Ack, done, up_to
+from metadata.topics.subscriptions import Subscriptions
+from metadata.topics.topics import Topics
 
 
 def prepared() -> Bench:

@@ -16,7 +16,7 @@ CHANGES = {
     *("write_bytes", "write_text", "touch", "symlink", "symlink_to", "hardlink_to", "rmtree", "copyfile", "OSFile"),
 }
 ELSEWHERE = {
-    ("metadata/metrics.py", "mkdir"): "the folder of prometheus_client, which nothing durable lies in",
+    ("metadata/common/metrics.py", "mkdir"): "the folder of prometheus_client, which nothing durable lies in",
     ("txnsegment/cli/topics.py", "write_text"): "a picture for people",
 }
 """What changes files without the disk, and why it may."""

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from ledgers.credentials import holds_credentials, shown
 from ledgers.storage import LedgerStorage
-from metadata import paths
-from metadata.cluster import open_cluster
-from metadata.cluster_records import ClusterRecord
-from metadata.errors import StorageError, TxnSegmentError
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import StorageError, TxnSegmentError
+from metadata.records import paths
+from metadata.records.cluster_records import ClusterRecord
 from metadata.store import open_store
 from metadata.store.contract import look
 from txnsegment import doctor

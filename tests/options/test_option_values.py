@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata.errors import OptionError
-from metadata.options import (
+from metadata.common.errors import OptionError
+from metadata.common.options import (
     LONG_MAX,
     Option,
     OptionTable,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metadata.errors import OptionError
-from metadata.service import VARIABLE, embedded_ledgers, parse_service_url, service_url
+from metadata.common.errors import OptionError
+from metadata.common.service import VARIABLE, embedded_ledgers, parse_service_url, service_url
 from metadata.store import folder_of
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from metadata.errors import OptionError
-from metadata.names import topic_name
-from metadata.service import VARIABLE
+from metadata.common.errors import OptionError
+from metadata.common.service import VARIABLE
+from metadata.records.names import topic_name
 from spark_txn_sink.options import TaskOptions, WriteOptions
 
 URL = "memory://t"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata.errors import OffsetOutOfRange, OptionError
-from metadata.names import TopicName, segment_name, topic_name
-from metadata.service import VARIABLE
+from metadata.common.errors import OffsetOutOfRange, OptionError
+from metadata.common.service import VARIABLE
+from metadata.records.names import TopicName, segment_name, topic_name
 from spark_txn_source.options import SOURCE, ReadOptions
 from spark_txn_source.selection import AtLog, AtTime, Earliest, Latest, Pattern, Topics
 

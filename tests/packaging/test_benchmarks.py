@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks import catching, models, segments
 from conformance.mutants.catalogue import by_name
-from metadata.cluster import open_cluster
+from metadata.cluster.cluster import open_cluster
 
 
 def test_the_two_models(tmp_path: Path) -> None:

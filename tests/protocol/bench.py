@@ -15,19 +15,19 @@ from conformance.simulator.origins import origin
 from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
-from metadata.aftermath import inline
-from metadata.cluster import Cluster
-from metadata.cluster_records import Settings
-from metadata.coordinator import Coordinator
-from metadata.names import topic_name
-from metadata.reading import Selection
-from metadata.records import Header, State
+from metadata.cluster.cluster import Cluster
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.reading import Selection
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.cluster_records import Settings
+from metadata.records.names import topic_name
+from metadata.records.records import Header, State
+from metadata.rules.transitions import Claim
 from metadata.store.memory import MemoryState
-from metadata.sweeper import Sweeper
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.topics.topics import Topics
+from metadata.write.aftermath import inline
+from metadata.write.coordinator import Coordinator
+from metadata.write.write_set import WriteSet
 
 T, U = "topic://public/default/t", "topic://public/default/u"
 

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata import acks
-from metadata.acks import Ack, acknowledged, done, first_left, resolved, settled, up_to, with_done
-from metadata.errors import AckConflict
-from metadata.records import Cursor, MarkDelete, State
-from metadata.row_ranges import (
+from metadata.common.errors import AckConflict
+from metadata.records.records import Cursor, MarkDelete, State
+from metadata.records.row_ranges import (
     FIRST,
     Row,
     Rows,
@@ -29,6 +27,8 @@ from metadata.row_ranges import (
     texts,
     union,
 )
+from metadata.rules import acks
+from metadata.rules.acks import Ack, acknowledged, done, first_left, resolved, settled, up_to, with_done
 
 S = "segment://public/default/t/0000-ffff-0"
 

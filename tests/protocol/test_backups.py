@@ -15,13 +15,13 @@ from conformance.at_rest import AtRest
 from conformance.simulator.backups import backing_up
 from conformance.simulator.faults import Crashed, Fate, Gate, GatedStore, always
 from conformance.simulator.storage import GatedStorage
-from metadata import backup_file, consistent_cut, paths, policies
-from metadata.backup import BackupReader, is_known
-from metadata.backup_file import ERA, Backup
-from metadata.cluster import Cluster, read_cluster_record
-from metadata.consistent_cut import Moving, Told, Written
-from metadata.coordinator import Coordinator
-from metadata.errors import (
+from metadata.backup import backup_file
+from metadata.backup.backup import BackupReader, is_known
+from metadata.backup.backup_file import ERA, Backup
+from metadata.backup.restore import Restoration
+from metadata.cluster.cluster import Cluster, read_cluster_record
+from metadata.cluster.ledger_root import MARK
+from metadata.common.errors import (
     BackupDamaged,
     BackupUnsettled,
     BadVersion,
@@ -31,20 +31,23 @@ from metadata.errors import (
     RestoreRefused,
     VersionConflict,
 )
-from metadata.ledger_root import MARK
-from metadata.names import topic_name
-from metadata.reading import Selection
-from metadata.records import Application, Attempt, Cursor, Header, Nanos, Policies, State
-from metadata.restore import Restoration
-from metadata.row_ranges import parse_all
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.reading import Selection
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import Application, Attempt, Cursor, Header, Nanos, Policies, State
+from metadata.records.row_ranges import parse_all
+from metadata.rules import consistent_cut
+from metadata.rules.consistent_cut import Moving, Told, Written
+from metadata.rules.transitions import Claim
 from metadata.store import open_store
 from metadata.store.contract import look
 from metadata.store.memory import MemoryState
-from metadata.sweeper import Sweeper
-from metadata.topics import Topics
-from metadata.transaction_buffer import TransactionBuffer
-from metadata.transitions import Claim
-from metadata.write_set import Committed
+from metadata.topics import policies
+from metadata.topics.topics import Topics
+from metadata.write.coordinator import Coordinator
+from metadata.write.write_set import Committed
 from tests.protocol.bench import At, Bench, T, U, each_step
 
 

@@ -11,11 +11,11 @@ from conformance.simulator.origins import joined
 from ledgers import snapshots
 from ledgers.compaction import Policy
 from ledgers.model import CompactedPart
-from metadata.compaction import Compacted, Compactor
-from metadata.errors import TxnSegmentError
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
-from metadata.reading import Selection
+from metadata.common.errors import TxnSegmentError
+from metadata.maintenance.compaction import Compacted, Compactor
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
 
 
 def filled(versions: int = 3) -> Bench:

@@ -15,19 +15,20 @@ from typer.testing import CliRunner
 
 from conformance.simulator.clock import SimulatedClock
 from ledgers.storage import LedgerStorage
-from metadata import cluster as metadata_cluster
-from metadata import ledger_root, paths
-from metadata import orphans as orphans_module
-from metadata.clock import Clock, SystemClock
-from metadata.cluster import open_cluster, take_over
-from metadata.cluster_records import ClusterRecord, Restoring
-from metadata.deleting import BATCH
-from metadata.errors import ConfigurationError, RestoreRefused, StorageError, TxnSegmentError
-from metadata.json_records import JsonRecord
-from metadata.ledger_root import MARK, read_mark
-from metadata.orphans import sweep_orphans
-from metadata.places import Place, same_place
-from metadata.restore import Restoration
+from metadata.backup.restore import Restoration
+from metadata.cluster import cluster as metadata_cluster
+from metadata.cluster import ledger_root
+from metadata.cluster.cluster import open_cluster, take_over
+from metadata.cluster.ledger_root import MARK, read_mark
+from metadata.cluster.places import Place, same_place
+from metadata.common.clock import Clock, SystemClock
+from metadata.common.errors import ConfigurationError, RestoreRefused, StorageError, TxnSegmentError
+from metadata.maintenance import orphans as orphans_module
+from metadata.maintenance.deleting import BATCH
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.records import paths
+from metadata.records.cluster_records import ClusterRecord, Restoring
+from metadata.records.json_records import JsonRecord
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, MetadataStore, look
 from txnsegment import Cluster, connect, restore

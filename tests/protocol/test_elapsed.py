@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata import elapsed
-from metadata.client import client
-from metadata.clock import SystemClock
-from metadata.cluster import Cluster, open_cluster
-from metadata.elapsed import ClockLook, Clocks, SeenTime
-from metadata.orphans import sweep_orphans
+from metadata.client.client import client
+from metadata.cluster.cluster import Cluster, open_cluster
+from metadata.common.clock import SystemClock
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.rules import elapsed
+from metadata.rules.elapsed import ClockLook, Clocks, SeenTime
 from txnsegment.cluster import Cluster as Face
 
 HOUR = 3_600_000

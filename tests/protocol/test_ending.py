@@ -10,10 +10,12 @@ import pytest
 from bench import At, Bench
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata import ending, metrics, paths
-from metadata.client import shared_client
-from metadata.errors import TxnConflict, TxnSegmentError
-from metadata.records import Header, State
+from metadata.client.client import shared_client
+from metadata.common import metrics
+from metadata.common.errors import TxnConflict, TxnSegmentError
+from metadata.log import ending
+from metadata.records import paths
+from metadata.records.records import Header, State
 from metadata.store.contract import Record
 
 

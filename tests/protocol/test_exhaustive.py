@@ -11,7 +11,7 @@ from conformance.simulator.exhaustive import Search, exhaust
 from conformance.simulator.footprints import OutsideFootprint, Role, private
 from conformance.simulator.quiet import quiet
 from conformance.simulator.scenarios import CROSSING, SCENARIOS, TWINS
-from metadata import paths
+from metadata.records import paths
 
 CAUGHT = {
     "abort-predecessor": "twins",

@@ -8,10 +8,10 @@ import pytest
 from bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.clock import Clock
-from metadata.errors import Fenced, OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, VersionConflict
-from metadata.names import topic_name
-from metadata.records import State
+from metadata.common.clock import Clock
+from metadata.common.errors import Fenced, OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, VersionConflict
+from metadata.records.names import topic_name
+from metadata.records.records import State
 
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 

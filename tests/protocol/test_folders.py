@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from metadata.errors import OptionError
-from metadata.folders import folder_of
+from metadata.common.errors import OptionError
+from metadata.common.folders import folder_of
 
 
 def test_each_segment_and_each_persistent_topic_has_a_folder_of_its_own() -> None:

@@ -6,9 +6,9 @@ import pytest
 from bench import At, Bench, Party, T, each_step
 
 from conformance.simulator.wakes import Watches
-from metadata.client import Client
-from metadata.names import topic_name
-from metadata.reading import Selection
+from metadata.client.client import Client
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
 from spark_txn_source.following import Following
 
 

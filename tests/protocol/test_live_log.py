@@ -5,9 +5,9 @@ from __future__ import annotations
 from greenlet import getcurrent, greenlet
 
 from conformance.simulator.faults import Fate, GatedStore
-from metadata.log import Listing, LiveLog
-from metadata.paths import LOG
-from metadata.records import Registration
+from metadata.log.live_log import Listing, LiveLog
+from metadata.records.paths import LOG
+from metadata.records.records import Registration
 from metadata.store.contract import MetadataStore
 from metadata.store.memory import MemoryState
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-import metadata.cluster
+import metadata.cluster.cluster
 from conformance.chaos.reading import read_all
-from metadata.client import shared_client
+from metadata.client.client import shared_client
 from metadata.store.contract import View
 from metadata.store.memory import MemoryStore
 from spark_txn_sink.options import WriteOptions
@@ -40,7 +40,7 @@ class Forgetful(MemoryStore):
 
 
 def test_whoever_loses_a_session_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata.cluster, "open_store", Forgetful)
+    monkeypatch.setattr(metadata.cluster.cluster, "open_store", Forgetful)
     url = f"memory://{tmp_path.name}-forgetful"
     for first in (0, 1):  # whether the first view of each step is a lost one
         topic = f"t{first}"

@@ -9,11 +9,11 @@ import pytest
 from bench import Bench, T, U
 
 from ledgers.errors import TxnSegmentError
-from metadata import coordinator
-from metadata.errors import CorruptRecord, SweepIncomplete
-from metadata.orphans import sweep_orphans
-from metadata.reading import Selection
-from metadata.records import Registration
+from metadata.common.errors import CorruptRecord, SweepIncomplete
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.read.reading import Selection
+from metadata.records.records import Registration
+from metadata.write import coordinator
 
 
 def _other_part(data: bytes) -> bytes:

@@ -6,7 +6,7 @@ import pytest
 from bench import Bench, T
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.reading import Selection
+from metadata.read.reading import Selection
 
 
 def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:

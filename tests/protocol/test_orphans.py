@@ -6,9 +6,9 @@ import pytest
 from bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.errors import TxnConflict, TxnSegmentError
-from metadata.orphans import _seen, sweep_orphans
-from metadata.write_set import WriteSet
+from metadata.common.errors import TxnConflict, TxnSegmentError
+from metadata.maintenance.orphans import _seen, sweep_orphans
+from metadata.write.write_set import WriteSet
 
 
 def _parts(bench: Bench) -> set[str]:

@@ -16,14 +16,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 from conformance.proxy import TcpProxy
 from conformance.servers import ZooKeeperServer
 from ledgers.storage import LedgerStorage
-from metadata.client import client
-from metadata.cluster import Cluster, open_cluster
-from metadata.cluster_records import Settings
-from metadata.errors import OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, UnknownOutcome
-from metadata.names import topic_name
-from metadata.paths import TXN_BY_FINAL_STATE, Key, Prefix
-from metadata.reading import Selection
-from metadata.records import Header, State
+from metadata.client.client import client
+from metadata.cluster.cluster import Cluster, open_cluster
+from metadata.common.errors import OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, UnknownOutcome
+from metadata.read.reading import Selection
+from metadata.records.cluster_records import Settings
+from metadata.records.names import topic_name
+from metadata.records.paths import TXN_BY_FINAL_STATE, Key, Prefix
+from metadata.records.records import Header, State
 from metadata.store.contract import MetadataStore, Put, Record, View, Watch, Write
 from metadata.store.sqlite import SqliteStore
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root

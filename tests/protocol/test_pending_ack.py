@@ -12,9 +12,7 @@ import pytest
 from bench import At, Bench, Party, T, U, each_step
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata import acks, paths
-from metadata.acks import Ack, up_to
-from metadata.errors import (
+from metadata.common.errors import (
     AckConflict,
     BadVersion,
     Fenced,
@@ -25,12 +23,15 @@ from metadata.errors import (
     Unavailable,
     UnknownOutcome,
 )
-from metadata.names import topic_name
-from metadata.records import Cursor, Op, OpKind, State
-from metadata.remains import collect_remains
-from metadata.row_ranges import NONE, Rows, end_of, parse_all, texts
-from metadata.subscriptions import Subscriptions, behind
-from metadata.write_set import WriteSet
+from metadata.maintenance.remains import collect_remains
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import Cursor, Op, OpKind, State
+from metadata.records.row_ranges import NONE, Rows, end_of, parse_all, texts
+from metadata.rules import acks
+from metadata.rules.acks import Ack, up_to
+from metadata.topics.subscriptions import Subscriptions, behind
+from metadata.write.write_set import WriteSet
 
 NAME = topic_name(T)
 SUB = "etl"

@@ -12,12 +12,12 @@ from bench import Bench, T
 from ledgers.model import CompactedPart, Part
 from ledgers.part_reader import EntryBatch
 from ledgers.stretches import Marks
-from metadata.backlog import Left
-from metadata.errors import OffsetOutOfRange
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
-from metadata.reading import Selection
-from metadata.transitions import Weight
+from metadata.common.errors import OffsetOutOfRange
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.read.backlog import Left
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
+from metadata.rules.transitions import Weight
 from spark_txn_source.limits import Published, Stretch, limited
 from spark_txn_source.native_scan import _blocks
 from spark_txn_source.offsets import StreamOffset

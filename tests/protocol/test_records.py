@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from ledgers.avro.modes import Compatibility
 from ledgers.model import Part
-from metadata import paths
-from metadata.cluster_records import ClusterRecord
-from metadata.errors import CorruptRecord, OptionError
-from metadata.json_records import JsonRecord
-from metadata.names import HashRange, SegmentName, TopicName, even_ranges, key_hash, segment_name, topic_name
-from metadata.paths import Key
-from metadata.records import (
+from metadata.common.errors import CorruptRecord, OptionError
+from metadata.records import paths
+from metadata.records.cluster_records import ClusterRecord
+from metadata.records.json_records import JsonRecord
+from metadata.records.names import HashRange, SegmentName, TopicName, even_ranges, key_hash, segment_name, topic_name
+from metadata.records.paths import Key
+from metadata.records.records import (
     AbortedTxn,
     Application,
     Attempt,
@@ -41,7 +41,7 @@ from metadata.records import (
     TopicSchema,
     Watermark,
 )
-from metadata.row_ranges import parse_all
+from metadata.records.row_ranges import parse_all
 from metadata.store.contract import IndexEntry
 
 SEGMENT = "segment://public/default/t/0000-7fff-1"

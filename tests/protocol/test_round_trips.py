@@ -12,17 +12,17 @@ from benchmarks.counting import CountingStore, count_flights
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from ledgers.storage import LedgerStorage
-from metadata import paths
-from metadata.client import Client, client
-from metadata.cluster import Cluster, open_cluster
-from metadata.cluster_records import Settings
-from metadata.errors import OptionError, ValueTooLarge
-from metadata.names import MAX_SEGMENTS, topic_name
-from metadata.records import TcSequence
+from metadata.client.client import Client, client
+from metadata.cluster.cluster import Cluster, open_cluster
+from metadata.common.errors import OptionError, ValueTooLarge
+from metadata.records import paths
+from metadata.records.cluster_records import Settings
+from metadata.records.names import MAX_SEGMENTS, topic_name
+from metadata.records.records import TcSequence
+from metadata.rules.transitions import Claim
 from metadata.store.sqlite import SqliteStore
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
-from metadata.transitions import Claim
-from metadata.write_set import WriteSet
+from metadata.write.write_set import WriteSet
 
 BLOCK = 5
 

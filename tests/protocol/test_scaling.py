@@ -1,4 +1,4 @@
-"""The rule by which segments split and merge by themselves, and who carries it out (metadata/scaling.py, autoscaling.py)."""
+"""The rule by which segments split and merge by themselves, and who carries it out (metadata/rules/scaling.py, autoscaling.py)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from bench import Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.model import Part
-from metadata import paths, scaling
-from metadata.autoscaling import Autoscaler
-from metadata.errors import BadVersion
-from metadata.names import RING, even_ranges, topic_name
-from metadata.policies import set_for_namespace, set_for_topic
-from metadata.records import Policies, Range, Registration, SegmentInfo, SegmentState, SegmentWrite
-from metadata.scaling import Change, Measured, Rule
-from metadata.transitions import child_ranges
+from metadata.common.errors import BadVersion
+from metadata.maintenance.autoscaling import Autoscaler
+from metadata.records import paths
+from metadata.records.names import RING, even_ranges, topic_name
+from metadata.records.records import Policies, Range, Registration, SegmentInfo, SegmentState, SegmentWrite
+from metadata.rules import scaling
+from metadata.rules.scaling import Change, Measured, Rule
+from metadata.rules.transitions import child_ranges
+from metadata.topics.policies import set_for_namespace, set_for_topic
 
 NAME = topic_name(T)
 RULE = Rule(rows=100, bytes=None, fewest=1, most=8, cool_down_ms=10_000)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from bench import Bench, T, U
 
-from metadata import paths
-from metadata.errors import SegmentSealed
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
-from metadata.reading import Selection
-from metadata.records import Layout, Registration
+from metadata.common.errors import SegmentSealed
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.read.reading import Selection
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import Layout, Registration
 
 
 def _layout(bench: Bench, topic: str) -> Layout:

@@ -9,7 +9,7 @@ from functools import partial
 from conformance.simulator.faults import Fate
 from conformance.simulator.plan import CHANCES, Plan
 from conformance.simulator.scheduler import Process, World
-from metadata.paths import Key
+from metadata.records.paths import Key
 
 A = Key("/a", "")
 

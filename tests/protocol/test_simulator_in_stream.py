@@ -12,7 +12,7 @@ from conformance.history.format import Ack, Entry, Header, Poll, Trim
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import schedule
 from ledgers.errors import CorruptSnapshot
-from metadata.errors import SweepIncomplete
+from metadata.common.errors import SweepIncomplete
 from metadata.instream.sweeping import InStreamReport, InStreamSweeper
 from metadata.instream.topics import PersistentTopic
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from ledgers import snapshots
 from ledgers.model import Ledger, Part
 from ledgers.storage import LedgerStorage
-from metadata.snapshot_heads import SnapshotHeads
+from metadata.read.snapshot_heads import SnapshotHeads
 
 
 def chain(storage: LedgerStorage, number: int, folds: int) -> list[str]:

@@ -6,11 +6,11 @@ import pytest
 from bench import Bench, Party, T, U
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.errors import OptionError, SegmentSealed, UnknownOutcome
-from metadata.names import RING, topic_name
-from metadata.reading import Selection
-from metadata.records import State
-from metadata.topics import Topic
+from metadata.common.errors import OptionError, SegmentSealed, UnknownOutcome
+from metadata.read.reading import Selection
+from metadata.records.names import RING, topic_name
+from metadata.records.records import State
+from metadata.topics.topics import Topic
 
 NAME = topic_name(T)
 

@@ -10,11 +10,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.errors import CorruptSnapshot
-from metadata.cluster_records import Settings
-from metadata.errors import SweepIncomplete
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
-from metadata.records import State
+from metadata.common.errors import SweepIncomplete
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.records.cluster_records import Settings
+from metadata.records.names import topic_name
+from metadata.records.records import State
 
 
 def flipped(bench: Bench, path: str) -> None:
@@ -200,7 +200,7 @@ def test_a_cluster_with_committers_only_stays_bounded() -> None:
         bench.clock.now += 5_000
         bench.work(version, attempt=f"failed{version}")  # an attempt that did not count leaves its parts
         parties[version % 2].coordinator.commit(bench.work(version))
-        parties[version % 2].sweeper.share()  # as `metadata.client` does after each commit
+        parties[version % 2].sweeper.share()  # as `metadata.client.client` does after each commit
         records = len(bench.state.records)
         unneeded = len(bench.disk.files) - 3 * version
         most.append((records, unneeded))

@@ -12,15 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata import ending, paths, timestamps
-from metadata.client import Client, client
-from metadata.cluster_records import Settings
-from metadata.errors import BadVersion, OffsetOutOfRange, TxnConflict, TxnSegmentError
-from metadata.names import topic_name
-from metadata.reading import Reading, Selection
-from metadata.records import Header, Nanos, Registration, SegmentWrite, State
+from metadata.client.client import Client, client
+from metadata.common.errors import BadVersion, OffsetOutOfRange, TxnConflict, TxnSegmentError
+from metadata.log import ending
+from metadata.read.reading import Reading, Selection
+from metadata.records import paths
+from metadata.records.cluster_records import Settings
+from metadata.records.names import topic_name
+from metadata.records.records import Header, Nanos, Registration, SegmentWrite, State
+from metadata.rules import timestamps
+from metadata.rules.timestamps import Above, OpenTransaction, OpenTransactions
 from metadata.store.contract import ABSENT
-from metadata.timestamps import Above, OpenTransaction, OpenTransactions
 from spark_txn_source import plan
 from spark_txn_source.options import ReadOptions
 

@@ -9,16 +9,16 @@ from bench import At, Bench, T, U
 from test_trimming import DAY, filled, keep, segments, subscriptions, trim
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.acks import Ack, up_to
-from metadata.backlog import extent
-from metadata.errors import DataLoss, TxnSegmentError
-from metadata.names import topic_name
-from metadata.policies import set_for_topic
-from metadata.reading import Reading, Selection
-from metadata.records import Position, Watermark
-from metadata.retention import without_drained
-from metadata.row_ranges import NONE, before, end_of, minus
-from metadata.trimming import Trimmed, Trimmer
+from metadata.common.errors import DataLoss, TxnSegmentError
+from metadata.maintenance.trimming import Trimmed, Trimmer
+from metadata.read.backlog import extent
+from metadata.read.reading import Reading, Selection
+from metadata.records.names import topic_name
+from metadata.records.records import Position, Watermark
+from metadata.records.row_ranges import NONE, before, end_of, minus
+from metadata.rules.acks import Ack, up_to
+from metadata.rules.retention import without_drained
+from metadata.topics.policies import set_for_topic
 from spark_txn_source.plan import check_cursors, check_trims, hidden, known_trims
 from spark_txn_source.selection import AtLog, Earliest
 

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metadata import timestamps, transitions
-from metadata.errors import Fenced, TxnConflict, VersionConflict
-from metadata.names import HashRange
-from metadata.records import (
+from metadata.common.errors import Fenced, TxnConflict, VersionConflict
+from metadata.records.names import HashRange
+from metadata.records.records import (
     Application,
     Attempt,
     Header,
@@ -23,7 +22,8 @@ from metadata.records import (
     Settled,
     State,
 )
-from metadata.transitions import Claim, Gone, Opening, Verdict, Weight
+from metadata.rules import timestamps, transitions
+from metadata.rules.transitions import Claim, Gone, Opening, Verdict, Weight
 
 SECOND = 1_000_000_000
 

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata import retention
-from metadata.acks import Ack, up_to
-from metadata.acks import done as done_of
-from metadata.errors import DataLoss, TxnConflict, TxnSegmentError
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
-from metadata.policies import set_for_namespace, set_for_topic
-from metadata.reading import Selection
-from metadata.records import Policies
-from metadata.retention import Kept
-from metadata.row_ranges import end_of, rows, span, union
-from metadata.subscriptions import Subscriptions, behind
-from metadata.trimming import Trimmed, Trimmer
+from metadata.common.errors import DataLoss, TxnConflict, TxnSegmentError
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.maintenance.trimming import Trimmed, Trimmer
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
+from metadata.records.records import Policies
+from metadata.records.row_ranges import end_of, rows, span, union
+from metadata.rules import retention
+from metadata.rules.acks import Ack, up_to
+from metadata.rules.acks import done as done_of
+from metadata.rules.retention import Kept
+from metadata.topics.policies import set_for_namespace, set_for_topic
+from metadata.topics.subscriptions import Subscriptions, behind
 from spark_txn_source.plan import check_cursors, check_trims, known_trims, start_number
 from spark_txn_source.selection import AtLog, AtTime, Earliest
 

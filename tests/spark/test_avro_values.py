@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from metadata.errors import OptionError
+from metadata.common.errors import OptionError
 
 if TYPE_CHECKING:
     from tests.spark.conftest import Deployment

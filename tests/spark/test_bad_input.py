@@ -31,12 +31,10 @@ from pyspark.sql.types import LongType, StructType
 from conformance.proxy import TcpProxy
 from conformance.servers import ZooKeeperServer, free_ports
 from ledgers.storage import LedgerStorage
-from metadata import paths
-from metadata.client import Client, client, shared_client
-from metadata.clock import SystemClock
-from metadata.cluster import Cluster, open_cluster
-from metadata.cluster_records import ClusterRecord, Settings
-from metadata.errors import (
+from metadata.client.client import Client, client, shared_client
+from metadata.cluster.cluster import Cluster, open_cluster
+from metadata.common.clock import SystemClock
+from metadata.common.errors import (
     ClusterFormatError,
     ConfigurationError,
     CorruptPart,
@@ -53,8 +51,10 @@ from metadata.errors import (
     Unavailable,
     VersionConflict,
 )
-from metadata.names import topic_name
-from metadata.orphans import sweep_orphans
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.records import paths
+from metadata.records.cluster_records import ClusterRecord, Settings
+from metadata.records.names import topic_name
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from pyspark_txnsegment import DefaultSource
 from txnsegment import connect
@@ -312,7 +312,7 @@ def test_a_damaged_index_snapshot(site: Site) -> None:
 
 
 def _all() -> Any:
-    from metadata.reading import Selection
+    from metadata.read.reading import Selection
 
     return Selection(pattern=".*")
 
@@ -536,7 +536,7 @@ def test_a_version_that_is_too_low(site: Site) -> None:
 def test_a_topic_deleted_under_a_write(site: Site) -> None:
     writer, messages = site.staged(rows_of({"n": [1]}))
     with site.client() as one:
-        from metadata.names import topic_name
+        from metadata.records.names import topic_name
 
         one.topics.delete(topic_name("t"))
     with pytest.raises((SegmentSealed, TopicNotFound), match=r"topic://public/default/t|segment://public/default/t"):

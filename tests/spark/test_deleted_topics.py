@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from metadata.cluster_records import Settings
-from metadata.errors import DataLoss
-from metadata.orphans import sweep_orphans
+from metadata.common.errors import DataLoss
+from metadata.maintenance.orphans import sweep_orphans
+from metadata.records.cluster_records import Settings
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader

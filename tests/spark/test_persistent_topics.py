@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 
-from metadata.errors import OptionError
-from metadata.names import persistent_name
+from metadata.common.errors import OptionError
+from metadata.records.names import persistent_name
 from txnsegment import repartition_by_segment
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from metadata.errors import OptionError, SchemaError
+from metadata.common.errors import OptionError, SchemaError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

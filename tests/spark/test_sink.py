@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from metadata.errors import OptionError, VersionConflict
-from metadata.names import key_hash
+from metadata.common.errors import OptionError, VersionConflict
+from metadata.records.names import key_hash
 from txnsegment import repartition_by_segment
 
 if TYPE_CHECKING:

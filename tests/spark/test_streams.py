@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from metadata.errors import OffsetOutOfRange, SchemaChanged, TopicNotFound
-from metadata.names import topic_name
+from metadata.common.errors import OffsetOutOfRange, SchemaChanged, TopicNotFound
+from metadata.records.names import topic_name
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.stream import StreamReader
 

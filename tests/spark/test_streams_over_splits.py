@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from conformance.chaos.reading import position_of
-from metadata.names import key_hash
+from metadata.records.names import key_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -9,9 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from metadata.acks import Ack, done
-from metadata.names import topic_name
-from metadata.row_ranges import parse_all, texts
+from metadata.records.names import topic_name
+from metadata.records.row_ranges import parse_all, texts
+from metadata.rules.acks import Ack, done
 from txnsegment import Cluster, connect
 
 NAME = topic_name("t")

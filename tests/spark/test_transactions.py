@@ -12,10 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from metadata.acks import done
-from metadata.errors import SchemaError
-from metadata.names import topic_name
-from metadata.row_ranges import texts
+from metadata.common.errors import SchemaError
+from metadata.records.names import topic_name
+from metadata.records.row_ranges import texts
+from metadata.rules.acks import done
 from pyspark_txnsegment import DefaultSource
 from spark_txn_sink.writer import BatchWriter, Messages
 

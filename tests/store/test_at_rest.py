@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from conformance.at_rest import GONE, ONWARD, SEGMENTS, AtRest, ByHand, Left
-from metadata import paths
-from metadata.errors import Unavailable
+from metadata.common.errors import Unavailable
+from metadata.records import paths
 from metadata.store.sqlite import SqliteStore
 from metadata.store.sqlite_database import FILE
 

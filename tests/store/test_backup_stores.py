@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from metadata import backup_file
-from metadata.backup_file import ERA
-from metadata.errors import ConfigurationError, RestoreRefused
-from metadata.names import persistent_name
+from metadata.backup import backup_file
+from metadata.backup.backup_file import ERA
+from metadata.common.errors import ConfigurationError, RestoreRefused
+from metadata.records.names import persistent_name
 from txnsegment import Cluster, connect, restore
 from txnsegment.rows import committed_rows
 
@@ -181,7 +181,7 @@ def test_half_a_restore_is_no_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("metadata.restore.Restoration._take_over", dies)
+        patched.setattr("metadata.backup.restore.Restoration._take_over", dies)
         with pytest.raises(KeyboardInterrupt):
             restore(made.file, url)
     with pytest.raises(RestoreRefused, match=f"never finished.*{backup_file.read(Path(made.file)).sha256[:12]}"):

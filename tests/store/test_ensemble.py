@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 
 from conformance.servers import ZooKeeperEnsemble, ZooKeeperServer
-from metadata.errors import Unavailable, UnknownOutcome
-from metadata.paths import LOG, Key
+from metadata.common.errors import Unavailable, UnknownOutcome
+from metadata.records.paths import LOG, Key
 from metadata.store.contract import ABSENT
 from metadata.store.zookeeper import ZooKeeperStore
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from ledgers.disk import LocalDisk, in_place_of_the_disk
-from metadata.errors import ConfigurationError, StorageError, SweepIncomplete, Unavailable
+from metadata.common.errors import ConfigurationError, StorageError, SweepIncomplete, Unavailable
 from metadata.store import reserve, sqlite, sqlite_database
 from metadata.store.reserve import BYTES, FILES
 from txnsegment import connect
@@ -24,7 +24,7 @@ from txnsegment import connect
 COMMIT_AT_THE_LIMIT = """
 import os, resource, sys
 import pyarrow as pa
-from metadata.errors import Unavailable
+from metadata.common.errors import Unavailable
 from txnsegment import connect
 folder = sys.argv[1]
 with connect(f"file://{folder}") as cluster:

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from ledgers.storage import LedgerStorage
-from metadata import paths
-from metadata.cluster import Cluster
-from metadata.cluster_records import Leader, Settings
-from metadata.leading import Leadership
+from metadata.cluster.cluster import Cluster
+from metadata.maintenance.leading import Leadership
+from metadata.records import paths
+from metadata.records.cluster_records import Leader, Settings
 from metadata.store import open_store
 from metadata.store.contract import MetadataStore, look
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conformance.store.history import Operation, random_operations, recorded
 from conformance.store.linearizability import NOTHING, State, after, check
-from metadata.clock import SystemClock
+from metadata.common.clock import SystemClock
 from metadata.store.contract import ABSENT, ANY
 from metadata.store.memory import MemoryStore
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from metadata.errors import BadVersion, SessionLost
-from metadata.paths import LOG, Key, KeyRange, Prefix
+from metadata.common.errors import BadVersion, SessionLost
+from metadata.records.paths import LOG, Key, KeyRange, Prefix
 from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, Put, Write, decide
 from metadata.store.memory import MemoryState, MemoryStore
 

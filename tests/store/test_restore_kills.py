@@ -15,17 +15,18 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.simulator.faults import Crashed
 from ledgers.storage import LedgerStorage
-from metadata import backup_file, paths
-from metadata import restore as restore_module
-from metadata.backup_file import Backup
-from metadata.clock import Clock, SystemClock
-from metadata.cluster import marked
-from metadata.errors import RestoreRefused
+from metadata.backup import backup_file
+from metadata.backup import restore as restore_module
+from metadata.backup.backup_file import Backup
+from metadata.backup.restore import Restoration, Restored
+from metadata.cluster.cluster import marked
+from metadata.cluster.ledger_root import MARK
+from metadata.common.clock import Clock, SystemClock
+from metadata.common.errors import RestoreRefused
 from metadata.instream import backup as in_stream
-from metadata.ledger_root import MARK
-from metadata.paths import Prefix
-from metadata.records import Watermark
-from metadata.restore import Restoration, Restored
+from metadata.records import paths
+from metadata.records.paths import Prefix
+from metadata.records.records import Watermark
 from metadata.store.contract import Record, View, Write
 from metadata.store.sqlite import SqliteStore
 from txnsegment import connect, restore

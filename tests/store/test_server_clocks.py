@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.servers import ZooKeeperEnsemble, ZooKeeperServer
-from metadata.errors import StoreError
-from metadata.paths import Key
+from metadata.common.errors import StoreError
+from metadata.records.paths import Key
 from metadata.store.contract import decide, time_ms
 from metadata.store.zookeeper import ZooKeeperStore
 from metadata.store.zookeeper_time import ServerTime, learned

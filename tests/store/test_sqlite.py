@@ -15,8 +15,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from metadata.errors import BadVersion, ClusterFormatError, ConfigurationError, SessionLost, Unavailable, UnknownOutcome
-from metadata.paths import LOG, Key, KeyRange, Prefix
+from metadata.common.errors import BadVersion, ClusterFormatError, ConfigurationError, SessionLost, Unavailable, UnknownOutcome
+from metadata.records.paths import LOG, Key, KeyRange, Prefix
 from metadata.store import open_store, sqlite_database
 from metadata.store.contract import ABSENT, Append, IndexEntry, Put, Watch, decide
 from metadata.store.sqlite import SqliteStore
@@ -52,7 +52,7 @@ def python(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 KILLED = """
 import os, signal, sys
-from metadata.paths import LOG, Key
+from metadata.records.paths import LOG, Key
 from metadata.store import sqlite
 from metadata.store.contract import Append, Put
 store = sqlite.SqliteStore(sys.argv[1])

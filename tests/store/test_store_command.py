@@ -15,8 +15,8 @@ from conformance.store.area import Sizes
 from conformance.store.prefixed import PrefixedStore
 from conformance.store.run import run
 from conformance.store.site import Traits
-from metadata.errors import ConfigurationError, OptionError
-from metadata.paths import Key, KeyRange
+from metadata.common.errors import ConfigurationError, OptionError
+from metadata.records.paths import Key, KeyRange
 from metadata.store import open_store
 from metadata.store.contract import MetadataStore
 

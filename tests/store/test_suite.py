@@ -16,7 +16,7 @@ from conformance.store.case import Case
 from conformance.store.run import run_case
 from conformance.store.site import Site, Traits
 from conformance.store.suite import CASES
-from metadata.clock import SystemClock
+from metadata.common.clock import SystemClock
 
 SIZES = {
     "memory": Sizes(records=20_000),

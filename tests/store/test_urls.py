@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from metadata.clock import SystemClock
-from metadata.errors import ConfigurationError, Unavailable
-from metadata.paths import Key
+from metadata.common.clock import SystemClock
+from metadata.common.errors import ConfigurationError, Unavailable
+from metadata.records.paths import Key
 from metadata.store import folder_of, open_store
 from metadata.store.memory import MemoryStore
 from metadata.store.sqlite import SqliteStore

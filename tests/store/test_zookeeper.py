@@ -16,10 +16,10 @@ from kazoo.exceptions import NoAuthError
 
 from conformance.proxy import TcpProxy
 from conformance.servers import LOCAL, ZooKeeperServer, free_ports
-from metadata import paths
-from metadata.clock import SystemClock
-from metadata.errors import ConfigurationError, SessionLost, Unavailable, ValueTooLarge
-from metadata.paths import LOG, Key
+from metadata.common.clock import SystemClock
+from metadata.common.errors import ConfigurationError, SessionLost, Unavailable, ValueTooLarge
+from metadata.records import paths
+from metadata.records.paths import LOG, Key
 from metadata.store import open_store
 from metadata.store.contract import ABSENT, Append, IndexEntry, Put, Record, View, decide
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metadata.errors import CorruptRecord
-from metadata.paths import LOG, Key, pad20
+from metadata.common.errors import CorruptRecord
+from metadata.records.paths import LOG, Key, pad20
 from metadata.store.contract import IndexEntry
 from metadata.store.zookeeper_paths import (
     ERA_SIZE,

@@ -26,9 +26,9 @@ from kazoo.protocol.states import KeeperState
 
 from conformance.proxy import TcpProxy
 from conformance.servers import LOCAL, ZooKeeperServer, free_ports
-from metadata.client import shared_client
-from metadata.errors import ConfigurationError
-from metadata.paths import LOG, Key
+from metadata.client.client import shared_client
+from metadata.common.errors import ConfigurationError
+from metadata.records.paths import LOG, Key
 from metadata.store import open_store
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from metadata.store.zookeeper_connection import PROBES, Connections

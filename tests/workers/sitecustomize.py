@@ -19,7 +19,7 @@ if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
         "pyspark.sql.pandas.serializers",
         "pyspark.sql.pandas.types",
         "pyspark_txnsegment",
-        "metadata.client",
+        "metadata.client.client",
         "spark_txn_sink.commit",
         "spark_txn_sink.writer",
         "spark_txn_source.batch",

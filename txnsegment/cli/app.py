@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from metadata.errors import TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 from txnsegment.cli import backups, operations, segments, storage, subscriptions, topics, txns
 from txnsegment.cli.shown import ServiceUrl, say, show_error
 

@@ -16,13 +16,13 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from ledgers.plain_text import shown
-from metadata.cluster import open_cluster
-from metadata.cluster import take_over as take_over_root
-from metadata.cluster_records import Settings
-from metadata.errors import ConfigurationError, OptionError
-from metadata.json_records import why
-from metadata.options import integer
-from metadata.sweeper import SweepReport
+from metadata.cluster.cluster import open_cluster
+from metadata.cluster.cluster import take_over as take_over_root
+from metadata.common.errors import ConfigurationError, OptionError
+from metadata.common.options import integer
+from metadata.maintenance.sweeper import SweepReport
+from metadata.records.cluster_records import Settings
+from metadata.records.json_records import why
 from txnsegment import doctor as examination
 from txnsegment.cli.shown import (
     AsJson,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ledgers.json_text import read_json
-from metadata.errors import OptionError, SchemaError
+from metadata.common.errors import OptionError, SchemaError
 from txnsegment.cli.shown import AsJson, ServiceUrl, as_json_text, moment, opened, say, show_facts, show_json, show_table
 from txnsegment.topics import SchemaDescription
 

@@ -18,9 +18,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ledgers import plain_text
-from metadata.client import client
-from metadata.cluster import open_cluster
-from metadata.errors import TxnSegmentError
+from metadata.client.client import client
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import TxnSegmentError
 from txnsegment.cluster import Cluster
 
 ServiceUrl = Annotated[

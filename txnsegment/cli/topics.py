@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from metadata.errors import OptionError
+from metadata.common.errors import OptionError
 from txnsegment import lineage
 from txnsegment.cli.operations import duration
 from txnsegment.cli.schema import schema

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, holds, refused
-from metadata.errors import BadVersion, Unavailable, UnknownOutcome
-from metadata.paths import LOG, Key
+from metadata.common.errors import BadVersion, Unavailable, UnknownOutcome
+from metadata.records.paths import LOG, Key
 from metadata.store.contract import ABSENT, IndexEntry, decide
 
 cases = Cases("connections", "errors: unavailable, unknown outcome")

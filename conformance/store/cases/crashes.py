@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, holds
 from conformance.store.child import INDEX, VALUES
-from metadata.paths import LOG, KeyRange
+from metadata.records.paths import LOG, KeyRange
 from metadata.store.contract import MetadataStore
 
 cases = Cases("crashes", "secondary indexes, sequence append: atomic")

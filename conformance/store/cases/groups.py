@@ -6,8 +6,8 @@ from typing import Any
 
 from conformance.store.area import Area
 from conformance.store.case import Cases, NotApplicable, equal, holds, refused
-from metadata.errors import BadVersion
-from metadata.paths import LOG, Key
+from metadata.common.errors import BadVersion
+from metadata.records.paths import LOG, Key
 from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, MetadataStore, Put, Record
 
 cases = Cases("groups", "groups of writes")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, refused
 from conformance.store.model import PARTS
-from metadata import paths
-from metadata.errors import BadVersion
-from metadata.paths import LOG, Key, KeyRange
+from metadata.common.errors import BadVersion
+from metadata.records import paths
+from metadata.records.paths import LOG, Key, KeyRange
 from metadata.store.contract import ABSENT, IndexEntry, MetadataStore
 
 cases = Cases("indexes", "secondary indexes")

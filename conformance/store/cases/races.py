@@ -7,8 +7,8 @@ from functools import partial
 
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, holds
-from metadata.errors import BadVersion
-from metadata.paths import Key
+from metadata.common.errors import BadVersion
+from metadata.records.paths import Key
 from metadata.store.contract import ABSENT, IndexEntry, MetadataStore, Put
 
 cases = Cases("races", "get / put / delete; errors")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, refused
 from conformance.store.model import Model, random_key, random_text, unrelated_keys
-from metadata import paths
-from metadata.errors import BadVersion
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.common.errors import BadVersion
+from metadata.records import paths
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import ABSENT, ANY, IndexEntry
 
 cases = Cases("ranges", "range scan")

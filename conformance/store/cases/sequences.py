@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, holds
-from metadata.paths import LOG, Key, Prefix, pad20
+from metadata.records.paths import LOG, Key, Prefix, pad20
 from metadata.store.contract import ABSENT, Append, IndexEntry, MetadataStore
 
 cases = Cases("sequences", "sequence append, ordered list")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, holds, refused
 from conformance.store.child import INDEX
-from metadata.errors import BadVersion, SessionLost, Unavailable
-from metadata.paths import Key, KeyRange
+from metadata.common.errors import BadVersion, SessionLost, Unavailable
+from metadata.records.paths import Key, KeyRange
 from metadata.store.contract import ABSENT, IndexEntry, decide
 
 cases = Cases("sessions", "session, time")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, holds
-from metadata.paths import LOG, Key, KeyRange, pad20
+from metadata.records.paths import LOG, Key, KeyRange, pad20
 from metadata.store.contract import ABSENT, Append, Delete, IndexEntry, Put, in_groups
 
 cases = Cases("sizes", "range scan, ordered list: at any size")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from conformance.store.area import Area
 from conformance.store.case import Cases, equal, holds
-from metadata.paths import LOG, Key, Prefix
+from metadata.records.paths import LOG, Key, Prefix
 from metadata.store.contract import MetadataStore
 
 cases = Cases("watches", "watch")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from conformance.store.faults.planting import Sound, SoundView, planted, planted_view
-from metadata.paths import Key, KeyRange
+from metadata.records.paths import Key, KeyRange
 from metadata.store.contract import Put, Record, Write
 
 TOP = "\U0010ffff"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from conformance.store.faults.planting import Sound, SoundView, planted, planted_view
-from metadata.errors import BadVersion
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.common.errors import BadVersion
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import ABSENT, Append, MetadataStore, Put, Record, View, Watch, Write
 
 

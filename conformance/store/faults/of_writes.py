@@ -7,7 +7,7 @@ from collections import Counter
 from typing import ClassVar
 
 from conformance.store.faults.planting import Sound, planted
-from metadata.errors import BadVersion, Unavailable, ValueTooLarge
+from metadata.common.errors import BadVersion, Unavailable, ValueTooLarge
 from metadata.store.contract import ABSENT, ANY, Append, Delete, Put, Record, Write, expected_version
 
 

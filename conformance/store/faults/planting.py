@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from metadata.paths import Key, KeyRange, Prefix
+from metadata.records.paths import Key, KeyRange, Prefix
 from metadata.store.contract import MetadataStore, Record, View, Watch, Write
 
 

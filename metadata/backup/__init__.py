@@ -1,0 +1,1 @@
+"""Backups of the metadata store, and their restoring."""

@@ -1,0 +1,300 @@
+"""A backup as one file: gzip of JSON lines, which `zcat` shows. The first line says what it is, the last one is the checksum:
+
+    {"txnsegmentBackup":1,"cluster":"..","ledgers":"file:///..","number":977,"takenMs":..,"createdAtMs":..,"records":42, ..}
+    {"key":"/log/log-00000000000000000977","partition":"log","record":{..}}
+    ..
+    {"sha256":".."}
+
+The checksum is over the bytes of all lines before it. A record stands there with the very bytes that the store had.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import pyarrow as pa
+from pydantic import Field, ValidationError, model_validator
+
+from ledgers.disk import disk
+from ledgers.io_errors import reason
+from ledgers.json_text import MAX_BYTES, read_json
+from ledgers.local_files import publish_file, temporary_of, unlink
+from ledgers.plain_text import shown
+from metadata.backup.record_kinds import kind_of
+from metadata.client.providers import NamespaceModel
+from metadata.common.errors import BackupDamaged, ConfigurationError, CorruptRecord
+from metadata.instream.ack_records import SubscriptionRecord
+from metadata.instream.records import LogEntry, PersistentLayout
+from metadata.instream.txn_records import TxnLogRecord
+from metadata.records.cluster_records import Lost, Settings
+from metadata.records.json_records import JsonRecord, Whole, why
+from metadata.records.paths import Key, sequence_number
+from metadata.records.records import AbortedTxn, Application, Cursor, Layout, Policies, Registration, TopicSchema, Watermark
+from metadata.store.contract import MAX_VALUE
+
+FORMAT = 1
+FORMAT_IN_STREAM = 2
+"""With records of the older model: whoever knows only the other format would restore them without moving their logs on."""
+ERA = 10**10
+"""How many numbers of a log a restore passes over at the most: no log has given out so many since the backup."""
+MAX_NUMBER = 10**17
+"""No log or sequence has a higher number: an era for each second of three hundred thousand years."""
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999."""
+SMALL, RATIO = 16 * 2**20, 64
+"""A file's lines may have so many bytes, or so many times its own."""
+CHUNK = 2**20
+MAX_HEAD = 2**20
+"""Of a line without its record."""
+MAX_LINE = MAX_BYTES + MAX_HEAD
+HELD = frozenset(
+    (
+        *(AbortedTxn, Application, Cursor, Layout, Policies, Registration, TopicSchema, Watermark),
+        *(LogEntry, NamespaceModel, PersistentLayout, SubscriptionRecord, TxnLogRecord),
+    )
+)
+"""The kinds of records that a backup has."""
+_RECORD = b',"record":'
+_CHECKSUM = b'{"sha256":'
+Number = Annotated[Whole, Field(ge=0, le=MAX_NUMBER)]
+
+
+class Heading(JsonRecord):
+    """What a backup is of. `number`: the log number up to which it holds everything, and beyond which nothing. `next_txn`: above
+    all transaction ids by then. `restored`: as in the cluster's record. `topics`: how many there are, of both kinds. `in_stream`:
+    the highest number in the logs of the older model, if there are any.
+    """
+
+    txnsegment_backup: Whole = FORMAT
+    cluster: str
+    ledgers: str
+    number: Number
+    taken_ms: Annotated[Whole, Field(ge=0, le=LAST_MS)]
+    created_at_ms: Whole
+    next_txn: Number
+    topics: Number
+    records: Number
+    settings: Settings
+    restored: tuple[Lost, ...] | None = None
+    in_stream: Number | None = None
+
+    @model_validator(mode="after")
+    def _restored_in_order(self) -> Self:
+        end = -1
+        for lost in self.restored or ():
+            if not end < lost.before <= MAX_NUMBER or not -1 <= lost.after < lost.before:
+                raise ValueError("what its restores lost is not in ascending order")
+            end = lost.before
+        return self
+
+    @property
+    def following(self) -> int:
+        """Where the logs of a cluster that is restored from it go on: above all that the lost one can have given out. (One that was
+        restored itself went on from there, whether or not the backup has anything of that.)
+        """
+        last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
+        return (last // ERA + 1) * ERA
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record of a backup: its key and its bytes. (Index entries follow from them.)"""
+
+    key: Key
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A cluster's metadata as it was when its log was decided up to `heading.number`. `sha256`: of its file's lines."""
+
+    heading: Heading
+    records: tuple[Kept, ...]
+    sha256: str
+
+
+def made(heading: Heading, records: tuple[Kept, ...]) -> Backup:
+    return Backup(heading, records, hashlib.sha256(_lines(heading, records)).hexdigest())
+
+
+def write(path: Path, backup: Backup) -> int:
+    """Write the file, all or nothing and durably; its length in bytes. Raises ConfigurationError: it is there already, or cannot be
+    written."""
+    lines = _lines(backup.heading, backup.records) + json.dumps({"sha256": backup.sha256}).encode() + b"\n"
+    data = gzip.compress(lines, mtime=0)
+    if len(lines) > _most(len(data)):
+        data = gzip.compress(lines, compresslevel=0, mtime=0)  # nobody would read it: it looks like a bomb
+    on, path = disk(), path.absolute()
+    unfinished = temporary_of(path)
+    try:
+        try:
+            # For its owner alone, whatever the umask: it holds the names, subscriptions and properties of all topics.
+            with on.create(unfinished, mode=0o600) as out:
+                out.write(data)
+            publish_file(on, unfinished, path)
+        except BaseException:
+            unlink(on, unfinished)
+            raise
+    except FileExistsError as error:
+        raise ConfigurationError(f"{path} exists already.", advice="A backup replaces nothing: give another name.") from error
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {reason(error)}.", advice="Choose another folder.") from error
+    return len(data)
+
+
+def check_new(path: Path) -> None:
+    """Raises ConfigurationError for a file that is there already."""
+    try:
+        disk().info(path.absolute())
+    except OSError:
+        return
+    raise ConfigurationError(f"{path} exists already.", advice="A backup replaces nothing: give another name.")
+
+
+def read(path: Path) -> Backup:
+    """Read and check a whole file, in memory and time bounded by its size. Raises BackupDamaged (also for another format), which
+    names the line and the key; ConfigurationError: it cannot be read.
+    """
+    try:
+        with disk().open(path.absolute()) as opened:
+            return _read(path, _unpacked(path, opened))
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {reason(error)}.", advice="Give the file that backup wrote.") from error
+
+
+def _read(path: Path, lines: Iterator[bytes]) -> Backup:
+    first = next(lines, b"")
+    heading = _heading(path, first)
+    checksum = hashlib.sha256(first + b"\n")
+    found: list[Kept] = []
+    for number in range(2, heading.records + 2):
+        line = next(lines, None)
+        if line is None or line.startswith(_CHECKSUM):
+            raise _damaged(path, f"it has {len(found)} records, not {heading.records}")
+        kept = _kept(path, number, line)
+        _check(path, number, heading, kept, found[-1].key if found else None)
+        found.append(kept)
+        checksum.update(line + b"\n")
+    last, sha256 = _object(path, heading.records + 2, next(lines, b"")).get("sha256"), checksum.hexdigest()
+    if last != sha256:
+        raise _damaged(path, f"its lines have the SHA-256 {sha256[:12]}.., its last line says {str(last)[:12]}..")
+    if next(lines, None) is not None:
+        raise _damaged(path, "something follows its last line")
+    return Backup(heading, tuple(found), sha256)
+
+
+def _most(packed: int) -> int:
+    """How long the lines of a file of so many bytes may be: a bomb has a thousand times as many, a backup about ten times."""
+    return max(SMALL, RATIO * packed)
+
+
+def _unpacked(path: Path, opened: pa.NativeFile) -> Iterator[bytes]:
+    """The lines of a gzip file, each without its end. Never more of them is in memory than one line and one chunk."""
+    most, total = _most(opened.size()), 0
+    begun: list[bytes] = []  # of a line whose end is not there yet
+    held = 0
+    inflate = zlib.decompressobj(wbits=31)
+    while not inflate.eof:
+        packed = opened.read(CHUNK)
+        if not packed:
+            raise _damaged(path, "it is no whole gzip file (it is cut short)")
+        data = b"-"
+        while data and not inflate.eof:
+            try:
+                data = inflate.decompress(packed, CHUNK)
+            except zlib.error as error:
+                raise _damaged(path, f"it is no whole gzip file ({error})") from error
+            packed, total = inflate.unconsumed_tail, total + len(data)
+            if total > most:
+                raise _damaged(path, f"its {opened.size()} bytes unpack to more than {most}, which no backup does")
+            *whole, rest = data.split(b"\n")
+            if whole:
+                yield b"".join((*begun, whole[0]))
+                yield from whole[1:]
+                begun, held = [], 0
+            begun.append(rest)
+            held += len(rest)
+            if held > MAX_LINE:
+                raise _damaged(path, f"it has a line of more than {MAX_LINE} bytes")
+    if inflate.unused_data or opened.read(1):
+        raise _damaged(path, "something follows its end")
+    if held:
+        yield b"".join(begun)
+
+
+def _lines(heading: Heading, records: tuple[Kept, ...]) -> bytes:
+    return b"".join(line + b"\n" for line in (heading.to_bytes(), *map(_line, records)))
+
+
+def _line(kept: Kept) -> bytes:
+    assert b"\n" not in kept.value  # no record's JSON has a line break
+    head = json.dumps({"key": kept.key.path, "partition": kept.key.partition}, ensure_ascii=False, separators=(",", ":"))
+    return head[:-1].encode() + _RECORD + kept.value + b"}"
+
+
+def _kept(path: Path, number: int, line: bytes) -> Kept:
+    head, found, value = line.partition(_RECORD)  # a quote within a string is escaped, so this is where the record begins
+    if not found or not value.endswith(b"}"):
+        raise _damaged(path, f"line {number} is no record: {line[:100]!r}")
+    fields = _object(path, number, head + b"}")
+    if set(fields) != {"key", "partition"} or not all(isinstance(one, str) for one in fields.values()):
+        raise _damaged(path, f"line {number} is no record: {line[:100]!r}")
+    return Kept(Key(fields["key"], fields["partition"]), value[:-1])
+
+
+def _check(path: Path, number: int, heading: Heading, kept: Kept, before: Key | None) -> None:
+    """Raises BackupDamaged for a record that no backup of this heading has in that place."""
+    key, line = kept.key, f"line {number} ({shown(kept.key.path[:200])})"
+    if before is not None and key <= before:
+        raise _damaged(path, f"{line} does not come after the one before it, {shown(before.path[:200])}")
+    found = kind_of(key.path)
+    if found is None or found[0] not in HELD:
+        raise _damaged(path, f"{line}: a backup has no record of that key")
+    kind, wanted = found
+    if key != wanted:
+        raise _damaged(path, f"{line} has the partition key {key.partition[:200]!r}, not {wanted.partition[:200]!r}")
+    if len(kept.value) > MAX_VALUE and kind is not TxnLogRecord:
+        raise _damaged(path, f"{line} has {len(kept.value)} bytes; a record has {MAX_VALUE} at most")
+    end = {Registration: heading.number, LogEntry: heading.in_stream or 0}.get(kind)
+    if end is not None and sequence_number(key.path) > end:
+        raise _damaged(path, f"{line} lies above the end of its log, {end}")
+    try:
+        kind.from_bytes(kept.value)
+    except CorruptRecord as error:
+        raise _damaged(path, f"{line}: {error.message.rstrip('.')}") from error
+
+
+def _heading(path: Path, line: bytes) -> Heading:
+    fields = _object(path, 1, line)
+    version = fields.get("txnsegmentBackup")
+    if version not in (FORMAT, FORMAT_IN_STREAM):
+        raise BackupDamaged(
+            f"{path} is no backup that this txnsegment can read: "
+            f"its format is {version!r:.99}, not {FORMAT} or {FORMAT_IN_STREAM}.",
+            advice="Restore it with the version that wrote it, or a later one. Nothing was restored.",
+        )
+    try:
+        return Heading.model_validate(fields)
+    except ValidationError as error:
+        raise _damaged(path, f"line 1 is not the first of a backup ({why(error)})") from error
+
+
+def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        found = read_json(line, most=MAX_HEAD)
+    except ValueError as error:
+        raise _damaged(path, f"line {number} is no JSON ({error}): {line[:100]!r}") from error
+    if not isinstance(found, dict):
+        raise _damaged(path, f"line {number} is no object: {line[:100]!r}")
+    return found
+
+
+def _damaged(path: Path, problem: str) -> BackupDamaged:
+    return BackupDamaged(f"The backup {path} is damaged: {problem}.", advice="Use another copy. Nothing was restored.")

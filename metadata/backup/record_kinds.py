@@ -1,0 +1,112 @@
+"""Which kind of record stands under which key, and what of a store cannot be read (protocol.md section 4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from metadata.client import providers
+from metadata.common.errors import CorruptRecord
+from metadata.instream.ack_records import AckEntry, SubscriptionRecord
+from metadata.instream.records import LogEntry, PersistentLayout
+from metadata.instream.transaction_log import TRANSACTION_LOG
+from metadata.instream.txn_records import TxnEntry, TxnLogRecord
+from metadata.records import paths
+from metadata.records.cluster_records import ClusterRecord, Founding, Leader, Restoring, Turn
+from metadata.records.json_records import JsonRecord
+from metadata.records.paths import Key
+from metadata.records.records import (
+    AbortedTxn,
+    Application,
+    Cursor,
+    Event,
+    Header,
+    Layout,
+    Op,
+    Policies,
+    Registration,
+    TcSequence,
+    TopicSchema,
+    Watermark,
+)
+from metadata.rules.elapsed import SeenTime
+from metadata.store.contract import View
+
+AT_ONCE: Final = 256
+"""Records that are read in one round trip."""
+
+
+class Kind(NamedTuple):
+    """A kind of records: how their paths look, what they are, and the group of the path that is their partition key."""
+
+    path: re.Pattern[str]
+    record: type[JsonRecord]
+    partition: int | None = None
+
+
+def _kind(path: str, record: type[JsonRecord], partition: int | None = None) -> Kind:
+    return Kind(re.compile(path, re.DOTALL), record, partition)
+
+
+_TXN_LOG: Final = re.escape(paths.encode(str(TRANSACTION_LOG)))
+_N: Final = r"-[0-9]{20}"
+KINDS: Final = (
+    _kind("/cluster", ClusterRecord),
+    _kind("/founding", Founding),
+    _kind("/restoring", Restoring),
+    _kind("/sweep/turn", Turn),
+    _kind("/sweep/time", SeenTime),
+    _kind("/topics/[^/]+/[^/]+/[^/]+", Layout),
+    _kind("/namespaces/[^/]+/[^/]+", Policies),
+    _kind(f"/(log)/log{_N}", Registration, 1),
+    _kind("/schemas/([^/]+)/[0-9]{20}", TopicSchema, 1),
+    _kind("/cursors/([^/]+)", Cursor, 1),
+    _kind("/txn/app/([^/]+)", Application, 1),
+    _kind("/txn/id/([^/]+)", Header, 1),
+    _kind(f"/txn/op/([^/]+){_N}", Op, 1),
+    _kind("/txn/tc-seq/[^/]+", TcSequence),
+    _kind("/txn/tc/leader/[^/]+", Leader),
+    _kind(f"/txn/(?:segment|subscription)-events/([^/]+){_N}", Event, 1),
+    _kind("/txn/segment-state/watermark/([^/]+)", Watermark, 1),
+    _kind("/txn/segment-state/aborted/([^/:]+):[^/]+", AbortedTxn, 1),
+    _kind(re.escape(paths.topic(TRANSACTION_LOG).path), TxnLogRecord),
+    _kind("/persistent/topics/[^/]+/[^/]+/[^/]+", PersistentLayout),
+    _kind("/persistent/namespaces/[^/]+/[^/]+", providers.NamespaceModel),
+    _kind(f"/persistent/logs/({_TXN_LOG})/log{_N}", TxnEntry, 1),
+    _kind(f"/persistent/logs/([^/]+)/log{_N}", LogEntry, 1),
+    _kind("/persistent/subscriptions/([^/]+)", SubscriptionRecord, 1),
+    _kind(f"/persistent/acks/([^/]+)/[^/]+/log{_N}", AckEntry, 1),
+)
+"""The first that fits counts."""
+
+
+def kind_of(path: str) -> tuple[type[JsonRecord], Key] | None:
+    """What the record under a path is, and its whole key; None: no path of ours."""
+    for kind in KINDS:
+        found = kind.path.fullmatch(path)
+        if found is not None:
+            return kind.record, Key(path, "" if kind.partition is None else found[kind.partition])
+    return None
+
+
+def damaged(view: View) -> Iterator[CorruptRecord | str]:
+    """Of all records in a store those that cannot be read, and the paths that are none of ours."""
+    known: list[tuple[type[JsonRecord], Key]] = []
+    for path in view.keys(paths.EVERYTHING):
+        found = kind_of(path)
+        if found is None:
+            yield path
+        else:
+            known.append(found)
+    for start in range(0, len(known), AT_ONCE):
+        yield from _damaged(view, known[start : start + AT_ONCE])
+
+
+def _damaged(view: View, some: Sequence[tuple[type[JsonRecord], Key]]) -> Iterator[CorruptRecord]:
+    for (kind, _), record in zip(some, view.get_many([key for _, key in some]), strict=True):
+        if record is not None:
+            try:
+                kind.of(record)
+            except CorruptRecord as error:
+                yield error

@@ -1,0 +1,383 @@
+"""Putting a backup into an empty store (operations.md, Backup).
+
+Numbers and ids go on above everything that the lost cluster can have given out since: the log in the next era of 10^10 numbers,
+transaction ids in the next 10^12. The restored cluster has a new id and takes the ledger root over: whoever opens the old store
+afterwards is refused, and its sweepers delete nothing any more.
+
+The store is claimed first (`/restoring`) and nobody may use it until the cluster's record is there and the claim is gone. A restore
+that died is finished by running it again with the same file, whichever step it died at; one that is complete is left as it is. Who
+comes later takes the claim over, and whoever had it before fails at his next group of records.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from ledgers.errors import MissingFile
+from ledgers.storage import LedgerStorage
+from metadata.backup.backup_file import Backup, Kept
+from metadata.cluster import clock_looks
+from metadata.cluster.cluster import Cluster, resolve
+from metadata.cluster.ledger_root import MARK, Mark, heirs, marked, recorded, wait_for_deletes
+from metadata.cluster.places import place_of
+from metadata.common.clock import Clock, SystemClock
+from metadata.common.errors import (
+    BackupDamaged,
+    BadVersion,
+    ConfigurationError,
+    CorruptRecord,
+    CorruptSnapshot,
+    RestoreRefused,
+    UnknownOutcome,
+)
+from metadata.instream import backup as in_stream
+from metadata.maintenance import orphans
+from metadata.records import paths
+from metadata.records.cluster_records import ClusterRecord, Founding, Lost, Restoring
+from metadata.records.paths import Prefix
+from metadata.records.records import AbortedTxn, Application, TcSequence
+from metadata.records.stored import IndexEntry
+from metadata.store import open_store
+from metadata.store.contract import ABSENT, Delete, MetadataStore, Put, Record, View, decide, in_groups, look, skip, time_ms, until
+from metadata.store.memory import MemoryStore
+
+TXN_IDS = 10**12
+GROUP = 100
+
+
+@dataclass(frozen=True)
+class Restored:
+    """`number`: the log is as it was up to there; new registrations get numbers from `next_number` on. `again`: the backup had been
+    restored there before, completely, and this call changed nothing.
+    """
+
+    url: str
+    ledgers: str
+    number: int
+    next_number: int
+    records: int
+    again: bool = False
+
+
+def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = None, clock: Clock | None = None) -> Restored:
+    """Make the cluster of a backup in an empty store, over the files that it names. Running it again finishes what was begun.
+
+    `ledgers`: the root to which its files were moved or copied; without it the root is where the backup says.
+    Raises RestoreRefused (the store is in use, the root is another cluster's, files are missing; nothing was changed then, unless
+    it says so), ConfigurationError, StorageError, Unavailable.
+    """
+    service = resolve(service_url)
+    clock = clock or SystemClock()
+    storage = LedgerStorage(ledgers or backup.heading.ledgers)
+    try:
+        store = open_store(service.text, clock=clock, create=False)
+    except ConfigurationError:
+        # There is none yet, so it must not be there after a refusal either. (Or it cannot be opened: then making it says so again.)
+        with MemoryStore(clock=clock) as empty:
+            rehearsed = Restoration(backup, empty, service.text, storage, clock)
+            rehearsed.check()
+        with open_store(service.text, clock=clock, create=True) as store:
+            return Restoration(backup, store, service.text, storage, clock, checks_files=False).run()
+    with store:
+        return Restoration(backup, store, service.text, storage, clock).run()
+
+
+@dataclass
+class Restoration:
+    """One restore of a backup into a store. `checks_files`: False if it is known that every file is there."""
+
+    backup: Backup
+    store: MetadataStore
+    url: str
+    storage: LedgerStorage
+    clock: Clock
+    unique: Callable[[], str] = lambda: uuid.uuid4().hex
+    checks_files: bool = True
+    _files: dict[str, bytes] = field(default_factory=dict)
+
+    def run(self) -> Restored:
+        """Look for everything first, then claim the store, fill it, and release it: whoever opens it before is refused."""
+        number, following, records = self.backup.heading.number, self.backup.heading.following, self._records()
+        done = Restored(self.url, self.storage.uri, number, following, len(records))
+        if self._complete(records):
+            return replace(done, again=True)
+        self._check(records)
+        claim = self._claim()
+        self._publish()
+        for some in in_groups(records, GROUP):
+            claim = self._put(claim, some)
+        for prefix in self._logs():
+            skip(self.store, prefix, following)
+        restoring = Restoring.of(claim)
+        self._take_over(restoring)
+        wait_for_deletes(self.storage, self.clock)
+        self._check_taken(restoring)
+        self._check_files(records, changed=True)  # a sweep of the old cluster may have gone on until its root was taken over
+        clock_looks.look(self.store, self.clock)  # from now on it is seen how much time has passed
+        claim = self._put(claim, [self._cluster_record(claim, following)])
+        self._release(claim)
+        return done
+
+    def check(self) -> None:
+        """Raises what `run` would raise before it writes anything."""
+        self._check(self._records())
+
+    def _check(self, records: Sequence[Kept]) -> None:
+        self._check_empty()
+        self._check_root()
+        if self.checks_files:
+            self._check_files(records)
+
+    def _records(self) -> list[Kept]:
+        """What the store gets: as in the backup, but for what tells that it is restored, and ids go on above."""
+        found = []
+        for kept in self.backup.records:
+            if kept.key.path.startswith("/txn/app/"):
+                app = Application.from_bytes(kept.value).model_copy(update={"restored": True})
+                kept = Kept(kept.key, app.to_bytes())
+            path = f"manifests/restored-{self.backup.sha256}.json"
+            filed = in_stream.in_file(kept, path)
+            if filed is not None:
+                kept, self._files[path] = filed
+            found.append(kept)
+        ids = TcSequence(next=(self.backup.heading.next_txn // TXN_IDS + 1) * TXN_IDS)
+        return [*found, Kept(paths.tc_sequence(), ids.to_bytes())]
+
+    def _publish(self) -> None:
+        """The file of what is too big for a record. Its name is that of the backup: who finishes a restore writes it once more,
+        since what was written before may not be durable.
+        """
+        for path, content in self._files.items():
+            self.storage.replace(path, content)
+
+    def _logs(self) -> list[Prefix]:
+        """What must go on above. The older model's transaction log also if the backup has none: ids may be lost."""
+        return [paths.LOG, in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
+
+    def _cluster_record(self, claim: Record, following: int) -> Kept:
+        heading, restoring = self.backup.heading, Restoring.of(claim)
+        lost = Lost(
+            after=heading.number,
+            before=following,
+            restored_at_ms=restoring.began_ms,
+            backup=self.backup.sha256,
+            was=heading.cluster,
+        )
+        record = ClusterRecord(
+            id=restoring.id,
+            ledgers=recorded(self.storage, resolve(self.url)),
+            created_at_ms=heading.created_at_ms,
+            settings=heading.settings,
+            restored=(*(heading.restored or ()), lost),
+        )
+        return Kept(paths.CLUSTER, record.to_bytes())
+
+    # --- what must be true before anything is written --------------------------------------------------------------
+
+    def _complete(self, records: Sequence[Kept]) -> bool:
+        """Whether this backup was restored into this store before, completely, and nothing came since. (Whoever restored it may
+        have died before he heard of it.)
+        """
+
+        def body(view: View) -> bool:
+            record, restoring = view.get_many([paths.CLUSTER, paths.RESTORING])
+            if record is None or restoring is not None:
+                return False
+            cluster = ClusterRecord.of(record)
+            last = cluster.restored[-1] if cluster.restored else None
+            if last is None or last.backup != self.backup.sha256 or cluster.ledgers != recorded(self.storage, resolve(self.url)):
+                return False
+            made = {paths.CLUSTER.path, paths.FOUNDING.path, paths.SWEEP_TIME.path, *(kept.key.path for kept in records)}
+            return made.issuperset(view.keys(paths.EVERYTHING)) and marked(self.storage) == cluster.id
+
+        return decide(self.store, body)
+
+    def _check_empty(self) -> None:
+        found = decide(self.store, lambda view: view.keys(paths.EVERYTHING))
+        if found and not self._begun():
+            raise RestoreRefused(
+                f"The store {self.url} is not empty: it has {found[0]} and {len(found) - 1} more records.",
+                advice="Restore into a new folder or chroot; what is there is never mixed with a backup. Nothing was changed.",
+            )
+
+    def _begun(self) -> Restoring | None:
+        """The restore of this file that is not complete. Raises RestoreRefused for one of another file or root."""
+        record = look(self.store, paths.RESTORING)
+        if record is None:
+            return None
+        begun = Restoring.of(record)
+        if begun.backup != self.backup.sha256 or begun.ledgers != self.storage.uri:
+            raise RestoreRefused(
+                f"In the store {self.url} {begun.by} has begun to restore another backup "
+                f"(SHA-256 {begun.backup[:12]}.., ledgers in {begun.ledgers}).",
+                advice="Finish that one with its own file, or restore into another folder or chroot. Nothing was changed.",
+            )
+        return begun
+
+    def _check_root(self) -> None:
+        begun = self._begun()
+        known = {self.backup.heading.cluster, *([begun.id] if begun else [])}
+        found = heirs(self.storage)
+        if not found and begun is None:
+            raise RestoreRefused(
+                f"The ledger root {self.storage.uri} has no {MARK}: it is not the one of the backup, or its volume is missing.",
+                advice="If the root was moved, say where it is now: --ledgers URI. Copy it whole. Nothing was changed.",
+            )
+        if found and known.isdisjoint(found):
+            raise RestoreRefused(
+                f"The ledger root {self.storage.uri} belongs to another cluster than the backup.",
+                advice="If the root was moved, say where it is now: --ledgers URI. Nothing was changed.",
+            )
+
+    def _check_files(self, records: Sequence[Kept], *, changed: bool = False) -> None:
+        """That every file that the backup names is there: the restore is done in memory first, and asked what it names. `changed`:
+        the root is the restored cluster's already.
+        """
+        with MemoryStore(clock=self.clock) as store:
+            for some in in_groups(records, GROUP):
+                store.write(*(_put(kept) for kept in some))
+            cluster = Cluster("memory://rehearsal", store, self.storage, self.backup.heading.settings, self.clock)
+            there = {file.path for file in self.storage.list("")} | self._files.keys()
+            try:
+                named = set(decide(store, lambda view: set(orphans.named_files(cluster, view))))
+            except CorruptRecord as error:
+                raise BackupDamaged(
+                    f"The backup is damaged: {error.message}", advice="Use another copy. Nothing was changed."
+                ) from error
+            except (CorruptSnapshot, MissingFile) as error:
+                raise self._without(error.message, changed) from error
+        missing = sorted(named - there)
+        if missing:
+            raise self._without(f"{len(missing)} are missing, such as {missing[0]}.", changed)
+
+    def _without(self, problem: str, changed: bool) -> RestoreRefused:
+        """The refusal for want of files: which backup it is, and what it is older than."""
+        heading, days = self.backup.heading, self.backup.heading.settings.grace_period_ms / 86_400_000
+        taken = datetime.fromtimestamp(heading.taken_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+        return RestoreRefused(
+            f"The backup of {taken} (up to number {heading.number} of the log, SHA-256 {self.backup.sha256[:12]}..) cannot be "
+            f"restored over the ledgers in {self.storage.uri}, which no longer have all the files that it names: {problem}",
+            advice=f"Files that were replaced or trimmed since a backup go after the grace period ({days:g} days): restore "
+            "a newer backup, or bring these files back from a copy of the root. "
+            + (
+                f"A sweep of the old cluster deleted them meanwhile. The store {self.url} is not complete and cannot be used."
+                if changed
+                else "Nothing was changed."
+            ),
+        )
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def _claim(self) -> Record:
+        """Make the store ours. Raises RestoreRefused if somebody makes a cluster of it just now."""
+        begun = self._begun()
+        now_ms = time_ms(self.store)
+        owners = heirs(self.storage)
+        claim = Restoring(
+            backup=self.backup.sha256,
+            id=begun.id if begun else self.unique(),
+            ledgers=self.storage.uri,
+            began_ms=begun.began_ms if begun else now_ms,
+            by=f"{socket.gethostname()}:{os.getpid()}:{self.unique()[:8]}",
+            was=tuple(owners) if begun is None or begun.was is None else begun.was,
+        )
+
+        def step() -> bool | None:
+            before = look(self.store, paths.RESTORING)
+            if before is not None and before.value == claim.to_bytes():
+                return True
+            if begun is None and before is not None:
+                raise _overtaken(self.url)
+            try:
+                self.store.put(paths.RESTORING, claim.to_bytes(), expect=ABSENT if before is None else before)
+            except BadVersion as error:
+                raise _overtaken(self.url) from error
+            except UnknownOutcome:
+                return None
+            return True
+
+        until(step)
+        mine = look(self.store, paths.RESTORING)
+        if mine is None or mine.value != claim.to_bytes():
+            raise _overtaken(self.url)
+        return self._put(mine, [Kept(paths.FOUNDING, Founding(id=claim.id).to_bytes())])
+
+    def _put(self, claim: Record, some: Sequence[Kept]) -> Record:
+        """Write records that are not there yet, while the claim is ours: one group with it. Raises RestoreRefused."""
+        keys = [kept.key for kept in some]
+
+        def step() -> Record | None:
+            now, *found = decide(self.store, lambda view: view.get_many([paths.RESTORING, *keys]))
+            if now is None or now.value != claim.value:
+                raise _overtaken(self.url)
+            for kept, record in zip(some, found, strict=True):
+                if record is not None and record.value != kept.value:
+                    raise RestoreRefused(
+                        f"{kept.key.path} in the store {self.url} is not what the backup has: somebody else writes to it.",
+                        advice="Nobody can use the store as it is. Restore into another folder or chroot.",
+                    )
+            missing = [_put(kept) for kept, record in zip(some, found, strict=True) if record is None]
+            if not missing:
+                return now
+            try:
+                return self.store.write(Put(paths.RESTORING, now.value, expect=now), *missing)[0]
+            except (BadVersion, UnknownOutcome):
+                return None  # looked at again: done by now, or somebody else has taken the restore over
+
+        return until(step)
+
+    def _take_over(self, restoring: Restoring) -> None:
+        """Mark the root as the restored cluster's. Its mark keeps whose it was: the same backup may be restored once more. Whose it
+        was stands in the claim, too: storage that cannot replace a file in one step has no mark for a moment, and the restore may
+        die then. A mark that is there already is written again: the restore that wrote it died, perhaps before it was durable.
+        """
+        was = tuple(one for one in dict.fromkeys([*heirs(self.storage), *(restoring.was or ())]) if one != restoring.id)
+        place = place_of(resolve(self.url), self.storage).in_mark()
+        self.storage.replace(MARK, Mark(cluster=restoring.id, was=was, place=place).to_bytes())
+
+    def _check_taken(self, restoring: Restoring) -> None:
+        """Raises RestoreRefused if somebody else has replaced our mark since."""
+        if marked(self.storage) != restoring.id:
+            raise RestoreRefused(
+                f"Somebody else has taken over the ledger root {self.storage.uri} at the same time.",
+                advice="If this restore is to have it, run it again: theirs can be used no more then. "
+                f"Until then the store {self.url} is not complete and cannot be used.",
+            )
+
+    def _release(self, claim: Record) -> None:
+        def step() -> bool | None:
+            now = look(self.store, paths.RESTORING)
+            if now is None:
+                return True  # done, or by who took over and finished
+            if now.value != claim.value:
+                raise _overtaken(self.url)
+            try:
+                self.store.write(Delete(paths.RESTORING, expect=now))
+            except (BadVersion, UnknownOutcome):
+                return None
+            return True
+
+        until(step)
+
+
+def _put(kept: Kept) -> Put:
+    return Put(kept.key, kept.value, expect=ABSENT, indexes=_indexes(kept))
+
+
+def _indexes(kept: Kept) -> tuple[IndexEntry, ...]:
+    """Of all that a backup has only aborted records are indexed."""
+    if kept.key.path.startswith("/txn/segment-state/aborted/"):
+        return AbortedTxn.from_bytes(kept.value).indexes(paths.decode(kept.key.partition))
+    return ()
+
+
+def _overtaken(url: str) -> RestoreRefused:
+    return RestoreRefused(
+        f"Somebody else restores into {url}, or makes a cluster of it.",
+        advice="Let one of you do it. Until a restore is complete nobody can use the store.",
+    )

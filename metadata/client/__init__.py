@@ -1,0 +1,1 @@
+"""What programs hold: the parts of one process on one cluster."""

@@ -1,0 +1,50 @@
+"""One whole pass of a sweeper, of which any piece may fail: `txnsegment sweep` does it once or again and again."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+from metadata.client.client import Client
+from metadata.client.upkeep import upkeep
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import Unavailable
+from metadata.common.failures import contained
+from metadata.maintenance.autoscaling import Scaled
+from metadata.maintenance.orphans import Orphans, sweep_orphans
+from metadata.maintenance.sweeper import SweepReport
+
+log = logging.getLogger("txnsegment.orphans")
+
+
+def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, Exception]]:
+    """One pass, and what of it failed, by step or topic: each step is tried, whatever became of those before it. `files`: also
+    trim, compact, and delete what nothing protects (on a full disk it is this step that helps, so it waits for no other one).
+    """
+    failed: dict[str, Exception] = {}
+    report, scaled, orphans = SweepReport(), Scaled(), Orphans(0, 0)
+    with contained("sweep", "the sweep", failed):
+        report = client.sweep()
+    with contained("scale", "splits and merges", failed):
+        scaled = client.autoscaler.scale()
+    failed |= {f"splits and merges of {topic}": error for topic, error in scaled.failed.items()}
+    if files:
+        with contained("upkeep", "the upkeep", failed):
+            failed |= {f"the upkeep of {topic}": error for topic, error in upkeep(client).failed.items()}
+        with contained("orphans", "the deletion of files", failed):
+            orphans = _delete(client.cluster)
+    report = dataclasses.replace(
+        report, splits=scaled.splits, merges=scaled.merges, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes
+    )
+    return report, failed
+
+
+def _delete(cluster: Cluster) -> Orphans:
+    """The orphan sweep. It writes to the store before it deletes: on a full disk into room that was kept for that."""
+    while True:
+        try:
+            return sweep_orphans(cluster)
+        except Unavailable as error:
+            if not cluster.store.make_room():
+                raise
+            log.warning("files are deleted with room that was kept for a full disk: %s", error)

@@ -1,0 +1,1 @@
+"""One cluster: its record, its ledger root, its clock."""

@@ -1,0 +1,48 @@
+"""Looking at the clocks, and noting what was seen: `/sweep/time` (the rules are in `metadata.rules.elapsed`)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from metadata.common.clock import Clock, boot_id, running_ms
+from metadata.common.errors import BadVersion, UnknownOutcome
+from metadata.records import paths
+from metadata.rules.elapsed import SPACING, Clocks, SeenTime, looked
+from metadata.store.contract import ABSENT, MetadataStore, View, decide, time_ms, until
+from metadata.store.contract import look as record_at
+
+OFTEN_MS = 60_000
+"""Nobody looks again before so long: once a minute is dense enough for limits of hours."""
+
+
+def look(store: MetadataStore, clock: Clock) -> SeenTime:
+    """Look at all clocks now, and note it."""
+
+    def body(view: View) -> SeenTime | None:
+        record = view.get(paths.SWEEP_TIME)
+        numbers = view.keys(paths.LOG.range())
+        number = int(numbers[-1][-20:]) if numbers else 0
+        now = Clocks(view.now_ms(), clock.now_ms(), running_ms(clock), boot_id())
+        seen = looked(None if record is None else SeenTime.of(record), now, number)
+        try:
+            store.put(paths.SWEEP_TIME, seen.to_bytes(), expect=ABSENT if record is None else record)
+        except (BadVersion, UnknownOutcome):
+            return None
+        return seen
+
+    return until(partial(decide, store, body))
+
+
+def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) -> SeenTime:
+    """What was seen at the last look, if that was within so many ms (by the store's time); else look now."""
+    record = record_at(store, paths.SWEEP_TIME)
+    if record is not None:
+        seen = SeenTime.of(record)
+        if 0 <= time_ms(store) - seen.store_ms < within_ms:
+            return seen
+    return look(store, clock)
+
+
+def seen_for(store: MetadataStore, clock: Clock, keep_ms: int) -> SeenTime:
+    """What was seen, as new as a limit of `keep_ms` needs it: what is old goes late by a small part of that, a minute at most."""
+    return seen_time(store, clock, within_ms=min(OFTEN_MS, keep_ms // SPACING))

@@ -1,0 +1,335 @@
+"""Who owns a ledger root: the mark `cluster.json` in it (protocol.md section 3, "The ledger root").
+
+The mark names the cluster, and of the stores that hold a record of that cluster the one that owns the root: by a nonce that lies in
+that store's cluster record, too, and by the store's place. A copy of a store has the nonce and another place. Only the owner may be
+opened, and only the owner deletes: it reads the mark again right before each batch of deletes.
+
+Taking a root over: (1) the mark gets a new nonce and our place, so that the owner before us is refused from then on; (2) wait until
+no sweep is deleting any more; (3) if the mark is still ours, the new nonce goes into our cluster record. Until (3) nobody owns the
+root. Whoever dies between two steps leaves a root that the same command takes over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from ledgers.errors import MissingFile, StorageError
+from ledgers.storage import LedgerStorage
+from metadata.cluster.places import DATABASE, Place, lies_in, place_of, real_root, same_place
+from metadata.common.clock import Clock
+from metadata.common.errors import BadVersion, ConfigurationError, CorruptRecord, TxnSegmentError, UnknownOutcome
+from metadata.common.service import ServiceUrl
+from metadata.records import paths
+from metadata.records.cluster_records import FORMAT_VERSION, ClusterRecord
+from metadata.records.json_records import JsonRecord
+from metadata.store import open_store
+from metadata.store.contract import MetadataStore, Record, look
+
+log = logging.getLogger(__name__)
+
+MARK: Final = "cluster.json"
+"""In the ledger root: whose it is."""
+UNFINISHED: Final = re.compile(rf"\.{re.escape(MARK)}(\.[^/]+)?\.tmp")
+"""What whoever was writing a mark, and died, left of it."""
+DELETING: Final = "sweep/deleting"
+"""A file of this name is there while a sweep deletes."""
+OWNS: Final = "owns it"
+HANDOVER_SECONDS: Final = 30.0
+"""How long a take-over waits for a sweep that is deleting. Then that sweep is taken for dead: a living one ends sooner."""
+
+
+class Mark(JsonRecord):
+    """`cluster`: its id. `was`: the ids of the clusters that it was restored from. `owner`: the nonce of the owning store's cluster
+    record (none: of a store that never took a root over). `place`: where that store is (none: made by an older version).
+    """
+
+    cluster: str
+    was: tuple[str, ...] | None = None
+    owner: str | None = None
+    place: Place | None = None
+
+
+def read_mark(storage: LedgerStorage) -> Mark | None:
+    """None: the root has none. Raises ConfigurationError for a damaged one."""
+    try:
+        return Mark.from_bytes(storage.read(MARK))
+    except MissingFile:
+        return None
+    except CorruptRecord as error:
+        raise ConfigurationError(f"{storage.uri}/{MARK} is damaged: {error.message}", advice="Restore it from a copy.") from error
+
+
+def marked(storage: LedgerStorage) -> str | None:
+    """Whose the root is by its mark; None: it has none. Raises ConfigurationError for a damaged one."""
+    return next(iter(heirs(storage)), None)
+
+
+def heirs(storage: LedgerStorage) -> list[str]:
+    """Whose the root is by its mark, then whose it was before it was restored; empty: it has none. Raises ConfigurationError."""
+    mark = read_mark(storage)
+    return [] if mark is None else [mark.cluster, *(mark.was or ())]
+
+
+# --- where the root is -----------------------------------------------------------------------------------------------
+
+
+def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
+    """How a new cluster's record names its root: relative to the folder of its store if the root lies in that, so that a copy of
+    the folder uses its own ledgers; else by its URI.
+    """
+    if service.scheme == "file" and storage.uri.startswith(f"{service.text}/"):
+        return storage.uri.removeprefix(f"{service.text}/")
+    return storage.uri
+
+
+def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
+    """The root of a cluster.
+
+    Older versions recorded a URI in any case. If the folder of the store has ledgers of its own, with the cluster's mark, and the
+    URI does not lie in that folder, then the folder is a copy of another one or was moved: its own ledgers are the root. But not if
+    the mark of the recorded root says that it is this store's.
+    """
+    if "://" not in known.ledgers and not known.ledgers.startswith("/"):
+        if service.scheme != "file":
+            raise ConfigurationError(
+                f"The cluster {service} says that its ledgers are in the folder {known.ledgers!r} of its store. It has no folder.",
+                advice="Its record was copied from another store. Make a backup there and restore it here.",
+            )
+        if any(part in ("", ".", "..") for part in unquote(known.ledgers).split("/")):
+            raise ConfigurationError(
+                f"The cluster {service} says that its ledgers are in {known.ledgers!r}: no folder within that of its store.",
+                advice="Its record is damaged: restore it from a backup.",
+            )
+        return LedgerStorage(f"{service.text}/{known.ledgers}")
+    there = LedgerStorage(known.ledgers)
+    if service.scheme != "file" or there.folder is None or lies_in(os.path.realpath(there.folder), os.path.realpath(service.path)):
+        return there
+    own = LedgerStorage(f"{service.text}/ledgers")
+    if marked(own) != known.id:
+        return there
+    mark = read_mark(there)
+    if mark is None or mark.cluster != known.id or mark.place is None or mark.owner != known.owner:
+        return own
+    return there if same_place(mark.place, place_of(service, there)) else own
+
+
+# --- whose it is -----------------------------------------------------------------------------------------------------
+
+
+def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore) -> Place:
+    """Check that the root is this store's, when the store is opened. Gives the place of the store.
+
+    Two clusters on one root, or two copies of one, would delete each other's parts; rows written to the empty mount point of a
+    volume are lost behind it. A mark without a place (of an older version), or with one from which the store was moved, gets ours.
+    Raises ConfigurationError: the root has no mark, or is another's. StorageError: there is no root at all.
+    """
+    mark, ours = _checked(storage, known, service, store)
+    if mark.place is None or (same_place(mark.place, ours) and not mark.place.equals(ours.in_mark())):
+        if mark.place is None:
+            _check_not_next_to_its_store(storage, known, service, ours)
+        try:
+            storage.replace(MARK, mark.model_copy(update={"place": ours.in_mark()}).to_bytes())
+        except StorageError as error:
+            # Who may not write there deletes nothing there either; before a delete the place must be there.
+            log.warning("The mark of %s could not be given the place of its store: %s", storage.uri, error)
+        else:
+            check(storage, known, service, store, ours)
+    return ours
+
+
+def check(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore, opened: Place) -> None:
+    """Check before a batch of deletes that the root is still this store's, which was at `opened` when it was opened.
+
+    Raises ConfigurationError: it is not, or the store's folder was moved or replaced since.
+    """
+    mark, ours = _checked(storage, known, service, store)
+    if mark.place is None:
+        raise ConfigurationError(
+            f"The mark {MARK} of the ledger root {storage.uri} does not say where the store that owns it is.",
+            advice=f"Give this user the right to write there and open {service} again, or run: {command(service)}",
+        )
+    if ours.path is not None and not ours.is_file(opened):
+        raise ConfigurationError(
+            f"The metadata store {opened.path} was replaced by another file while it was open.",
+            advice=f"Stop this process and open {service} again. Stop all processes before a cluster is moved.",
+        )
+
+
+def _checked(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore) -> tuple[Mark, Place]:
+    mark = read_mark(storage)
+    if mark is None:
+        next(iter(storage.list("")), None)  # a root that is missing is an error of its own
+        raise ConfigurationError(
+            f"The ledger root {storage.uri} of the cluster {service} has no {MARK}, so it is not the one that was written to.",
+            advice="Is its volume mounted, does every machine see the same folder? "
+            f"If the root was restored without that file, run: {command(service)}",
+        )
+    if mark.cluster != known.id:
+        raise _of_another(storage, service)
+    ours = place_of(service, storage)
+    if mark.owner != known.owner:
+        raise _taken(storage, service, mark, ours, "has taken it over")
+    if mark.place is not None and not _is_here(mark.place, ours, store):
+        raise _taken(storage, service, mark, ours, OWNS)
+    return mark, ours
+
+
+def _is_here(marked: Place, ours: Place, store: MetadataStore) -> bool:
+    """Whether the store that the mark names is ours. Servers may have other names here than where the mark was written."""
+    if same_place(marked, ours):
+        return True
+    if marked.hosts is None or ours.hosts is None or (marked.chroot or "") != (ours.chroot or ""):
+        return False
+    return store.is_served_by(marked.hosts)
+
+
+def _of_another(storage: LedgerStorage, service: ServiceUrl) -> ConfigurationError:
+    return ConfigurationError(
+        f"The ledger root {storage.uri} belongs to another cluster than {service}.",
+        advice="Is the right volume mounted, the right folder named? Each cluster needs a ledger root of its own. (Once a "
+        "backup is restored, the restored cluster has its root; the old one can be used no more.)",
+    )
+
+
+def _taken(storage: LedgerStorage, service: ServiceUrl, mark: Mark, ours: Place, what: str) -> ConfigurationError:
+    other_names = ""
+    if what == OWNS and mark.place is not None and mark.place.hosts and ours.hosts:
+        other_names = (
+            f"If these are other addresses of the same servers: this machine must reach {','.join(mark.place.hosts)}, without TLS "
+            "or with ours; or name one of them in the service URL, too. "
+        )
+    theirs = "another store" if mark.place is None else f"the store at {mark.place.shown(storage.uri)}"
+    return ConfigurationError(
+        f"The ledger root {storage.uri} is not that of the store {service} at {ours.shown(storage.uri)}: "
+        f"{theirs} {what}. One of the two is a copy of the other, or the store was moved.",
+        advice=f"{other_names}Two stores on one root would delete each other's rows. If this store is the one to use from now on, "
+        f"stop all processes of the other, which can then be used no more, and run: {command(service)}. "
+        "To use both, restore a backup over a copy of the ledgers instead.",
+    )
+
+
+def command(service: ServiceUrl) -> str:
+    """What makes a store the owner of its root."""
+    return f"txnsegment init {service} --take-over"
+
+
+def _check_not_next_to_its_store(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, ours: Place) -> None:
+    """Of a mark without a place: the root may lie in the folder of another store of the cluster, which has the better right."""
+    root = real_root(storage)
+    if root is None or ours.within is not None:
+        return
+    folder = Path(root).parent
+    if not (folder / DATABASE).is_file() or os.path.realpath(folder / DATABASE) == ours.path:
+        return
+    try:
+        with open_store(f"file://{_quoted(folder)}", create=False) as other:
+            record = look(other, paths.CLUSTER)
+            same = record is not None and ClusterRecord.of(record).id == known.id
+    except TxnSegmentError as error:
+        log.warning("The store in %s, beside the ledger root %s, cannot be read: %s", folder, storage.uri, error)
+        same = True
+    if same:
+        raise _taken(storage, service, Mark(cluster=known.id, place=Place(path=str(folder / DATABASE))), ours, OWNS)
+
+
+def _quoted(folder: Path) -> str:
+    return folder.as_uri().removeprefix("file://")
+
+
+# --- taking it over --------------------------------------------------------------------------------------------------
+
+
+def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, service: ServiceUrl, clock: Clock) -> bool:
+    """Make this store the owner of its root. False: it is that already. Raises ConfigurationError: the root is another cluster's,
+    is empty, or somebody else takes it over at the same time.
+    """
+    known = ClusterRecord.of(record)
+    mark, ours = read_mark(storage), place_of(service, storage)
+    if mark is None and next(iter(storage.list("")), None) is None:
+        raise ConfigurationError(
+            f"The ledger root {storage.uri} is empty: it is not the one that {service} wrote to.",
+            advice="Mount its volume, or copy the files of the root there.",
+        )
+    if mark is not None and mark.cluster != known.id:
+        raise _of_another(storage, service)
+    if mark is not None and mark.owner == known.owner and mark.place is not None and _is_here(mark.place, ours, store):
+        return False
+    nonce = uuid.uuid4().hex
+    was = None if mark is None else mark.was
+    storage.replace(MARK, Mark(cluster=known.id, was=was, owner=nonce, place=ours.in_mark()).to_bytes())
+    wait_for_deletes(storage, clock)
+    found = read_mark(storage)
+    meanwhile = ConfigurationError(
+        f"Somebody else has taken over the ledger root {storage.uri} at the same time.",
+        advice=f"Decide which store is to own it, and run there: {command(service)}",
+    )
+    if found is None or found.owner != nonce:
+        raise meanwhile
+    taken = known.model_copy(update={"owner": nonce, "format_version": FORMAT_VERSION})
+    try:
+        store.put(record.key, taken.to_bytes(), expect=record)
+    except (BadVersion, UnknownOutcome) as error:
+        now = look(store, record.key)
+        if now is None or ClusterRecord.of(now).owner != nonce:
+            raise meanwhile from error
+    return True
+
+
+def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
+    """Wait until no sweep that began before deletes any more. To be called once the mark is another's than theirs: a sweep first
+    says that it deletes, then reads the mark, so one that is not seen here has seen the new mark.
+    """
+    deadline = clock.monotonic() + HANDOVER_SECONDS
+    while notes := [file.path for file in storage.list("sweep") if file.path.startswith(f"{DELETING}-")]:
+        if clock.monotonic() >= deadline:
+            log.warning("A sweep of %s that said %.0f s ago that it deletes is taken for dead.", storage.uri, HANDOVER_SECONDS)
+            for note in notes:
+                storage.delete(note)
+            return
+        clock.sleep(0.05)
+
+
+# --- roots within roots ----------------------------------------------------------------------------------------------
+
+
+def check_not_nested(storage: LedgerStorage, url: str) -> None:
+    """Raises ConfigurationError if a root lies in another cluster's root, or has one in it: each sweep would go through both."""
+    for uri in _above(storage):
+        try:
+            outer = LedgerStorage(uri).info(MARK)
+        except StorageError as error:
+            log.warning("It could not be seen whether %s is the ledger root of another cluster: %s", uri, error)
+            continue  # a user may be let into his own prefix alone
+        if outer is not None:
+            raise ConfigurationError(
+                f"The ledger root {storage.uri} of the new cluster {url} would lie in the ledger root {uri} of another one.",
+                advice="Give a folder or prefix of its own: the orphan sweep of the outer root goes through all that lies in it.",
+            )
+    for file in storage.list(""):
+        if file.path.endswith(f"/{MARK}"):
+            raise ConfigurationError(
+                f"In the ledger root {storage.uri} of the new cluster {url} lies the ledger root of another one: "
+                f"{file.path.removesuffix(f'/{MARK}')}.",
+                advice="Give a folder or prefix of its own: the orphan sweep of the outer root goes through all that lies in it.",
+            )
+
+
+def _above(storage: LedgerStorage) -> Iterator[str]:
+    """The URIs of the folders or prefixes above a root, by the path that was given and by the real one."""
+    if storage.folder is not None:
+        lexical = Path(os.path.normpath(storage.folder)).parents
+        for folder in dict.fromkeys((*lexical, *Path(os.path.realpath(storage.folder)).parents)):
+            yield str(folder)
+        return
+    split = urlsplit(storage.uri)
+    path = split.path.rstrip("/")
+    while path:
+        path = path.rpartition("/")[0]
+        yield urlunsplit(split._replace(path=path))

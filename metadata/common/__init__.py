@@ -1,0 +1,1 @@
+"""What every room uses: errors, option names, service URLs, clocks, metrics."""

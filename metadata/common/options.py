@@ -1,0 +1,389 @@
+"""Options of source and sink: how one is declared, looked up, parsed and documented (docs/options.md).
+
+An `Option` says everything about itself once: the parser and the tables of the documentation read the same declaration.
+
+    ROWS = Option("maxRowsPerTrigger", "whole number", "Soft limit of a micro-batch.", integer(1), only="stream")
+    TABLE = OptionTable("source", (ROWS, ...))
+    given = TABLE.read(options, streaming=True)
+    given.get(ROWS)                      # int | None
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Generic, Literal, TypeVar, cast
+
+from ledgers.json_text import read_json
+from metadata.common.errors import OptionError
+
+T = TypeVar("T")
+S = TypeVar("S", bound=str)
+Parse = Callable[[str, str], T]
+"""Reads one value: (name of the option, text) -> value. Raises OptionError that names the option."""
+Side = Literal["source", "sink"]
+Mode = Literal["batch", "stream"]
+
+LONG_MAX: Final = 2**63 - 1
+SPARK_OWN: Final[Mapping[str, str]] = {
+    "path": "the argument of `load(x)`, `save(x)` and `start(x)`, or `OPTIONS (path 'x')` of a view: another way to give `topic`",
+    "paths": "the argument of `load([a, b])`, a JSON list: another way to give `topics`",
+    "checkpointlocation": "where Spark keeps a query's checkpoint; passed on to the sink of a stream",
+    "queryname": "the name given by `queryName(x)`; passed on to the sink of a stream",
+}
+"""What Spark itself puts among the options of a Python data source (seen with pyspark 4.3.0, and in the bytecode of its
+readers and writers). Output mode, trigger, user schema and `partitionBy` are not among them."""
+
+SOURCE_NAMES: Final = [
+    "serviceUrl",
+    "topic",
+    "topics",
+    "topicsPattern",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "timestampTimeoutMs",
+    "subscription",
+    "acknowledged",
+    "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "maxPartitionBytes",
+    "isolationLevel",
+    "failOnDataLoss",
+    "topicsChanged",
+    "schemaChange",
+    "columns",
+    "includeMetadata",
+    "valueFormat",
+    "schemaVersion",
+]
+SINK_NAMES: Final = [
+    "serviceUrl",
+    "topic",
+    "keyColumn",
+    "segments",
+    "autoCreate",
+    "txnAppId",
+    "txnVersion",
+    "txnStaging",
+    "txnTimeoutMs",
+    "afterRestore",
+    "compression",
+    "entryBytes",
+    "entryRows",
+    "valueFormat",
+    "schemaVersion",
+]
+"""Source and sink do not know each other; so that each can say where the other's option belongs, the names stand here."""
+
+_NAMES: Final[Mapping[Side, Sequence[str]]] = {"source": SOURCE_NAMES, "sink": SINK_NAMES}
+_OTHER: Final[Mapping[Side, Side]] = {"source": "sink", "sink": "source"}
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "subscribe": "topics",
+    "subscribepattern": "topicsPattern",
+    "maxoffsetspertrigger": "maxRowsPerTrigger",
+    "maxfilespertrigger": "maxRowsPerTrigger",
+    "startingversion": "startingOffsets",
+    "versionasof": "endingOffsets",
+    "snapshot-id": "endingOffsets",
+    "timestampasof": "endingTimestamp",
+    "as-of-timestamp": "endingTimestamp",
+}
+"""Names that users of other connectors bring along, and ours for the same thing."""
+_CREDENTIAL: Final = re.compile(r"passw|secret|token|credential|auth|apikey|accesskey|privatekey|digest|sasl")
+CREDENTIALS_ADVICE: Final = (
+    "Credentials are never options or part of a URL, since Spark shows both in plans and logs: give them to the driver in its "
+    "environment (TXNSEGMENT_ZK_AUTH=digest:user:password and its like), or in a file that TXNSEGMENT_ZK_AUTH_FILE names."
+)
+
+
+# --- declarations --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Option(Generic[T]):
+    """One option.
+
+    name          as documented; looked up without regard to case
+    values        what may be written, for the table (Markdown)
+    meaning       for the table
+    parse         text -> value
+    default       the text that stands for "not given", read by `parse`; None: no such text
+    default_note  shown in the table in place of `default`, where that depends on something else
+    only          the one mode in which it can be used, with `why` as the reason that an error gives
+    """
+
+    name: str
+    values: str
+    meaning: str
+    parse: Parse[T]
+    default: str | None = None
+    default_note: str = ""
+    only: Mode | None = None
+    why: str = ""
+
+
+class Given:
+    """The parsed values of the options that a user gave."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = values
+
+    def __contains__(self, option: Option[T]) -> bool:
+        return option.name in self._values
+
+    def has(self, name: str) -> bool:
+        """Whether the option of this (documented) name was given."""
+        return name in self._values
+
+    def get(self, option: Option[T]) -> T | None:
+        """What was given, or None."""
+        return cast("T | None", self._values.get(option.name))
+
+    def value(self, option: Option[T]) -> T:
+        """What was given, or the option's default (it must have one)."""
+        if option.name in self._values:
+            return cast("T", self._values[option.name])
+        if option.default is None:
+            raise ValueError(f"{option.name} has no default")
+        return option.parse(option.name, option.default)
+
+
+class OptionTable:
+    """All options of one side; `spark_own` are those of Spark's own names (`path`, `paths`) that it reads too."""
+
+    def __init__(self, side: Side, options: Sequence[Option[Any]], spark_own: Sequence[Option[Any]] = ()) -> None:
+        if [o.name for o in options] != list(_NAMES[side]):
+            raise ValueError(f"the options of the {side} and their names in metadata.common.options differ")
+        self.side = side
+        self.options = tuple(options)
+        self._own = {o.name.lower(): o for o in options}
+        self._by_key = self._own | {o.name.lower(): o for o in spark_own}
+
+    def read(self, options: Mapping[str, object], *, streaming: bool | None) -> Given:
+        """Parse what a user gave; names without regard to case, Spark's own left alone, None taken as not given.
+
+        `streaming`: None when it is not known (the schema of a source is asked for before the mode is). Raises OptionError.
+        """
+        given: dict[str, object] = {}
+        texts: dict[str, str] = {}
+        for name, value in options.items():
+            key = name.lower()
+            if value is None or (key in SPARK_OWN and key not in self._by_key):
+                continue
+            option = self._by_key.get(key)
+            if option is None:
+                raise self._unknown(name)
+            text = option_text(option.name, value)
+            if texts.setdefault(key, text) != text:
+                raise OptionError(f"The option {option.name} is given twice, with two values.", advice="Give it once.")
+            if streaming is not None and option.only is not None and (option.only == "stream") is not streaming:
+                mode = "stream" if streaming else "batch"
+                raise OptionError(
+                    f"The option {option.name} cannot be used in a {mode} {'read' if self.side == 'source' else 'write'}: "
+                    f"{option.why}.",
+                    advice=f"Leave it out; it is for a {option.only}.",
+                )
+            given[option.name] = option.parse(option.name, text)
+        return Given(given)
+
+    def _unknown(self, name: str) -> OptionError:
+        key = name.lower()
+        there = {n.lower(): n for n in _NAMES[_OTHER[self.side]]}
+        if key in there:
+            return OptionError(
+                f"{there[key]} is an option of the {_OTHER[self.side]}, not of the {self.side}.",
+                advice=f"Give it where you {'write' if self.side == 'source' else 'read'} the topic.",
+            )
+        if _CREDENTIAL.search(re.sub(r"[^a-z]", "", key)):
+            return OptionError(f"The option {name!r} looks like a credential. Its value was not used.", advice=CREDENTIALS_ADVICE)
+        known = self._own
+        near = _ELSEWHERE.get(key, difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]).lower()
+        meant = known.get(near) or known[difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]]
+        return OptionError(
+            f"The {self.side} has no option {name!r}.",
+            advice=f"Did you mean {meant.name}? All are listed in docs/options.md.",
+        )
+
+
+def option_table(options: Sequence[Option[Any]]) -> str:
+    """The options as a Markdown table: option, values, default, batch or stream, meaning."""
+    rows = [("option", "values", "default", "for", "meaning"), ("---",) * 5]
+    for o in options:
+        default = o.default_note or (f"`{o.default}`" if o.default is not None else "none")
+        rows.append((f"`{o.name}`", o.values, default, o.only or "batch, stream", o.meaning))
+    return "".join("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in row) + " |\n" for row in rows)
+
+
+def option_text(name: str, value: object) -> str:
+    """A value as Spark passes it: text. Booleans, integers, lists and dicts of Python (keywords of `scan`) become JSON."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, list | tuple | dict):
+        try:
+            return json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError) as e:
+            raise OptionError(f"The option {name} cannot be written as JSON: {e}.", advice="Give text.") from e
+    if isinstance(value, str):
+        return value
+    raise OptionError(f"The option {name} has a value of type {type(value).__name__}.", advice="Give text.")
+
+
+# --- how values are read -------------------------------------------------------------------------------------------
+
+
+def bad(name: str, text: str, problem: str, advice: str) -> OptionError:
+    """The error of a value: names the option, shows the value, says what to write."""
+    shown = text if len(text) <= 200 else text[:200] + "..."
+    return OptionError(f"The option {name} is {shown!r}: {problem}.", advice=advice)
+
+
+def words(name: str, text: str) -> str:
+    """Text that is not empty, spaces around it removed."""
+    if not text.strip():
+        raise bad(name, text, "it is empty", "Give a value, or leave the option out.")
+    return text.strip()
+
+
+def boolean(name: str, text: str) -> bool:
+    """`true` or `false`, in any case."""
+    try:
+        return {"true": True, "false": False}[text.strip().lower()]
+    except KeyError:
+        raise bad(name, text, "it is neither true nor false", "Write true or false.") from None
+
+
+def one_of(*values: S) -> Parse[S]:
+    """One of a few words, in any case; an error names the nearest."""
+
+    def parse(name: str, text: str) -> S:
+        word = text.strip().lower()
+        for value in values:
+            if value.lower() == word:
+                return value
+        lower = {value.lower(): value for value in values}
+        near = lower[difflib.get_close_matches(word, lower, n=1, cutoff=0.0)[0]]
+        listed = ", ".join(values)
+        raise bad(name, text, f"it must be one of {listed}", f"Did you mean {near}?")
+
+    return parse
+
+
+def integer(least: int, most: int = LONG_MAX, *, unit: str = "") -> Parse[int]:
+    """A whole number from `least` to `most`, in plain digits. `unit` is what it counts, for the error."""
+    of = f" of {unit}" if unit else ""
+    up_to = "" if most == LONG_MAX else f" to {most}"
+
+    def parse(name: str, text: str) -> int:
+        if not re.fullmatch(r"-?[0-9]{1,30}", text.strip(), re.ASCII):
+            raise bad(name, text, f"it is not a whole number{of}", f"Write digits only, from {least}{up_to}.")
+        number = int(text)
+        if not least <= number <= most:
+            raise bad(name, text, f"it must be a whole number{of} from {least} to {most}", f"Give a number from {least}{up_to}.")
+        return number
+
+    return parse
+
+
+_UNITS: Final = {"b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4}
+
+
+def byte_size(least: int = 1, most: int = LONG_MAX) -> Parse[int]:
+    """Bytes, as Spark writes them: `65536`, `128m`, `1g` (units of 1024: b, k, kb, m, mb, g, gb, t, tb)."""
+
+    def parse(name: str, text: str) -> int:
+        found = re.fullmatch(r"([0-9]{1,30})\s*([a-z]*)", text.strip().lower(), re.ASCII)
+        if not found or (found[2] and found[2] not in _UNITS):
+            raise bad(name, text, "it is not a size in bytes", "Write a whole number with or without a unit: 65536, 128m or 1g.")
+        size = int(found[1]) << (10 * _UNITS[found[2] or "b"])
+        if not least <= size <= most:
+            raise bad(name, text, f"it must be {least} to {most} bytes", "Write a size such as 16m or 1g within that range.")
+        return size
+
+    return parse
+
+
+def milliseconds(least: int, most: int) -> Parse[int]:
+    """A duration in whole milliseconds; a unit is refused, so that seconds are never taken for milliseconds (A12)."""
+    return integer(least, most, unit="milliseconds")
+
+
+def names(name: str, text: str) -> tuple[str, ...]:
+    """A list: names with commas between them, or a JSON list of texts (for names that hold a comma). Order is kept."""
+    if text.lstrip().startswith("["):
+        try:
+            found = read_json(text)
+        except ValueError as e:
+            raise bad(name, text, f"it begins like a JSON list but is none ({e})", 'Write a, b or ["a", "b"].') from e
+        if not isinstance(found, list) or not all(isinstance(n, str) for n in found):
+            raise bad(name, text, "a JSON list here holds texts only", 'Write a, b or ["a", "b"].')
+    else:
+        found = [n.strip() for n in text.split(",")]
+    if not found or not all(n.strip() for n in found):
+        raise bad(name, text, "a name in it is empty", 'Write a, b or ["a", "b"].')
+    return tuple(found)
+
+
+def unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """For `json.loads(object_pairs_hook=...)`: a key that is given twice is a ValueError."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is given twice")
+    return found
+
+
+_ISO: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,9}))?(Z|[+-][0-9]{2}(?::?[0-9]{2})?)?"
+)
+_LAST_MS: Final = 253_402_300_799_999
+_TIMESTAMP_ADVICE: Final = "Write epoch milliseconds (1735689600000) or ISO-8601 with a zone (2025-01-01T00:00:00Z)."
+
+
+def timestamp_ms(*, up: bool) -> Parse[int]:
+    """A moment in ms since 1970: epoch milliseconds, or ISO-8601 with an offset or Z. Finer fractions round up or down.
+
+    Without a zone it is refused: Delta would take Spark's session time zone, which a Python data source is not told. Ten
+    digits are refused too: that is how epoch SECONDS look (A12).
+    """
+
+    def parse(name: str, text: str) -> int:
+        word = text.strip().upper()
+        if re.fullmatch(r"[0-9]{1,30}", word, re.ASCII):
+            if len(word) == 10 and word[0] != "0":
+                raise bad(name, text, "ten digits look like seconds since 1970", f"Write milliseconds: {word}000.")
+            ms = int(word)
+        else:
+            ms = _iso_ms(name, text, word, up)
+        if not 0 <= ms <= _LAST_MS:
+            raise bad(name, text, "it lies outside the years 1970 to 9999", _TIMESTAMP_ADVICE)
+        return ms
+
+    return parse
+
+
+def _iso_ms(name: str, text: str, word: str, up: bool) -> int:
+    found = _ISO.fullmatch(word)
+    if not found:
+        raise bad(name, text, "it is not a timestamp", _TIMESTAMP_ADVICE)
+    moment, fraction, zone = found.groups()
+    if zone is None:
+        raise bad(
+            name,
+            text,
+            "it has no time zone, and Spark does not tell a Python data source the session's",
+            f"Add Z or an offset: {word}Z or {word}+01:00.",
+        )
+    try:
+        whole: timedelta = datetime.fromisoformat(moment + zone) - datetime(1970, 1, 1, tzinfo=UTC)
+    except ValueError as e:
+        raise bad(name, text, f"it is not a timestamp ({e})", _TIMESTAMP_ADVICE) from e
+    nanoseconds = int((fraction or "").ljust(9, "0"))
+    return whole // timedelta(milliseconds=1) + (nanoseconds + (999_999 if up else 0)) // 1_000_000

@@ -1,0 +1,1 @@
+"""Cursors of subscriptions, and the claims of transactions on them."""

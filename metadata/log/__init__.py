@@ -1,0 +1,1 @@
+"""The live log of transactions, and how a transaction ends."""

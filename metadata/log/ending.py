@@ -1,0 +1,37 @@
+"""Ending a transaction: the one CAS of a header to a final state, with its metric (protocol.md sections 5 and 7).
+
+Owners, successors, readers and sweepers all end transactions; each does it here.
+"""
+
+from __future__ import annotations
+
+from metadata.common import metrics
+from metadata.common.errors import BadVersion, TxnConflict, UnknownOutcome
+from metadata.records.records import Header, State
+from metadata.rules import transitions
+from metadata.store.contract import MetadataStore, Record
+
+
+def end(store: MetadataStore, record: Record, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
+    """Try once to end the transaction of this header `record`. The header as it ended, also if it had ended this way before;
+    None if the race or the reply was lost: read the header again.
+
+    `now_ms`: the store's time. `commit`: the number of the registration that COMMITTED names. The metric counts each try once:
+    `ok` (ended by us), `conflict` (not known: to be read again) or `reject` (it ended the other way).
+    Raises TxnConflict (`reject`), Unavailable (known: not done).
+    """
+    before = Header.of(record)
+    try:
+        after = transitions.end(before, decision, now_ms=now_ms, commit=commit)
+    except TxnConflict:
+        metrics.HEADER_CAS.labels(result="reject").inc()
+        raise
+    if after is None:
+        return before
+    try:
+        store.put(record.key, after.to_bytes(), expect=record, indexes=after.indexes())
+    except (BadVersion, UnknownOutcome):
+        metrics.HEADER_CAS.labels(result="conflict").inc()
+        return None
+    metrics.HEADER_CAS.labels(result="ok").inc()
+    return after

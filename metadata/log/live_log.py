@@ -1,0 +1,146 @@
+"""The live log, kept in memory: registrations never change but for their settled state (protocol.md sections 2 and 4).
+
+The log has no index: whoever needs it lists all of it and gets the bodies it has not seen; folding keeps it short.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import zlib
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from ledgers.json_text import read_json
+from ledgers.model import Ledger, Part
+from ledgers.storage import LedgerStorage
+from metadata.common.errors import CorruptRecord
+from metadata.records import paths
+from metadata.records.paths import Key
+from metadata.records.records import Registration, SegmentWrite
+from metadata.store.contract import Record, View
+
+
+class Entry:
+    """One record of the log as last read. Decoded when somebody asks: owners who look for seals need few of the bodies."""
+
+    def __init__(self, number: int, record: Record, registration: Registration | None = None) -> None:
+        self.number, self.record = number, record
+        if registration is not None:
+            self.registration = registration
+
+    @cached_property
+    def registration(self) -> Registration:
+        return Registration.of(self.record)
+
+    @property
+    def is_seal(self) -> bool:
+        return b'"seal"' in self.record.value and self.registration.seal is not None
+
+
+def unsettled(entry: Entry) -> bool:
+    """A transaction's registration that no sweep has settled yet (as last read)."""
+    return entry.registration.txn is not None and entry.registration.state is None
+
+
+class LiveLog:
+    """The registrations of a cluster that are not folded yet, by number. Safe for several threads."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._lock = threading.Lock()
+
+    def list(self, view: View, *, again: Callable[[Entry], bool] | None = None, then: Sequence[Key] = ()) -> Listing:
+        """List the log and get the bodies that were not seen before, in ascending order.
+
+        `again` says which known entries to get once more (those whose settled state matters and is still open).
+        `then`: other records, read after the log in the same flight (two round trips in all).
+        An entry that vanishes between the list and its get was folded and is left out: the snapshots, read later, have it.
+        A listing is made of what THIS call saw: other threads list, too, and an older listing must not take entries from ours.
+        """
+        numbers = [int(path[-20:]) for path in view.keys(paths.LOG.range())]
+        with self._lock:
+            known = {n: self._entries[n] for n in numbers if n in self._entries}
+        wanted = [n for n in numbers if n not in known or (again is not None and again(known[n]))]
+        records = view.get_many([paths.LOG.key(n) for n in wanted] + list(then)) if wanted or then else []
+        for number, record in zip(wanted, records, strict=False):
+            if record is None:
+                known.pop(number, None)
+            else:
+                known[number] = Entry(number, record)
+        end = numbers[-1] if numbers else 0
+        with self._lock:
+            for entry in known.values():
+                self._keep(entry)
+            for number in [n for n in self._entries if n <= end and n not in known]:
+                del self._entries[number]  # folded; what lies above our end is newer than our listing
+        return Listing([known[n] for n in numbers if n in known], end, records[len(wanted) :])
+
+    def _keep(self, entry: Entry) -> None:
+        old = self._entries.get(entry.number)
+        if old is None or old.record.version <= entry.record.version:
+            self._entries[entry.number] = entry
+
+    def __len__(self) -> int:
+        """How many entries the log had when this process last listed it."""
+        return len(self._entries)
+
+    def update(self, entry: Entry) -> None:
+        """Remember an entry that we have just written or read ourselves."""
+        with self._lock:
+            self._keep(entry)
+
+
+class Listing(NamedTuple):
+    """`entries` ascending; `end` the newest listed number (0: nothing was ever written), `also` the records asked for besides."""
+
+    entries: list[Entry]
+    end: int
+    also: list[Record | None]
+
+    def seals(self) -> dict[int, Registration]:
+        return {e.number: e.registration for e in self.entries if e.is_seal}
+
+
+def in_manifest(storage: LedgerStorage, registration: Registration, path: str) -> Registration:
+    """Publish a write set that is too big for its record as a file; the registration keeps its totals and names the file."""
+    whole = {name: write.model_dump(by_alias=True, mode="json") for name, write in registration.segments.items()}
+    data = json.dumps(whole).encode()
+    storage.publish(path, data)
+    totals = {name: write.model_copy(update={"parts": ()}) for name, write in registration.segments.items()}
+    return registration.model_copy(
+        update={"segments": totals, "manifest": path, "manifest_bytes": len(data), "manifest_crc": zlib.crc32(data)}
+    )
+
+
+def ledger(storage: LedgerStorage, number: int, registration: Registration, segment: str) -> Ledger:
+    """What a registration adds to one of its segments, also when its parts are listed in a manifest file.
+
+    Raises CorruptRecord for a manifest that is not as it was written, StorageError if it cannot be read.
+    """
+    path = registration.manifest
+    if path is None:
+        return registration.ledger(number, segment)
+    data = storage.read(path)
+    if registration.manifest_crc is not None:  # absent in registrations of older versions
+        if len(data) != registration.manifest_bytes:
+            raise _damaged(path, number, f"it has {len(data)} bytes, not {registration.manifest_bytes}")
+        if zlib.crc32(data) != registration.manifest_crc:
+            raise _damaged(path, number, f"its CRC-32 is {zlib.crc32(data):08x}, not {registration.manifest_crc:08x}")
+    try:
+        parts = _parts(data, segment)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, number, str(error)) from error
+    return Ledger(number, registration.publish_ms, registration.txn, parts)
+
+
+def _parts(manifest: bytes, segment: str) -> tuple[Part, ...]:
+    return SegmentWrite.model_validate(read_json(manifest)[segment]).parts
+
+
+def _damaged(path: str, number: int, problem: str) -> CorruptRecord:
+    return CorruptRecord(
+        f"The manifest {path} of registration {number} is damaged: {problem}.",
+        advice="Restore it from a copy: it alone lists what the registration added. No row was left out silently.",
+    )

@@ -1,0 +1,1 @@
+"""What keeps a cluster small: sweeps, retention, compaction, scaling."""

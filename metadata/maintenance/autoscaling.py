@@ -1,0 +1,92 @@
+"""Splits and merges topics by their policies, from the registrations alone; for the sweeper that leads (docs/scaling.md)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ledgers import snapshots
+from metadata.cluster.cluster import Cluster
+from metadata.common.failures import RACES, contained
+from metadata.maintenance.leading import Leadership
+from metadata.read.reading import Reading, Selection
+from metadata.read.segment_view import SegmentView
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.rules import scaling
+from metadata.rules.scaling import Measured, Rule
+from metadata.topics.policies import holding
+from metadata.topics.topics import Topic, Topics
+
+log = logging.getLogger("txnsegment.autoscaling")
+
+
+@dataclass
+class Scaled:
+    """What one pass did. `failed`: topics whose layout could not be looked after, with the reason; the others were."""
+
+    splits: int = 0
+    merges: int = 0
+    failed: dict[str, Exception] = field(default_factory=dict)
+
+
+@dataclass
+class Autoscaler:
+    """One candidate. `scale` does nothing unless it leads; a topic without a policy costs a part of one read."""
+
+    cluster: Cluster
+    buffer: TransactionBuffer
+    leadership: Leadership = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.leadership = Leadership(self.cluster)
+
+    def scale(self) -> Scaled:
+        """One pass over all topics, if we lead. Raises what the store does when it cannot be asked at all."""
+        done = Scaled()
+        if not self.leadership.leads():
+            return done
+        topics = Topics(self.cluster)
+        for topic, policies in holding(self.cluster, topics.list()):
+            rule = scaling.rule(policies)
+            if rule is None:
+                continue
+            with contained("scale", str(topic.name), done.failed, races=RACES):
+                self._scale(topics, topic, rule, done)
+        return done
+
+    def _scale(self, topics: Topics, topic: Topic, rule: Rule, done: Scaled) -> None:
+        reading = self.buffer.read(Selection((str(topic.name),)))
+        now = reading.topics[0]
+        since = reading.now_ms - rule.cool_down_ms
+        young = {s.info.segment_id for s in reading.segments if s.info.created_at_ms > since}
+        active = now.active()
+        ids = {info.segment_id for info in active} - young
+        measured = {s.info.segment_id: published(reading, s, since) for s in reading.segments if s.info.segment_id in ids}
+        epoch = now.layout.epoch
+        for change in scaling.changes(rule, active, measured, reading.now_ms):
+            act: Callable[..., Topic] = topics.split if len(change.segments) == 1 else topics.merge
+            # From this very layout, or not at all: a leader that sleeps, or believes that it leads, decides by what is gone.
+            epoch = act(now.name, *change.segments, epoch=epoch).layout.epoch
+            log.info("%s topic=%s segments=%s epoch=%s: %s", act.__name__, now.name, change.segments, epoch, change.why)
+            if len(change.segments) == 1:
+                done.splits += 1
+            else:
+                done.merges += 1
+
+
+def published(reading: Reading, segment: SegmentView, since_ms: int) -> Measured:
+    """Rows and bytes of a segment's visible registrations that were published after `since_ms`. Of a history it reads the index
+    files that reach beyond that moment, and no others.
+    """
+    rows = size = 0
+    if segment.head is not None and segment.head.publish_max > since_ms:
+        before = max((file.last for file in segment.head.files if file.publish_max <= since_ms), default=0)
+        for found in snapshots.read_ledgers(reading.cluster.storage, segment.head, before, segment.head.last_ledger):
+            if found.publish_ms > since_ms:
+                rows, size = rows + found.rows, size + found.bytes
+    for _, registration in segment.live:
+        if registration.publish_ms > since_ms:
+            write = registration.segments[segment.name]
+            rows, size = rows + write.rows, size + write.bytes
+    return Measured(rows, size)

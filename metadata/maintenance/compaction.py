@@ -1,0 +1,140 @@
+"""Compaction of a segment: what its snapshot lists as many small files becomes few large ones (protocol.md sections 1 and 7).
+
+Anyone may compact, any number at once, beside writers, readers and sweepers: the new files count once a CAS of the watermark record
+names a snapshot that lists them; the watermark itself does not move. A crash anywhere leaves files that nobody names, for the
+orphan sweep. The files that were put together stay for the grace period (metadata.maintenance.retired).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ledgers import snapshot_changes, snapshots
+from ledgers.compaction import Merge, Moved, Policy, groups, merged
+from ledgers.snapshots import SnapshotHead
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import BadVersion, TxnConflict, UnknownOutcome
+from metadata.common.folders import folder_of
+from metadata.maintenance.retired import retire
+from metadata.records import paths
+from metadata.records.names import is_persistent
+from metadata.records.records import Watermark
+from metadata.store.contract import look, time_ms
+
+log = logging.getLogger("txnsegment.compaction")
+
+ATTEMPTS = 20
+"""How often the CAS is tried: each time somebody else has moved the watermark, which folding does every few seconds."""
+
+
+@dataclass
+class Compacted:
+    """What compaction did: files and bytes (of files) before and after, and how many parts and rows have moved. `left_out`:
+    segments that are never compacted, since they are persistent topics that were migrated: their logs name their files for ever.
+    """
+
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    parts: int = 0
+    rows: int = 0
+    left_out: tuple[str, ...] = ()
+
+    def add(self, moved: Moved) -> None:
+        self.files_before += moved.files_before
+        self.files_after += moved.files_after
+        self.bytes_before += moved.bytes_before
+        self.bytes_after += moved.bytes_after
+        self.parts += len(moved.parts)
+        self.rows += sum(part.rows for part in moved.parts.values())
+
+
+@dataclass
+class Compactor:
+    """`merge`: how units become files."""
+
+    cluster: Cluster
+    merge: Merge = field(default=merged)
+
+    def compact(self, segment: str, policy: Policy, done: Compacted, *, told: Callable[[Compacted], None] = lambda _: None) -> None:
+        """Compact one segment, what is folded of it; `done` grows with each group of files, and `told` hears of it. A persistent
+        topic that was migrated is left out, and `done` says so.
+
+        Raises CorruptPart, CorruptSnapshot, StorageError; TxnConflict if the watermark cannot be kept up with, or the files were
+        written too long ago to be safe from the orphan sweep.
+        """
+        if is_persistent(segment):
+            done.left_out += (segment,)
+            return
+        mark = look(self.cluster.store, paths.watermark(segment))
+        path = None if mark is None else Watermark.of(mark).snapshot
+        if path is None:
+            return
+        folder, storage = folder_of(segment), self.cluster.storage
+        head = snapshots.read_head(storage, path)
+        for units in groups(snapshots.read_ledgers(storage, head, -1, head.watermark[0]), policy):
+            began_ms = time_ms(self.cluster.store)
+            moved = self.merge(storage, folder, units, name=self.cluster.unique())
+            if moved is None:
+                continue
+            if self._name(segment, moved, began_ms):
+                done.add(moved)
+                log.info("compacted %s: %s files into %s", segment, moved.files_before, moved.files_after)
+                told(done)
+
+    def _name(self, segment: str, moved: Moved, began_ms: int) -> bool:
+        """CAS the watermark to a snapshot that lists the moved parts; False if none of them was still where it had been."""
+
+        def change(head: SnapshotHead) -> str | None:
+            settings = self.cluster.settings
+            if time_ms(self.cluster.store) - began_ms > settings.orphan_age_ms // 2:
+                raise TxnConflict(
+                    f"Compacting {segment} has taken longer than half the orphan age: its files may be taken away.",
+                    advice="Compact again, with a smaller target size if the storage is slow.",
+                )
+            return snapshot_changes.moved(
+                self.cluster.storage, head, moved.parts, moved.first, moved.last, name=self.cluster.unique()
+            )
+
+        return change_snapshot(self.cluster, segment, change)
+
+
+def change_snapshot(
+    cluster: Cluster,
+    segment: str,
+    change: Callable[[SnapshotHead], str | None],
+    *,
+    update: Callable[[Watermark], dict[str, object]] = lambda _: {},
+) -> bool:
+    """Replace the snapshot of a segment by one that `change` writes, by CAS of its watermark record, whose other fields `update`
+    may change; False if there is nothing to change (any more). What the old snapshot lists stays for the grace period.
+
+    Raises TxnConflict if others move the watermark faster than we can follow.
+    """
+    for _ in range(ATTEMPTS):
+        record = look(cluster.store, paths.watermark(segment))
+        mark = None if record is None else Watermark.of(record)
+        if record is None or mark is None or mark.snapshot is None:
+            return False
+        path = change(snapshots.read_head(cluster.storage, mark.snapshot))
+        if path is None:
+            return False
+        retire(cluster, mark.snapshot)
+        after = mark.model_copy(update={"snapshot": path, **update(mark)})
+        try:
+            cluster.store.put(record.key, after.to_bytes(), expect=record)
+            return True
+        except BadVersion:
+            continue
+        except UnknownOutcome:
+            now = look(cluster.store, paths.watermark(segment))
+            if now is not None and Watermark.of(now).snapshot == path:
+                return True
+            # Not done, or done and folded on since: then the next round finds nothing left to change.
+    raise TxnConflict(
+        f"The snapshot of {segment} was replaced by others {ATTEMPTS} times while it was to be changed.",
+        advice="Try again when fewer sweepers run; nothing was lost.",
+    )

@@ -1,0 +1,105 @@
+"""Records that deleted topics leave behind (protocol.md section 8.14), deleted once the grace period has passed.
+
+A deletion's segments leave the layout after the grace period (`Topics.forget_deleted`); from then on nobody can have planned by
+them, and what was kept for them goes: watermarks, cursors, and the schemas of the topic's earlier lives.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from metadata.common.errors import BadVersion, UnknownOutcome
+from metadata.instream import migration_rules
+from metadata.instream.records import PersistentLayout
+from metadata.records import paths
+from metadata.records.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
+from metadata.records.paths import Key
+from metadata.records.records import Cursor, Layout, TopicSchema
+from metadata.store.contract import Delete, MetadataStore, View, decide, in_groups
+
+
+def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
+    """Delete watermarks that no layout names, and schemas of lives that are over; how many. Anyone may, any number at once."""
+
+    def body(view: View) -> int:
+        # Before the layouts: whoever wrote one of these found its segment in a layout first, so we find it there too.
+        watermarks = [paths.decode(path.rpartition("/")[2]) for path in view.keys(paths.WATERMARKS)]
+        schemas: dict[TopicName, list[Key]] = defaultdict(list)
+        for path in view.keys(paths.SCHEMAS):
+            topic = path.split("/")[2]
+            if is_persistent(paths.decode(topic)):
+                continue  # it has one life alone
+            schemas[topic_name(paths.decode(topic))].append(Key(path, topic))
+        cursors = {path: paths.cursor_of(path)[0] for path in view.keys(paths.CURSORS)}
+        tombstones = [Key(path, path.removeprefix("/cursors/")) for path in cursors]
+        migrated = {path: cursors.pop(path) for path in list(cursors) if is_persistent(cursors[path])}
+        several = {name: keys for name, keys in schemas.items() if len(keys) > 1}
+        names = sorted({segment_name(s).topic for s in (*watermarks, *cursors.values())} | several.keys())
+        records = view.get_many([paths.topic(n) for n in names]) if names else []
+        layouts = {n: Layout.of(r) for n, r in zip(names, records, strict=True) if r is not None}
+        doomed = [paths.watermark(s) for s in watermarks if _left(layouts, s)]
+        doomed += [Key(path, path.removeprefix("/cursors/")) for path, segment in cursors.items() if _left(layouts, segment)]
+        let_go = _let_go(view, {persistent_name(name) for name in migrated.values()})
+        doomed += [Key(path, path.removeprefix("/cursors/")) for path, name in migrated.items() if persistent_name(name) in let_go]
+        for name, keys in several.items():
+            if name in layouts:
+                doomed += _earlier(view, layouts[name], keys, grace_period_ms)
+        _delete_tombstones(store, view, tombstones, grace_period_ms)
+        for some in in_groups(doomed):
+            # Ids of segments and schemas are never used again, and a topic that has let go of a migrated one has for ever.
+            store.write(*(Delete(key) for key in some))
+        return len(doomed)
+
+    return decide(store, body)
+
+
+def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_period_ms: int) -> None:
+    """Of subscriptions that were deleted so long ago that nobody has a version of theirs in hand any more."""
+    for record in view.get_many(keys) if keys else []:
+        if record is None:
+            continue
+        deleted_ms = Cursor.of(record).deleted_ms
+        if deleted_ms is not None and deleted_ms + grace_period_ms < view.now_ms():
+            try:
+                store.delete(record.key, expect=record)
+            except (BadVersion, UnknownOutcome):  # made again just now, or somebody else does the same: look again next time
+                continue
+
+
+def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
+    """Whether its topic's layout had the segment, and has it no more. (Cursors of children are made before a layout shows them.)"""
+    name = segment_name(segment)
+    layout = layouts.get(name.topic)
+    return layout is not None and name.segment_id < layout.next_segment_id and str(name.segment_id) not in layout.segments
+
+
+def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
+    """The same of persistent topics: those that the topic:// that goes on has let go of. (Cursors are there before its layout is;
+    and if somebody else made that one, the topic may yet go on under another name, with these cursors.)
+    """
+    names = sorted(migrated)
+    records = view.get_many([paths.topic(name) for name in names]) if names else []
+    said = {n: None if r is None else PersistentLayout.of(r).migrated_to for n, r in zip(names, records, strict=True)}
+    onward = {name: topic_name(to) for name, to in said.items() if to is not None}
+    found = view.get_many([paths.topic(to) for to in onward.values()]) if onward else []
+    layouts = {name: None if record is None else Layout.of(record) for name, record in zip(onward, found, strict=True)}
+    return {name for name, layout in layouts.items() if migration_rules.let_go(name, layout)}
+
+
+def _earlier(view: View, layout: Layout, keys: list[Key], grace_period_ms: int) -> Iterator[Key]:
+    """The schemas of the topic's earlier lives. Its newest stays for ever, so that no id is used twice: processes remember them."""
+    if layout.gone():
+        return
+    roots = [info.created_at_ms for info in layout.kept() if not info.parent_ids]
+    if roots:
+        over = min(roots)  # this life's own schemas came with its first segments or later
+    elif layout.deleted:
+        over = view.now_ms() - grace_period_ms  # not those of somebody who is making the topic again
+    else:
+        return
+    old = sorted(keys, key=lambda key: key.path)[:-1]
+    for key, record in zip(old, view.get_many(old), strict=True):
+        schema_id = paths.sequence_number(key.path)
+        if record is not None and schema_id != layout.schema_id and TopicSchema.of(record).created_at_ms < over:
+            yield key

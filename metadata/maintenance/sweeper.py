@@ -1,0 +1,354 @@
+"""Time out, settle, forget (protocol.md section 7). Anyone may sweep, any number at once: every step is a CAS or an idempotent
+delete by version, so losing one means that somebody else has done it.
+
+Folding is `metadata.maintenance.folding`; the orphan sweep, the only place that deletes files, `metadata.maintenance.orphans`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from metadata.cluster.clock_looks import seen_time
+from metadata.cluster.cluster import Cluster
+from metadata.common import failures, metrics
+from metadata.common.errors import BadVersion, SweepIncomplete, UnknownOutcome
+from metadata.common.failures import STORE, contained, described
+from metadata.cursors.pending_ack import PendingAcks
+from metadata.log import ending
+from metadata.log.live_log import Entry, unsettled
+from metadata.maintenance.folding import Folding
+from metadata.maintenance.remains import collect_remains
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records import paths
+from metadata.records.cluster_records import Turn
+from metadata.records.paths import Key
+from metadata.records.records import AbortedTxn, Application, Header, Op, OpKind, Registration, Settled, State
+from metadata.rules import transitions
+from metadata.rules.transitions import Verdict
+from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look, until, written
+from metadata.topics.topics import Topics
+
+log = logging.getLogger("txnsegment.sweeper")
+T = TypeVar("T")
+
+FORGET_EVERY_MS = 10_000
+"""A committer's share forgets no more often: looking for old headers costs as much as there are headers."""
+FORGET_LIMIT = 10_000
+
+
+@dataclass
+class SweepReport:
+    """What one sweep did."""
+
+    timed_out: int = 0
+    settled: int = 0
+    voided: int = 0
+    folded: int = 0
+    dropped: int = 0
+    forgotten: int = 0
+    seals_finished: int = 0
+    splits: int = 0
+    merges: int = 0
+    orphans_deleted: int = 0
+    orphan_bytes: int = 0
+
+
+@dataclass
+class Sweeper:
+    """The sweeping of one cluster. Committers call `share`; `txnsegment sweep` calls `sweep` (and the orphan sweep)."""
+
+    cluster: Cluster
+    buffer: TransactionBuffer
+    _last_fold: float = field(default=float("-inf"))
+
+    def sweep(self, *, forget_limit: int = FORGET_LIMIT) -> SweepReport:
+        """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if a step failed or segments could not
+        be folded, and what the store raises.
+        """
+        report = SweepReport()
+        failed: dict[str, Exception] = {}
+        unfolded = self._steps(report, failed)
+        self._step("collect what folds left", Folding(self.cluster, self.buffer).collect_aborted, failed)
+        self._step("collect what topics left", self._collect_remains, failed)
+        self._step("forget headers", lambda: self.forget(report, limit=forget_limit), failed)
+        complain(unfolded, failed)
+        return report
+
+    def _steps(self, report: SweepReport, failed: dict[str, Exception]) -> dict[str, Exception]:
+        """What every sweep does; segments that could not be folded. No step waits for another one: each is right by itself."""
+        self._step("look at the clocks", self._look, failed)  # committers, too: rows are published by a clock that may be behind
+        report.timed_out = self._step("time out", self.timeouts, failed) or 0
+        report.seals_finished = self._step("finish seals", Topics(self.cluster, self.buffer.log).finish_seals, failed) or 0
+        self._step("settle", lambda: self.settle(report), failed)
+        unfolded = self._step("fold", lambda: self.fold(report), failed) or {}
+        self._step("collect ops", self.collect_ops, failed)
+        return unfolded
+
+    def _step(self, what: str, action: Callable[[], T], failed: dict[str, Exception]) -> T | None:
+        """What a step answers; None: it failed, which is in `failed`. What the store as a whole says ends the sweep."""
+        with contained("sweep", what, failed, passing=STORE):
+            return action()
+        return None
+
+    def _look(self) -> None:
+        seen_time(self.cluster.store, self.cluster.clock)
+
+    def _collect_remains(self) -> int:
+        return collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
+
+    def share(self) -> SweepReport:
+        """A committer's bounded share: once enough has gathered, whoever gets the turn settles, folds, times out and forgets."""
+        report = SweepReport()
+        settings = self.cluster.settings
+        now = self.cluster.clock.monotonic()
+        many = len(self.buffer.log) >= settings.fold_after_registrations
+        if not many and now - self._last_fold < settings.fold_after_ms / 1000:
+            return report
+        self._last_fold = now
+        record = self._take_turn()
+        if record is not None:
+            turn = Turn.of(record)
+            failed: dict[str, Exception] = {}
+            unfolded = self._steps(report, failed)
+            if turn.forgot_ms == turn.began_ms:
+                self._step("forget headers", lambda: self.forget(report, limit=FORGET_LIMIT), failed)
+            if turn.orphans_ms == turn.began_ms:
+                self._step("collect what folds left", Folding(self.cluster, self.buffer).collect_aborted, failed)
+                self._step("collect what topics left", self._collect_remains, failed)
+            written(self.cluster.store, Put(paths.SWEEP_TURN, turn.model_copy(update={"until_ms": 0}).to_bytes(), expect=record))
+            if turn.orphans_ms == turn.began_ms:
+                self._sweep_orphans(report)
+            complain(unfolded, failed)
+        return report
+
+    def _take_turn(self) -> Record | None:
+        """Committers sweep one at a time, to save work; nothing depends on it. A turn that is never given back ends by itself.
+
+        What is due less often than a turn is noted as done when the turn is taken: one that dies of it does not do it again and
+        again. The first orphan pass of a cluster comes when there can be orphans.
+        """
+
+        def body(view: View) -> Record | None:
+            record, now = view.get(paths.SWEEP_TURN), view.now_ms()
+            last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
+            settings = self.cluster.settings
+            if now < last.until_ms <= now + settings.fold_after_ms:  # beyond: taken by a clock that has been set back since
+                return None
+            mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})
+            if _due(last.forgot_ms, now, max(FORGET_EVERY_MS, settings.fold_after_ms)):
+                mine = mine.model_copy(update={"forgot_ms": now})
+            if _due(last.orphans_ms, now, settings.orphan_sweep_ms):
+                mine = mine.model_copy(update={"orphans_ms": now})
+            try:
+                return self.cluster.store.put(paths.SWEEP_TURN, mine.to_bytes(), expect=ABSENT if record is None else record)
+            except (BadVersion, UnknownOutcome):
+                return None
+
+        return decide(self.cluster.store, body)
+
+    def _sweep_orphans(self, report: SweepReport) -> None:
+        """It lists all files, so not under the turn: nobody waits for it."""
+        from metadata.maintenance.orphans import sweep_orphans  # it needs our timeouts
+        from metadata.maintenance.trimming import Trimmed, trim_all  # it reads what our folds made
+
+        trim_all(self.cluster, self.buffer, Trimmed())
+        orphans = sweep_orphans(self.cluster)
+        report.orphans_deleted, report.orphan_bytes = orphans.files, orphans.bytes
+        log.info("orphans files=%s bytes=%s", orphans.files, orphans.bytes)
+
+    # --- timeouts -------------------------------------------------------------------------------------------------
+
+    def timeouts(self) -> int:
+        """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
+        allowance = self.cluster.settings.deadline_allowance_ms
+        aborted = 0
+
+        def body(view: View) -> bool | None:
+            nonlocal aborted
+            done = True
+            top = paths.pad20(max(0, view.now_ms() - allowance))
+            with metrics.INDEX_QUERY_SECONDS.time():
+                late = view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), top)
+            for record in late:
+                header = Header.of(record)
+                if not transitions.expired(header, view.now_ms(), allowance):
+                    continue
+                if ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is None:
+                    done = False  # somebody else ended it, or the request was lost: then it may still be OPEN
+                    continue
+                aborted += 1
+                log.warning("timed out txn=%s app=%s version=%s", _txn_of(record.key), header.app, header.version)
+            return done or None
+
+        until(lambda: decide(self.cluster.store, body))
+        return aborted
+
+    # --- settle ---------------------------------------------------------------------------------------------------
+
+    def settle(self, report: SweepReport) -> int:
+        """Write each decision that has been taken into its registration, then delete the ops; the length of the live log."""
+
+        def body(view: View) -> int:
+            listing = self.buffer.log.list(view, again=unsettled)
+            verdicts = self.buffer.verdicts(view, listing)
+            by_txn: dict[str, list[Entry]] = defaultdict(list)
+            for entry in listing.entries:
+                if entry.registration.txn is not None:
+                    by_txn[entry.registration.txn].append(entry)
+            for txn, entries in by_txn.items():
+                pending = [e for e in entries if unsettled(e)]
+                if not pending or any(verdicts[e.number] is Verdict.UNDECIDED for e in entries):
+                    continue
+                # One after the other, and the ops last: an unsettled op of a committed transaction is never thrown away.
+                settled = [self._settle_entry(entry, verdicts[entry.number], report) for entry in pending]
+                if all(settled):
+                    self._delete_ops(view, txn)
+            return len(listing.entries)
+
+        return self.buffer.deciding(body)
+
+    def _settle_entry(self, entry: Entry, verdict: Verdict, report: SweepReport) -> bool:
+        """Whether it is settled now, by us or by somebody else."""
+        registration = entry.registration
+        state = transitions.settled(verdict)
+        writes: list[Write] = []
+        if state is Settled.VOID:
+            for segment, write in registration.segments.items():
+                gone = AbortedTxn(max_ledger_id=entry.number, max_entry_id=max(0, write.entries - 1))
+                key = paths.aborted(segment, registration.txn or "")
+                writes.append(Put(key, gone.to_bytes(), indexes=gone.indexes(segment)))
+        after = registration.model_copy(update={"state": state})
+        writes.append(Put(entry.record.key, after.to_bytes(), expect=entry.record))
+        try:
+            *_, made = self.cluster.store.write(*writes)
+        except (BadVersion, UnknownOutcome):
+            now = look(self.cluster.store, entry.record.key)
+            return now is None or Registration.of(now).state is not None  # gone: folded, so it was settled
+        assert made is not None
+        self.buffer.log.update(Entry(entry.number, made, after))  # so that folding need not read it again
+        report.settled += state is Settled.COMMITTED
+        report.voided += state is Settled.VOID
+        return True
+
+    def _delete_ops(self, view: View, txn: str) -> None:
+        """Delete the ops of a decided transaction whose registrations are all settled. Its acks are settled first: an unsettled op
+        of a committed transaction is never thrown away (A23). (A header that is gone never committed: it is forgotten last.)
+        """
+        records = view.scan(paths.ops(txn).range())
+        ops = [Op.of(record) for record in records]
+        claimed = sorted({(op.segment, op.subscription or "") for op in ops if op.kind is OpKind.ACK})
+        if claimed:
+            header = view.get(paths.header(txn))
+            state = None if header is None else Header.of(header).state
+            if state is State.OPEN:
+                return
+            PendingAcks(self.cluster).settle(txn, claimed, committed=state is State.COMMITTED)
+        for some in in_groups(records):
+            written(self.cluster.store, *(Delete(record.key) for record in some))
+
+    def collect_ops(self) -> int:
+        """Delete ops that a zombie wrote after its transaction was settled or forgotten; how many are left outstanding."""
+
+        def body(view: View) -> int:
+            with metrics.INDEX_QUERY_SECONDS.time():
+                ops = view.scan_index(paths.OPS_BY_TXN, "", "~")
+            outstanding = Counter(op.key.partition for op in ops)  # an op's partition is its transaction
+            txns = sorted(outstanding)
+            headers = dict(zip(txns, view.get_many([paths.header(t) for t in txns]), strict=True)) if txns else {}
+            listed = self.buffer.log.list(view, again=unsettled).entries if txns else ()
+            waiting = {e.registration.txn for e in listed if unsettled(e)}
+            left = 0
+            for txn in txns:
+                header = headers[txn]
+                is_open = header is not None and Header.of(header).state is State.OPEN
+                if is_open or txn in waiting:
+                    left += outstanding[txn]
+                else:
+                    self._delete_ops(view, txn)
+            metrics.OUTSTANDING_OPS.set(left)
+            events = [
+                Key(path, path.removeprefix("/txn/subscription-events/")[:-21]) for path in view.keys(paths.SUBSCRIPTION_EVENTS)
+            ]
+            for some in in_groups(events):  # they were wake-ups; the truth is in the cursors
+                written(self.cluster.store, *(Delete(key) for key in some))
+            return left
+
+        return decide(self.cluster.store, body)
+
+    # --- fold -----------------------------------------------------------------------------------------------------
+
+    def fold(self, report: SweepReport) -> dict[str, Exception]:
+        """Fold all segments (`metadata.maintenance.folding`); those that could not be folded, with the error."""
+        done = Folding(self.cluster, self.buffer).fold()
+        report.folded += done.folded
+        report.dropped += done.dropped
+        return done.unfolded
+
+    # --- forget ---------------------------------------------------------------------------------------------------
+
+    def forget(self, report: SweepReport, *, limit: int) -> None:
+        """Delete headers older than the retention whose registrations are settled and whose ops are gone."""
+
+        def body(view: View) -> None:
+            top = paths.pad20(max(0, view.now_ms() - self.cluster.settings.header_retention_ms))
+            old: list[Record] = []
+            for state in (State.COMMITTED, State.ABORTED):
+                with metrics.INDEX_QUERY_SECONDS.time():
+                    found = view.scan_index(paths.TXN_BY_FINAL_STATE, f"{state}:{paths.pad20(0)}", f"{state}:{top}")
+                old += found[:limit]
+            if not old:
+                return
+            listing = self.buffer.log.list(view, again=unsettled)
+            waiting = {e.registration.txn for e in listing.entries if unsettled(e)}
+            for record in old:
+                txn = _txn_of(record.key)
+                if txn in waiting or view.keys(paths.ops(txn).range()):
+                    continue
+                header = Header.of(record)
+                if self._release_application(view, txn, header) and written(self.cluster.store, Delete(record.key, expect=record)):
+                    report.forgotten += 1
+
+        decide(self.cluster.store, body)
+
+    def _release_application(self, view: View, txn: str, header: Header) -> bool:
+        """Before a header is forgotten: raise `lastCommitted` to it if it committed (a random application is deleted instead).
+        False if a race was lost: the header stays for the next sweep.
+        """
+        if header.app is None:
+            return True
+        key = paths.application_named(header.app)
+        record = view.get(key)
+        app = None if record is None else Application.of(record)
+        if record is None or app is None or app.current is None or app.current.txn_id != txn:
+            return True
+        if app.random:
+            return written(self.cluster.store, Delete(key, expect=record))
+        if header.state is State.COMMITTED and app.last_committed < app.current.version:
+            return written(self.cluster.store, Put(key, transitions.raised(app).to_bytes(), expect=record))
+        return True
+
+
+def complain(unfolded: Mapping[str, Exception], failed: Mapping[str, Exception] | None = None) -> None:
+    """Raises SweepIncomplete for segments that could not be folded, and for steps that failed."""
+    failed = failed or {}
+    for segment, error in unfolded.items():
+        more = f" (and {len(unfolded) - 1} more)" if len(unfolded) > 1 else ""
+        steps = "".join(f" It could not {step} either: {described(other)}." for step, other in failed.items())
+        raise SweepIncomplete(
+            f"Everything was swept but the segment {segment}{more}, which cannot be folded: {described(error)}{steps}",
+            advice="Until its files are back (from a copy), its registrations stay in the log, and files are not deleted.",
+        ) from ExceptionGroup("what cannot be swept", [*unfolded.values(), *failed.values()])
+    failures.complain({f"could not {step}": error for step, error in failed.items()}, done="The sweep did its other steps.")
+
+
+def _due(last_ms: int | None, now_ms: int, every_ms: int) -> bool:
+    """Whether something is due again. What lies in the future was noted by a clock that has been set back since."""
+    return last_ms is None or not 0 <= now_ms - last_ms < every_ms
+
+
+def _txn_of(key: Key) -> str:
+    return key.partition

@@ -1,0 +1,232 @@
+"""Trimming: rows that retention keeps no longer leave the snapshots; the orphan sweep deletes their files (protocol.md section 7).
+
+Anyone may trim, any number at once. `trimmedTo` in the watermark record is the guard: it moves in the CAS that takes the rows away,
+so that a reader either has them or knows that they are gone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ledgers import snapshot_changes, snapshots
+from ledgers.snapshots import SnapshotHead
+from metadata.cluster.clock_looks import seen_for
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import BadVersion, UnknownOutcome
+from metadata.common.failures import RACES, contained
+from metadata.cursors.cursors import live
+from metadata.maintenance.compaction import change_snapshot
+from metadata.read.reading import Reading, Selection
+from metadata.read.segment_view import SegmentView
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records import paths
+from metadata.records.names import TopicName
+from metadata.records.records import Layout, Policies, Position, Watermark
+from metadata.records.row_ranges import Row
+from metadata.rules import acks, elapsed, retention
+from metadata.rules.retention import Kept
+from metadata.store.contract import View, decide, look, until
+from metadata.topics.topics import Topics
+
+if TYPE_CHECKING:
+    from metadata.instream.legacy import MigratedSegment
+
+log = logging.getLogger("txnsegment.trimming")
+
+
+@dataclass
+class Trimmed:
+    """What one trim took away: segments that lost rows, rows, bytes as they were written, and segments that left their layouts."""
+
+    segments: int = 0
+    rows: int = 0
+    bytes: int = 0
+    left: int = 0
+
+
+class Trimmer:
+    """The trimming of one cluster."""
+
+    def __init__(self, cluster: Cluster, buffer: TransactionBuffer) -> None:
+        self.cluster, self.buffer = cluster, buffer
+
+    def policies(self, name: TopicName, layout: Layout) -> Policies:
+        """What holds for a topic: its own policies, else its namespace's."""
+        record = look(self.cluster.store, paths.namespace(name.tenant, name.namespace))
+        return retention.effective(layout.policies, None if record is None else Policies.of(record))
+
+    def trim(self, name: TopicName, done: Trimmed | None = None) -> Trimmed:
+        """Trim one topic by its policies, then take what is drained out of its layout; what that took away, added to `done`. Raises
+        TopicNotFound, CorruptSnapshot, StorageError, TxnConflict.
+        """
+        done = Trimmed() if done is None else done
+        reading = self.buffer.read(Selection((str(name),)))
+        (topic,) = reading.topics
+        policies = self.policies(name, topic.layout)
+        if policies.retention_ms is not None or policies.retention_bytes is not None:
+            total = sum(segment.size(reading.cut) for segment in reading.segments)
+            now_ms, known_to = self._time(reading, policies.retention_ms)
+            through = retention.trim_to(_kept(reading), policies, total_bytes=total, now_ms=now_ms, known_to=known_to)
+            unfolded = (s.live[0][0] for s in reading.segments if s.live)
+            through = min([through, *(number - 1 for number in unfolded)])  # never half of a transaction
+            if through and not policies.despite_subscriptions:
+                through = self._free_to(reading.segments, through)
+            for segment in reading.segments if through else ():
+                if segment.info.legacy_topic_name is not None:
+                    self._trim_migrated(_migrated(segment), through, done)
+                else:
+                    self._trim_segment(segment.name, min(through, segment.folded_to), done)
+        self._leave(name, done)
+        return done
+
+    def _time(self, reading: Reading, keep_ms: int | None) -> tuple[int, int | None]:
+        """The time to judge the ages of rows by, and the number above which nothing is old (None: nobody asks for ages)."""
+        if keep_ms is None:
+            return reading.now_ms, None
+        seen = seen_for(self.cluster.store, self.cluster.clock, keep_ms)
+        # What was a persistent topic lies below the seal of its segment: older than the layout that has it.
+        migrated = [s.sealed_at or 0 for s in reading.segments if s.info.legacy_topic_name is not None]
+        return elapsed.now_for(seen, keep_ms), max([elapsed.known_to(seen, keep_ms), *migrated])
+
+    def _free_to(self, segments: Iterable[SegmentView], through: int) -> int:
+        """One number for all segments of a topic, at most `through`: below the first transaction of which a subscription still
+        needs a row, in whichever segment. Else the other segments would lose their rows of it.
+        """
+        for segment in segments:
+            needed = self._needed(segment.name)
+            if needed is not None:
+                through = segment.free_to(needed, through)
+        return through
+
+    def _needed(self, segment: str) -> Row | None:
+        """The first row of a segment that a subscription still needs; None: nobody holds it back. Claims do not count as done: what
+        an aborted transaction had claimed is delivered again."""
+        found = decide(self.cluster.store, lambda view: list(live(view, segment).values()))
+        return min((acks.first_left(cursor) for cursor in found), default=None)
+
+    def _trim_segment(self, segment: str, through: int, done: Trimmed) -> None:
+        last: Position | None = None
+        rows = size = latest = 0
+
+        def change(head: SnapshotHead) -> str | None:
+            nonlocal last, rows, size, latest
+            last, rows, size, latest = None, 0, 0, 0
+            for ledger in snapshots.read_ledgers(self.cluster.storage, head, -1, through):
+                last = Position(ledger_id=ledger.id, entry_id=ledger.last_entry)
+                latest = max(latest, ledger.publish_ms)
+                rows += ledger.rows
+                size += ledger.bytes
+            if last is None:
+                return None
+            return snapshot_changes.trimmed(self.cluster.storage, head, last.ledger_id, name=self.cluster.unique())
+
+        def update(mark: Watermark) -> dict[str, object]:
+            return {"trimmed_to": last, "trimmed_ms": max(latest, mark.trimmed_ms or 0)}
+
+        if change_snapshot(self.cluster, segment, change, update=update):
+            done.segments += 1
+            done.rows += rows
+            done.bytes += size
+            log.info("trimmed %s up to %s: %s rows", segment, last, rows)
+
+    def _trim_migrated(self, segment: MigratedSegment, through: int, done: Trimmed) -> None:
+        from metadata.instream import legacy_trimming  # here: as `_migrated`
+
+        taken = legacy_trimming.trim(self.buffer.instream, segment, through)
+        if taken is not None:
+            done.segments += 1
+            done.rows += taken.rows
+            done.bytes += taken.bytes
+
+    def _leave(self, name: TopicName, done: Trimmed) -> None:
+        """Take sealed segments of which nothing is left out of the layout."""
+        settings = self.cluster.settings
+
+        def body(view: View) -> int | None:
+            record = view.get(paths.topic(name))
+            if record is None:
+                return 0
+            layout = Layout.of(record)
+            if layout.deleted:
+                return 0
+            sealed = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is None]
+            topic = Topics(self.cluster).get(name)
+            marks = view.get_many([paths.watermark(topic.segment(info)) for info in sealed]) if sealed else []
+            drained = {}
+            for info, found in zip(sealed, marks, strict=True):
+                mark = None if found is None else Watermark.of(found)
+                empty = mark is None or mark.snapshot is None or self.buffer.head(mark.snapshot).rows == 0
+                if mark is not None and retention.is_drained(
+                    info, mark, empty, self._needed(topic.segment(info)), now_ms=view.now_ms(), grace_ms=settings.grace_period_ms
+                ):
+                    drained[info.segment_id] = mark
+            drained |= self._drained_migrated(layout, name, view.now_ms())
+            if not drained:
+                return 0
+            after = retention.without_drained(layout, drained)
+            try:
+                self.cluster.store.put(record.key, after.to_bytes(), expect=record)
+            except (BadVersion, UnknownOutcome):
+                return None
+            return len(drained)
+
+        done.left += until(lambda: decide(self.cluster.store, body))
+
+    def _drained_migrated(self, layout: Layout, name: TopicName, now_ms: int) -> dict[int, Watermark]:
+        """The persistent topic that this one was, if nothing of it is left: its guard, by its id. (What it has lost it never gets
+        back, so the CAS of the layout is enough.)
+        """
+        infos = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is not None]
+        if not infos:
+            return {}
+        from metadata.instream import legacy_trimming  # as above
+
+        grace_ms = self.cluster.settings.grace_period_ms
+        reading = self.buffer.read(Selection((str(name),)))
+        legacy = [segment for segment in reading.segments if segment.info.legacy_topic_name is not None]
+        segments = {segment.info.segment_id: _migrated(segment) for segment in legacy}
+        drained = {}
+        for info in infos:
+            segment = segments.get(info.segment_id)
+            if segment is None:
+                continue  # somebody else has taken it out
+            mark = legacy_trimming.mark(segment)
+            empty = segment.last(reading.cut) is None
+            if retention.is_drained(info, mark, empty, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
+                drained[info.segment_id] = legacy_trimming.guard(segment)
+        return drained
+
+
+def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict[str, Exception]:
+    """Trim every topic; what kept some of them from it, by topic. One that is damaged holds no other one up."""
+    failed: dict[str, Exception] = {}
+    trimmer = Trimmer(cluster, buffer)
+    for topic in Topics(cluster).list():
+        with contained("trim", str(topic.name), failed, races=RACES):
+            trimmer.trim(topic.name, done)
+    return failed
+
+
+def _migrated(segment: SegmentView) -> MigratedSegment:
+    """A segment whose layout says that it was a persistent topic."""
+    from metadata.instream.legacy import MigratedSegment  # here: few topics were migrated
+
+    assert isinstance(segment, MigratedSegment)
+    return segment
+
+
+def _kept(reading: Reading) -> Iterator[Kept]:
+    """The visible registrations of the reading's segments, ascending; read lazily."""
+
+    pending: Kept | None = None
+    for one in heapq.merge(*(segment.kept(reading.cut) for segment in reading.segments)):
+        if pending is not None and pending.number != one.number:
+            yield pending
+            pending = None
+        pending = one if pending is None else pending._replace(bytes=pending.bytes + one.bytes)
+    if pending is not None:
+        yield pending

@@ -1,0 +1,175 @@
+"""One segment as a reading sees it: what of it is visible, by numbers of the log that orders its rows (protocol.md section 6).
+
+A segment of a topic:// is a `StoredSegment`. A persistent topic stands in for one in its own log (`metadata.instream.view`), or,
+once it was migrated, in that of the cluster (`metadata.instream.legacy`). Whoever works on readings need not know which it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ledgers import snapshots, stretches
+from ledgers.model import Ledger
+from ledgers.snapshots import SnapshotHead
+from ledgers.storage import LedgerStorage
+from ledgers.stretches import Stretch
+from metadata.log.live_log import ledger
+from metadata.records.records import Position, Registration, SegmentInfo, Watermark
+from metadata.records.row_ranges import FIRST, NONE, Row, Rows, end_of
+from metadata.records.row_ranges import rows as row_ranges
+from metadata.rules.retention import Kept, is_done
+from metadata.rules.transitions import Weight
+from metadata.topics.topic import Topic
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentView(ABC):
+    """One segment at one cut. Ranges are numbers of the log: after < number <= through; all is read as it is needed, but
+    for whole transactions of a migrated topic (`weights`, `kept`): its range is listed whole.
+
+    What the metadata store has of it: `live`, visible registrations above its `watermark`, ascending, and `head`, which lists the
+    rest. Of a persistent topic there is nothing of the kind.
+    """
+
+    name: str
+    topic: Topic
+    info: SegmentInfo
+    sealed_at: int | None
+    watermark: Watermark | None = None
+    head: SnapshotHead | None = None
+    live: tuple[tuple[int, Registration], ...] = ()
+
+    @abstractmethod
+    def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
+        """The visible ledgers, ascending. Raises DataLoss, CorruptRecord, StorageError."""
+
+    def stretches(self, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+        """As `ledgers`, with the rows that lie together in a compacted file taken together; `marks`: with each one's position."""
+        return stretches.of_ledgers(self.ledgers(after, through), marks=marks)
+
+    @abstractmethod
+    def weights(self, after: int, through: int) -> Iterator[Weight]:
+        """Rows and bytes of each transaction, ascending."""
+
+    def kept(self, cut: int) -> Iterator[Kept]:
+        """What retention may take, all of one number or nothing, up to the cut, ascending."""
+        return (Kept(found.id, found.publish_ms, found.bytes) for found in self.ledgers(0, cut))
+
+    def free_to(self, needed: Row, through: int) -> int:
+        """The number, at most `through`, up to which nobody needs a row: `needed` is the first that somebody needs."""
+        first = next((one for one in self.ledgers(0, through) if not is_done(one.id, one.last_entry, needed)), None)
+        return through if first is None else self.number(first.id) - 1
+
+    def size(self, cut: int) -> int:
+        """Bytes of all that is kept, as it was written."""
+        return sum(weight.bytes for weight in self.weights(0, cut))
+
+    @abstractmethod
+    def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
+        """(number, publish time in ms) of each ledger, ascending. What retention has taken counts as one, the last of it."""
+
+    @abstractmethod
+    def newest(self, start: int, cut: int) -> int:
+        """The highest number in (start, cut] that carries a visible row, else one at or below `start`. Scans no history."""
+
+    @abstractmethod
+    def last(self, cut: int) -> tuple[int, int] | None:
+        """maxReadPosition: the position of the last entry that a reader may see, at or below the cut; None while there is none."""
+
+    def number(self, ledger_id: int) -> int:
+        """Where a ledger stands in the log (0: before the first)."""
+        return ledger_id
+
+    def ledger_id(self, number: int) -> int:
+        """The id of the last ledger that can stand at or below a number of the log."""
+        return number
+
+    @property
+    def deleted_at(self) -> int | None:
+        """The number of the seal that deleted the topic with this segment."""
+        return self.info.deleted_at_log
+
+    @property
+    def folded_to(self) -> int:
+        """The number at or below which only the snapshot counts (0: nothing is folded)."""
+        return self.watermark.ledger_id if self.watermark is not None else 0
+
+    @property
+    def last_trimmed(self) -> Position | None:
+        """The position of the last rows that retention has taken."""
+        return None if self.watermark is None else self.watermark.trimmed_to
+
+    @property
+    def trimmed_to(self) -> int:
+        """The number at or below which rows of this segment may be gone (0: none)."""
+        return 0 if self.last_trimmed is None else self.number(self.last_trimmed.ledger_id)
+
+    def trimmed(self, after: int = 0) -> Rows:
+        """The rows of ledgers above the number `after` that may be gone."""
+        first, last = self.ledger_id(after), self.last_trimmed
+        return NONE if last is None else row_ranges([(end_of(first) if first else FIRST, end_of(last.ledger_id, last.entry_id))])
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSegment(SegmentView):
+    """A segment of a topic://: its ledgers are registrations of the cluster's log, under their numbers."""
+
+    storage: LedgerStorage
+
+    def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
+        yield from self._folded_ledgers(after, through)
+        yield from self._live_ledgers(after, through)
+
+    def stretches(self, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
+        if self.head is not None and after < self.folded_to:
+            yield from stretches.of_snapshot(self.storage, self.head, after, min(through, self.folded_to), marks=marks)
+        yield from stretches.of_ledgers(self._live_ledgers(after, through), marks=marks)
+
+    def weights(self, after: int, through: int) -> Iterator[Weight]:
+        for found in self._folded_ledgers(after, through):
+            yield Weight(found.id, found.rows, found.bytes)
+        for number, registration in self._live(after, through):
+            write = registration.segments[self.name]
+            yield Weight(number, write.rows, write.bytes)
+
+    def size(self, cut: int) -> int:
+        folded = 0 if self.head is None else self.head.bytes
+        return folded + sum(registration.segments[self.name].bytes for _, registration in self.live)
+
+    def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
+        if after < self.trimmed_to <= through and self.watermark is not None:
+            yield self.trimmed_to, self.watermark.trimmed_ms or 0
+        for found in self.ledgers(after, through):
+            yield found.id, found.publish_ms
+
+    def newest(self, start: int, cut: int) -> int:
+        numbers = [n for n, _ in self.live if n <= cut]
+        if numbers or self.head is None:
+            return numbers[-1] if numbers else start
+        last = self.head.last_ledger
+        if last <= cut:
+            return last
+        return max((found.id for found in self._folded_ledgers(start, cut)), default=start)  # folded after the log was listed
+
+    def last(self, cut: int) -> tuple[int, int] | None:
+        """Of visible ledgers only: a watermark may also lie over a VOID one; who reads with a cut below it could not tell which."""
+        live = [(n, r.segments[self.name].entries - 1) for n, r in self.live if n <= cut]
+        if live or self.head is None:
+            return live[-1] if live else None
+        # The head knows its last ledger; one that was folded after the log was listed may lie beyond our cut.
+        last = self.head.last_ledger
+        shown = [(found.id, found.last_entry) for found in self.ledgers(last - 1 if last <= cut else 0, cut)]
+        return shown[-1] if shown else None
+
+    def _folded_ledgers(self, after: int, through: int) -> Iterator[Ledger]:
+        if self.head is not None and after < self.folded_to:
+            yield from snapshots.read_ledgers(self.storage, self.head, after=after, through=min(through, self.folded_to))
+
+    def _live_ledgers(self, after: int, through: int) -> Iterator[Ledger]:
+        for number, registration in self._live(after, through):
+            yield ledger(self.storage, number, registration, self.name)
+
+    def _live(self, after: int, through: int) -> Iterator[tuple[int, Registration]]:
+        return ((number, registration) for number, registration in self.live if after < number <= through)

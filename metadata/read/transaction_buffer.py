@@ -1,0 +1,320 @@
+"""What a reader may see: the live log with its verdicts, the cut, and each segment's maxReadPosition (protocol.md section 6).
+
+Read in this order: sync, the live log, the headers, topic names and layouts, watermarks and snapshots. Any other order loses
+what is folded (A28, A29), created or split (A32) in between.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from ledgers.snapshots import SnapshotHead
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import OffsetOutOfRange, OptionError
+from metadata.instream.migration_rules import shift
+from metadata.instream.records import PersistentLayout
+from metadata.log import ending
+from metadata.log.live_log import Entry, Listing, LiveLog
+from metadata.read.reading import Reading, Selection
+from metadata.read.segment_view import SegmentView, StoredSegment
+from metadata.read.snapshot_heads import SnapshotHeads
+from metadata.records import paths
+from metadata.records.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
+from metadata.records.records import Header, Layout, Registration, SegmentInfo, State, Watermark
+from metadata.rules import transitions
+from metadata.rules.timestamps import OpenTransaction, OpenTransactions
+from metadata.rules.transitions import Gone, Verdict
+from metadata.store.contract import Record, View, decide
+from metadata.topics.topics import Topic, Topics, compiled, every, not_found, of_record
+
+if TYPE_CHECKING:
+    from metadata.instream.buffer import InStreamBuffer
+
+T = TypeVar("T")
+
+
+class _LookAgain(Exception):
+    """Something was settled, folded or decided between two reads: start over from a fresh view."""
+
+
+@dataclass
+class TransactionBuffer:
+    """The reader's memory of one cluster: the live log, verdicts that are final, snapshot heads. Safe for several threads."""
+
+    cluster: Cluster
+    log: LiveLog = field(default_factory=LiveLog)
+    _final: dict[int, Verdict] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @cached_property
+    def heads(self) -> SnapshotHeads:
+        return SnapshotHeads(self.cluster.storage)
+
+    @cached_property
+    def instream(self) -> InStreamBuffer:
+        """The same of persistent topics, for those that were migrated."""
+        from metadata.instream.buffer import InStreamBuffer  # here: planning a read needs it only then
+
+        return InStreamBuffer(self.cluster)
+
+    def read(self, selection: Selection, *, uncommitted: bool = False) -> Reading:
+        """One decision. Raises TopicNotFound for a name that does not exist.
+
+        `uncommitted` (isolationLevel read_uncommitted): every registration above the watermarks, decided or not, up to the end.
+        """
+        return self.deciding(lambda view: self._read(view, selection, uncommitted))
+
+    def read_to(self, selection: Selection, end: int, *, attempts: int = 5) -> Reading:
+        """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange
+        if the log does not reach `end`, or something at or below it is undecided, after looking again (A31), or a restore lost it.
+        """
+        self.cluster.check_not_lost(end)
+        for _ in range(attempts):
+            reading = self.read(selection)
+            if reading.cut >= end:
+                return reading
+            if reading.end_of_log >= end and reading.undecided:
+                self.cluster.clock.sleep(0.05)
+        raise OffsetOutOfRange(
+            f"The offset {end} lies beyond what is decided: the log ends at {reading.end_of_log}, "
+            f"undecided are {', '.join(f'{n} ({txn})' for n, txn in reading.undecided) or 'none'}.",
+            advice="Give an offset that a query has reported, or wait until the transaction is decided or times out.",
+        )
+
+    def verdicts(self, view: View, listing: Listing) -> dict[int, Verdict]:
+        """What each entry of a listing means (seals apart). Decided ones are remembered: they never change."""
+        with self._lock:
+            live = {e.number for e in listing.entries}
+            for number in [n for n in self._final if n not in live]:
+                del self._final[number]
+            known = dict(self._final)
+        open_entries: list[Entry] = []
+        found: dict[int, Verdict] = {}
+        for entry in listing.entries:
+            verdict = known.get(entry.number) or transitions.resolve(entry.number, entry.registration, Gone.UNREAD)
+            if verdict is Verdict.READ_AGAIN:
+                open_entries.append(entry)
+            else:
+                found[entry.number] = verdict
+        if open_entries:
+            found.update(self._by_headers(view, open_entries))
+        with self._lock:
+            self._final.update((n, v) for n, v in found.items() if v is not Verdict.UNDECIDED)
+        return found
+
+    def _by_headers(self, view: View, entries: Sequence[Entry]) -> dict[int, Verdict]:
+        txns = [e.registration.txn or "" for e in entries]
+        headers = [None if r is None else Header.of(r) for r in view.get_many([paths.header(t) for t in txns])]
+        found: dict[int, Verdict] = {}
+        gone: list[Entry] = []
+        for entry, header in zip(entries, headers, strict=True):
+            if header is None:
+                gone.append(entry)
+                continue
+            if transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
+                self._abort_expired(view, entry.registration.txn or "")
+                raise _LookAgain
+            found[entry.number] = transitions.resolve(entry.number, entry.registration, header)
+        if gone:
+            again = view.get_many([paths.LOG.key(e.number) for e in gone])
+            for entry, record in zip(gone, again, strict=True):
+                if record is None:
+                    raise _LookAgain
+                registration = Registration.of(record)
+                self.log.update(Entry(entry.number, record, registration))
+                found[entry.number] = transitions.resolve(entry.number, registration, Gone.GONE, reread=True)
+        return found
+
+    def _abort_expired(self, view: View, txn_id: str) -> None:
+        """A reader that meets a transaction past its deadline ends it itself (8.10): by CAS, so at most once."""
+        record = view.get(paths.header(txn_id))
+        if record is None:
+            return
+        header = Header.of(record)
+        if not transitions.expired(header, view.now_ms(), self.cluster.settings.deadline_allowance_ms):
+            return
+        ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms())  # lost the race? the caller looks again
+
+    def deciding(self, body: Callable[[View], T]) -> T:
+        """Run a decision that uses `verdicts`; over a fresh view whenever it must look again."""
+        while True:
+            try:
+                return decide(self.cluster.store, body)
+            except _LookAgain:
+                continue
+
+    def _read(self, view: View, selection: Selection, uncommitted: bool) -> Reading:
+        listing = self.log.list(view, again=self.still_open)
+        verdicts = self.verdicts(view, listing)
+        topics, names = self._topics(view, selection)
+        marks = view.get_many([paths.watermark(s) for _, _, s in names])
+        seals = listing.seals()
+        sealed = {name: transitions.sealed_at(info.segment_id, name, topic.layout, seals) for topic, info, name in names}
+        for topic, info, name in names:
+            if info.legacy_topic_name is not None and sealed[name] is None and info.deleted_at_log is None:
+                Topics(self.cluster).complete(topic.name)  # a migration that nobody has finished
+                raise _LookAgain
+        undecided = [
+            e
+            for e in listing.entries
+            if verdicts[e.number] is Verdict.UNDECIDED
+            and any(selection.covers(s) and not _above(e.number, sealed.get(s)) for s in e.registration.segments)
+        ]
+        cut = listing.end if uncommitted else transitions.cut((e.number for e in undecided), listing.end)
+        shown = {n for n, verdict in verdicts.items() if uncommitted or verdict is Verdict.VISIBLE}
+        segments = [
+            self._segment(topic, info, name, mark, listing, sealed[name], shown)
+            for (topic, info, name), mark in zip(names, marks, strict=True)
+        ]
+        return Reading(
+            self.cluster,
+            cut,
+            listing.end,
+            view.now_ms(),
+            tuple(t for t in topics if not t.layout.deleted),
+            tuple(s for s in segments if s.deleted_at is None),
+            () if uncommitted else tuple((e.number, e.registration.txn or "") for e in undecided),
+            tuple(s for s in segments if s.deleted_at is not None),
+            tuple((str(t.name), n) for t in topics if (n := self._forgotten_to(view, t)) is not None),
+            selection,
+            () if uncommitted else tuple((e.number, e.registration.publish_ms) for e in undecided),
+        )
+
+    def open_transactions(self) -> OpenTransactions:
+        """The transactions of topic:// that may still register rows, of all topics. Those past their deadline are aborted, as a
+        reader does with each that it meets (8.10). What is read of the log after this call has all that the others registered.
+        """
+
+        def body(view: View) -> OpenTransactions:
+            now_ms = view.now_ms()  # before the headers: one that is missing among them is written after this time
+            found = []
+            for record in view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20):
+                header, txn_id = Header.of(record), record.key.partition
+                if transitions.expired(header, now_ms, self.cluster.settings.deadline_allowance_ms):
+                    self._abort_expired(view, txn_id)
+                    raise _LookAgain
+                if header.state is State.OPEN:
+                    found.append(OpenTransaction(txn_id, header.created_ms, header.deadline_ms, header.owner))
+            return OpenTransactions(now_ms, tuple(found), self.cluster.settings.deadline_allowance_ms)
+
+        return self.deciding(body)
+
+    def _in_grace(self, view: View, topic: Topic) -> list[SegmentInfo]:
+        return transitions.in_grace(topic.layout, view.now_ms(), self.cluster.settings.grace_period_ms)
+
+    def _forgotten_to(self, view: View, topic: Topic) -> int | None:
+        """As the layout says, or will say once an orphan sweep has seen that the grace period is over."""
+        grace_ms = self.cluster.settings.grace_period_ms
+        return transitions.without_gone(topic.layout, now_ms=view.now_ms(), grace_ms=grace_ms).deleted_to_log
+
+    def still_open(self, entry: Entry) -> bool:
+        """Whether a known entry must be read again: it is not settled and nobody has found out yet what became of it."""
+        return entry.registration.state is None and entry.registration.txn is not None and entry.number not in self._final
+
+    def _topics(self, view: View, selection: Selection) -> tuple[list[Topic], list[tuple[Topic, SegmentInfo, str]]]:
+        if selection.pattern is not None:
+            topics = every(view, compiled(selection.pattern))
+            names = [n for n in map(topic_name, selection.further) if n not in {t.name for t in topics}]
+            records = view.get_many([paths.topic(n) for n in names]) if names else []
+            topics += [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]  # tombstones, too
+            wanted = None
+        else:
+            names = list(dict.fromkeys(self._topic_of(view, n) for n in selection.names))
+            records = view.get_many([paths.topic(n) for n in names])
+            topics = [_present(n, r) for n, r in zip(names, records, strict=True)]
+            wanted = set(selection.names)
+        found: list[tuple[Topic, SegmentInfo, str]] = []
+        for topic in topics:
+            for info in (*topic.layout.kept(), *self._in_grace(view, topic)):
+                name = topic.segment(info)
+                if selection.leaves_out(info):
+                    continue
+                if wanted is None or str(topic.name) in wanted or name in wanted:
+                    found.append((topic, info, name))
+        if wanted is not None:
+            there = {name for _, info, name in found if info.deleted_at_log is None}
+            missing = [n for n in wanted if n.startswith(("segment://", "persistent://")) and n not in there]
+            if missing:
+                raise OptionError(f"There is no segment {missing[0]}.", advice="txnsegment segments show TOPIC lists them.")
+        return topics, found
+
+    @staticmethod
+    def _topic_of(view: View, name: str) -> TopicName:
+        """The topic that a name of a selection belongs to; of a persistent topic the one that it was migrated to."""
+        if not is_persistent(name):
+            return segment_name(name).topic if name.startswith("segment://") else topic_name(name)
+        persistent = persistent_name(name)
+        record = view.get(paths.topic(persistent))
+        to = None if record is None else PersistentLayout.of(record).migrated_to
+        if to is None:
+            raise OptionError(
+                f"{name} is no segment of a topic:// topic.", advice="It would be once it was migrated (txnsegment topics migrate)."
+            )
+        return topic_name(to)
+
+    def _segment(
+        self,
+        topic: Topic,
+        info: SegmentInfo,
+        name: str,
+        mark: Record | None,
+        listing: Listing,
+        sealed: int | None,
+        shown: set[int],
+    ) -> SegmentView:
+        if info.legacy_topic_name is not None:
+            return self._migrated(topic, info, name, sealed)
+        watermark = None if mark is None else Watermark.of(mark)
+        folded_to = 0 if watermark is None else watermark.ledger_id
+        live = tuple(
+            (e.number, e.registration)
+            for e in listing.entries
+            if e.number > folded_to and e.number in shown and name in e.registration.segments and not _above(e.number, sealed)
+        )
+        head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)
+        return StoredSegment(
+            name=name,
+            topic=topic,
+            info=info,
+            sealed_at=sealed,
+            watermark=watermark,
+            head=head,
+            live=live,
+            storage=self.cluster.storage,
+        )
+
+    def _migrated(self, topic: Topic, info: SegmentInfo, name: str, sealed: int | None) -> SegmentView:
+        """All of it is decided since its own SEAL; only retention may still take rows."""
+        from metadata.instream.legacy import MigratedSegment  # as above
+
+        migration = topic.layout.migration
+        assert migration is not None
+        return MigratedSegment(
+            name=name,
+            topic=topic,
+            info=info,
+            sealed_at=sealed,
+            reading=self.instream.read(persistent_name(name)),
+            seal=migration.seal,
+            shift=shift(info.sealed_at_log or sealed or 0, migration.seal),
+        )
+
+    def head(self, path: str) -> SnapshotHead:
+        """A snapshot's head. Raises CorruptSnapshot, StorageError."""
+        return self.heads.get(path)
+
+
+def _above(number: int, seal: int | None) -> bool:
+    """Whether a registration lies above the seal of a segment: it is void there, and whatever becomes of it holds nobody up."""
+    return seal is not None and number > seal
+
+
+def _present(name: TopicName, record: Record | None) -> Topic:
+    topic = of_record(name, record)
+    if topic is None:
+        raise not_found(name)
+    return topic

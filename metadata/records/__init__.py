@@ -1,0 +1,1 @@
+"""What the metadata store holds: names, keys and the types of the records."""

@@ -1,0 +1,98 @@
+"""How a record becomes bytes and is read again: the JSON that Apache Pulsar 5.0 writes (protocol.md section 4).
+
+Null fields are left out, field order is declaration order, fields that we do not know survive a rewrite.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from json.encoder import encode_basestring
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ledgers.json_text import read_json
+from metadata.common.errors import CorruptRecord
+from metadata.records.stored import Record
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(w.capitalize() for w in rest)
+
+
+def _decimal(value: Decimal) -> str:
+    return format(value, "f") if value.is_finite() else "null"
+
+
+_SCALARS: dict[type, Callable[[Any], str]] = {str: encode_basestring, int: int.__repr__, Decimal: _decimal}
+"""By far most fields: for one of these the encoder of the json module takes five times as long to get going."""
+
+
+def _emit(value: Any) -> str:
+    """JSON with Decimals written digit by digit (the json module would need a float)."""
+    scalar = _SCALARS.get(type(value))
+    if scalar is not None:
+        return scalar(value)
+    try:
+        return _ENCODER.encode(value)  # by far most values: nothing in them is a Decimal
+    except TypeError:
+        if isinstance(value, dict):
+            return "{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in value.items()) + "}"
+        if isinstance(value, list | tuple):
+            return "[" + ",".join(map(_emit, value)) + "]"
+        raise
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+RECORD_ADVICE: Final = "The record is damaged, or not ours: restore the metadata store from a backup (txnsegment restore)."
+Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+"""A whole number of a record: what a long of Java holds, and never a text, a float or a boolean that looks like one."""
+Number = Annotated[Whole, Field(ge=0)]
+"""A whole number that stands in keys: of a log, a sequence, a version."""
+
+
+class JsonRecord(BaseModel):
+    """A record with its JSON form. Immutable: a change is a `model_copy(update=...)`."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        frozen=True,
+        alias_generator=_camel,
+        populate_by_name=True,
+        arbitrary_types_allowed=True,
+        defer_build=True,  # Spark starts a process for every plan and commit; each uses a few of these
+    )
+
+    def to_bytes(self) -> bytes:
+        fields = self.model_dump(by_alias=True, exclude_none=True)
+        return ("{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in fields.items()) + "}").encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Raises CorruptRecord."""
+        try:
+            return cls.model_validate(read_json(data, decimals=True))
+        except (ValueError, ValidationError) as error:
+            raise CorruptRecord(f"Not a {cls.__name__} record: {data[:200]!r} ({why(error)}).", advice=RECORD_ADVICE) from error
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """Decode what the store has. Raises CorruptRecord naming the key."""
+        try:
+            return cls.from_bytes(record.value)
+        except CorruptRecord as error:
+            raise CorruptRecord(f"{record.key.path}: {error.message}", advice=error.advice) from error
+
+
+def why(error: ValueError) -> str:
+    """The first few of many problems, without the values that each of them would show."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    listed = [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found[:3]]
+    return "; ".join(listed) + ("; ..." if len(found) > 3 else "")

@@ -1,0 +1,203 @@
+"""Keys of the records, names of the indexes, and the escaping of both (protocol.md section 4).
+
+A key carries its partition key, so that a put, get, scan and delete of one record can never name different ones
+(records on another shard silently skipped: A15).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import quote_plus, unquote_plus
+
+from metadata.records.names import PersistentName, TopicName
+
+
+class Key(NamedTuple):
+    """The path of a record, and the partition key that records living together share (empty: none, it lives alone)."""
+
+    path: str
+    partition: str
+
+
+class KeyRange(NamedTuple):
+    """Keys of one partition (empty: of all) from `first` to `last`, both inclusive, in the order of their paths' bytes."""
+
+    first: str
+    last: str
+    partition: str
+
+
+class Prefix(NamedTuple):
+    """Where a sequence append goes: the key becomes `path` + `-` + 20 digits."""
+
+    path: str
+    partition: str
+
+    def key(self, number: int) -> Key:
+        return _numbered(self, number)
+
+    def range(self, first: int = 0, last: int | None = None) -> KeyRange:
+        """All keys of this sequence with a number from `first` to `last` (inclusive; none: to the end)."""
+        return _between(self, first, last)
+
+
+@lru_cache(maxsize=4096)
+def _numbered(prefix: Prefix, number: int) -> Key:
+    return Key(f"{prefix.path}-{pad20(number)}", prefix.partition)
+
+
+@lru_cache(maxsize=4096)
+def _between(prefix: Prefix, first: int, last: int | None) -> KeyRange:
+    top = "9" * 20 if last is None else pad20(last)
+    return KeyRange(f"{prefix.path}-{pad20(first)}", f"{prefix.path}-{top}", prefix.partition)
+
+
+TXN_BY_DEADLINE = "idx:txn-by-deadline"
+TXN_BY_FINAL_STATE = "idx:txn-by-final-state"
+WRITES_BY_SEGMENT = "idx:writes-by-segment"
+ACKS_BY_SEGMENT_SUBSCRIPTION = "idx:acks-by-segment-subscription"
+OPS_BY_TXN = "idx:ops-by-txn"
+TXN_ABORTED_BY_POSITION = "idx:txn-aborted-by-position"
+
+
+def pad20(number: int) -> str:
+    if number < 0:
+        raise ValueError(f"negative number in a key: {number}")
+    return f"{number:020d}"
+
+
+@lru_cache(maxsize=4096)
+def encode(text: str) -> str:
+    """Java's URLEncoder in UTF-8: keeps `A-Za-z0-9.-*_`, space becomes `+`, all else `%XX` (so `~` is `%7E`)."""
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+@lru_cache(maxsize=4096)
+def decode(text: str) -> str:
+    return unquote_plus(text)
+
+
+def sequence_number(path: str) -> int:
+    """The number at the end of a key that a sequence append made."""
+    return int(path[-20:])
+
+
+CLUSTER = Key("/cluster", "")
+FOUNDING = Key("/founding", "")
+RESTORING = Key("/restoring", "")
+EVERYTHING = KeyRange("/", "/\U0010ffff", "")
+LOG = Prefix("/log/log", "log")
+SWEEP_TURN = Key("/sweep/turn", "")
+SWEEP_TIME = Key("/sweep/time", "")
+TOPICS = KeyRange("/topics/", "/topics/~", "")
+TC_SEQUENCES = KeyRange("/txn/tc-seq/", "/txn/tc-seq/~", "")
+APPLICATIONS = KeyRange("/txn/app/", "/txn/app/~", "")
+NAMESPACES = KeyRange("/namespaces/", "/namespaces/~", "")
+WATERMARKS = KeyRange("/txn/segment-state/watermark/", "/txn/segment-state/watermark/~", "")
+CURSORS = KeyRange("/cursors/", "/cursors/~", "")
+SUBSCRIPTION_EVENTS = KeyRange("/txn/subscription-events/", "/txn/subscription-events/~", "")
+SCHEMAS = KeyRange("/schemas/", "/schemas/~", "")
+
+
+@lru_cache(maxsize=4096)
+def header(txn_id: str) -> Key:
+    return Key(f"/txn/id/{txn_id}", txn_id)
+
+
+@lru_cache(maxsize=4096)
+def ops(txn_id: str) -> Prefix:
+    """Op records have numbers of their owner's choice: a transaction has one writer."""
+    return Prefix(f"/txn/op/{txn_id}", txn_id)
+
+
+@lru_cache(maxsize=4096)
+def segment_events(segment: str) -> Prefix:
+    return Prefix(f"/txn/segment-events/{encode(segment)}", encode(segment))
+
+
+def ack_key(segment: str, subscription: str) -> str:
+    return f"{encode(segment)}:{encode(subscription)}"
+
+
+def subscription_events(segment: str, subscription: str) -> Prefix:
+    key = ack_key(segment, subscription)
+    return Prefix(f"/txn/subscription-events/{key}", key)
+
+
+@lru_cache(maxsize=4096)
+def watermark(segment: str) -> Key:
+    return Key(f"/txn/segment-state/watermark/{encode(segment)}", encode(segment))
+
+
+def aborted(segment: str, txn_id: str) -> Key:
+    return Key(f"/txn/segment-state/aborted/{encode(segment)}:{txn_id}", encode(segment))
+
+
+def aborted_position(segment: str, ledger_id: int, entry_id: int) -> str:
+    """Index key of an aborted record."""
+    return f"{encode(segment)}:{pad20(ledger_id)}:{pad20(entry_id)}"
+
+
+def tc_sequence(coordinator: int = 0) -> Key:
+    return Key(f"/txn/tc-seq/{coordinator}", "")
+
+
+def leader(number: int = 0) -> Key:
+    """The election of who does what one is enough for (ephemeral)."""
+    return Key(f"/txn/tc/leader/{number}", "")
+
+
+@lru_cache(maxsize=4096)
+def topic(name: TopicName) -> Key:
+    """Of either domain: what lists the topics of one does not meet those of the other."""
+    folder = "/persistent/topics" if isinstance(name, PersistentName) else "/topics"
+    return Key(f"{folder}/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")
+
+
+def namespace(tenant: str, namespace: str) -> Key:
+    """What holds for all topics of a namespace."""
+    return Key(f"/namespaces/{encode(tenant)}/{encode(namespace)}", "")
+
+
+@lru_cache(maxsize=4096)
+def topic_of(path: str) -> TopicName:
+    _, _, tenant, namespace, name = path.split("/")
+    return TopicName(decode(tenant), decode(namespace), decode(name))
+
+
+@lru_cache(maxsize=4096)
+def application(app_id: str, topic: str) -> Key:
+    """The idempotence record of (`appId`, topic); topic is empty for an explicit transaction over several."""
+    return application_named(f"{encode(app_id)}:{encode(topic)}")
+
+
+def application_named(name: str) -> Key:
+    """By the name that headers carry: encoded appId, `:`, encoded topic."""
+    return Key(f"/txn/app/{name}", name)
+
+
+def cursor(segment: str, subscription: str) -> Key:
+    key = ack_key(segment, subscription)
+    return Key(f"/cursors/{key}", key)
+
+
+def cursors(segment: str) -> KeyRange:
+    """The cursors of all subscriptions of a segment: the `:` ends its name, so none of another whose name begins alike (A14)."""
+    return KeyRange(f"/cursors/{encode(segment)}:", f"/cursors/{encode(segment)}:~", "")
+
+
+def cursor_of(path: str) -> tuple[str, str]:
+    """The segment and the subscription of a cursor's path."""
+    segment, _, subscription = path.removeprefix("/cursors/").partition(":")
+    return decode(segment), decode(subscription)
+
+
+def schema(topic: str, schema_id: int) -> Key:
+    name = encode(topic)
+    return Key(f"/schemas/{name}/{pad20(schema_id)}", name)
+
+
+def schemas(topic: str) -> KeyRange:
+    name = encode(topic)
+    return KeyRange(f"/schemas/{name}/{pad20(0)}", f"/schemas/{name}/{'9' * 20}", name)

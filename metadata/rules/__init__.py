@@ -1,0 +1,1 @@
+"""The rules of the protocol. Pure: no I/O, no clock."""

@@ -1,0 +1,90 @@
+"""Retention, pure: which policy holds for a topic, up to which number its rows are kept no longer (protocol.md section 7, trim).
+
+A trim goes by numbers of the log, so that it never splits a transaction over the segments of a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from metadata.records.records import Layout, Policies, SegmentInfo, SegmentState, Watermark
+from metadata.records.row_ranges import Row, end_of
+
+NO_LIMIT = -1
+"""In a topic's policies: no limit, whatever its namespace says."""
+
+
+class Kept(NamedTuple):
+    """A visible registration of a topic: its number, publish time in ms, and bytes over the topic's segments."""
+
+    number: int
+    publish_ms: int
+    bytes: int
+
+
+def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
+    """The topic's own policies, and its namespace's where it has none; what is unlimited is None."""
+    found: dict[str, object] = {}
+    for name in Policies.model_fields:
+        value = None
+        for one in (topic, namespace):
+            value = getattr(one, name) if one is not None and value is None else value
+        found[name] = None if value == NO_LIMIT and value is not True else value
+    return Policies.model_validate(found)
+
+
+def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int, known_to: int | None = None) -> int:
+    """The highest number of which the rows are kept no longer; 0: none. `kept` ascending, read no further than needed.
+
+    By time: a registration goes once it, and all before it, were published longer ago than the limit, and it does not lie above
+    `known_to`, where nothing is so old. By size: the oldest go until the rest is within the limit.
+    """
+    through = 0
+    latest, left = 0, total_bytes
+    for one in kept:
+        latest = max(latest, one.publish_ms)
+        old = policies.retention_ms is not None and latest + policies.retention_ms < now_ms
+        old = old and (known_to is None or one.number <= known_to)
+        much = policies.retention_bytes is not None and left > policies.retention_bytes
+        if not (old or much):
+            break
+        left -= one.bytes
+        through = one.number
+    return through
+
+
+def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
+    """Whether nobody needs any row of a ledger: the first that somebody needs (None: nobody does) lies behind its last entry."""
+    return needed is None or end_of(ledger_id, last_entry) <= needed
+
+
+def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
+    """Whether a segment can leave its layout: sealed longer ago than the grace period (whoever staged rows for it has gone on to
+    its children), folded through its seal, nothing of it is left (`empty`), and no subscription misses what was taken: its cursor
+    here is how it hears of it.
+    """
+    return (
+        info.state is SegmentState.SEALED
+        and info.deleted_at_log is None
+        and info.sealed_at_log is not None
+        and info.sealed_at_ms + grace_ms < now_ms
+        and mark is not None
+        and mark.ledger_id >= info.sealed_at_log
+        and empty
+        and (mark.trimmed_to is None or is_done(mark.trimmed_to.ledger_id, mark.trimmed_to.entry_id, needed))
+    )
+
+
+def without_drained(layout: Layout, drained: dict[int, Watermark]) -> Layout:
+    """The layout without these segments (by id); it keeps the highest `trimmedTo` of them as the guard of later readers."""
+    gone: list[Watermark | Layout] = [*drained.values(), layout]
+    guards = [one.trimmed_to for one in gone if one.trimmed_to is not None]
+    times = [one.trimmed_ms for one in gone if one.trimmed_ms is not None]
+    segments = {key: info for key, info in layout.segments.items() if info.segment_id not in drained}
+    update = {
+        "segments": segments,
+        "trimmed_to": max(guards, key=lambda p: (p.ledger_id, p.entry_id), default=None),
+        "trimmed_ms": max(times, default=None),
+    }
+    return layout.model_copy(update=update)

@@ -1,0 +1,104 @@
+"""When segments split and merge by themselves, pure: the rule of the policies (docs/scaling.md).
+
+A segment is measured over the last cool-down: rows and bytes of its visible registrations, by their publish times. One that is
+younger than that was made by a split or merge a moment ago, is not known yet, and is left alone. A segment splits above a limit;
+two neighbours merge below half of it together, so that what was just split does not merge at once, nor what was just merged split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from metadata.records.records import Policies, SegmentInfo
+
+COOL_DOWN_MS = 60_000
+MAX_SEGMENTS = 64
+"""What holds where a policy names a rate only."""
+MERGE_SHARE = 0.5
+"""Two neighbours merge when together they have at most so much of each limit."""
+
+
+class Measured(NamedTuple):
+    """What was published to a segment within the last cool-down."""
+
+    rows: int
+    bytes: int
+
+
+class Change(NamedTuple):
+    """What to do to a layout: one id is split, two are merged. `why`: for people."""
+
+    segments: tuple[int, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A topic's policy, whole. Rates are per segment and second; None: not a reason to split. `most`, `fewest`: active segments
+    that a split, or a merge, may leave.
+    """
+
+    rows: int | None
+    bytes: int | None
+    fewest: int
+    most: int
+    cool_down_ms: int
+
+    def share(self, found: Measured) -> float:
+        """How much of the limit: of rows or of bytes, whichever is more. Above 1 is too much."""
+        seconds = self.cool_down_ms / 1000
+        shares = [count / seconds / limit for count, limit in ((found.rows, self.rows), (found.bytes, self.bytes)) if limit]
+        return max(shares, default=0.0)
+
+
+def rule(policies: Policies) -> Rule | None:
+    """None while nothing splits or merges by itself: the policies name no rate. (Policies as `effective` gives them.)"""
+    if policies.split_rows_per_second is None and policies.split_bytes_per_second is None:
+        return None
+    fewest = policies.min_segments or 1
+    return Rule(
+        policies.split_rows_per_second,
+        policies.split_bytes_per_second,
+        fewest,
+        max(fewest, policies.max_segments or MAX_SEGMENTS),
+        policies.scaling_cool_down_ms or COOL_DOWN_MS,
+    )
+
+
+def changes(rule: Rule, active: Sequence[SegmentInfo], measured: Mapping[int, Measured], now_ms: int) -> list[Change]:
+    """What to do now, in this order: up to the fewest the widest segments are split, whatever their load; then those above a limit,
+    the fullest first, while there is room; only if nothing is split, pairs of idle neighbours are merged, the idlest first.
+
+    `active` in the order of their ranges; `measured` by their ids (what is not there got nothing). Each segment is named once.
+    """
+    wide = [info for info in active if info.hash_range.end > info.hash_range.start]
+    known = [info for info in active if info.created_at_ms + rule.cool_down_ms <= now_ms]
+    shares = {info.segment_id: rule.share(measured.get(info.segment_id, Measured(0, 0))) for info in known}
+    if len(active) < rule.fewest:
+        widest = sorted(wide, key=lambda info: (info.hash_range.start - info.hash_range.end, info.hash_range.start))
+        missing = rule.fewest - len(active)
+        return [Change((info.segment_id,), f"{len(active)} segments, at least {rule.fewest}") for info in widest[:missing]]
+    full = sorted((info for info in wide if shares.get(info.segment_id, 0) > 1), key=lambda info: -shares[info.segment_id])
+    room = rule.most - len(active)
+    if full:
+        return [Change((info.segment_id,), f"{shares[info.segment_id]:.0%} of the limit") for info in full[: max(room, 0)]]
+    return _merges(rule, active, shares)
+
+
+def _merges(rule: Rule, active: Sequence[SegmentInfo], shares: Mapping[int, float]) -> list[Change]:
+    pairs = []
+    for left, right in pairwise(active):
+        ids = (left.segment_id, right.segment_id)
+        together = sum(shares.get(i, 1.0) for i in ids)
+        if together <= MERGE_SHARE:
+            pairs.append((together, left.hash_range.start, ids))
+    found: list[Change] = []
+    taken: set[int] = set()
+    for together, _, ids in sorted(pairs):
+        if len(active) - len(found) > rule.fewest and taken.isdisjoint(ids):
+            found.append(Change(ids, f"{together:.0%} of the limit together"))
+            taken.update(ids)
+    return found

@@ -1,0 +1,425 @@
+"""Every state transition and every visibility rule of the protocol, pure: no I/O, no clock, no threads.
+
+Rule 1: a rule stands here or nowhere. Callers read records, ask this module what follows, and carry it out by CAS.
+Numbers in brackets are sections of protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from metadata.common.errors import Fenced, RestoredBehind, TxnConflict, VersionConflict
+from metadata.records.names import even_ranges
+from metadata.records.records import (
+    Application,
+    Attempt,
+    Header,
+    Layout,
+    Nanos,
+    Range,
+    Registration,
+    SegmentInfo,
+    SegmentState,
+    Settled,
+    State,
+)
+
+# --- the header (8.1, 8.2) ----------------------------------------------------------------------------------------
+
+HEADER_TRANSITIONS: Mapping[State, frozenset[State]] = {
+    State.OPEN: frozenset({State.COMMITTED, State.ABORTED}),
+    State.COMMITTED: frozenset(),
+    State.ABORTED: frozenset(),
+}
+"""Terminal is terminal."""
+
+
+def end(header: Header, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
+    """The header to CAS so that the transaction ends this way, or None if it has ended this way already (tell again).
+
+    `commit` names the registration that a COMMITTED header decides (none for a transaction without rows).
+    Raises TxnConflict if it ended the other way, or committed another registration.
+    """
+    if decision in HEADER_TRANSITIONS[header.state]:
+        update = {"state": decision, "finalized_at": Nanos(now_ms * 1_000_000)}
+        return header.model_copy(update=update | ({"commit": commit} if decision is State.COMMITTED else {}))
+    if header.state is not decision or (decision is State.COMMITTED and header.commit != commit):
+        raise TxnConflict(
+            f"The transaction is {header.state} and cannot become {decision}.",
+            advice="All of it counts, and nothing undoes a commit."
+            if header.state is State.COMMITTED
+            else "It was ended by a newer attempt, an operator or its timeout; nothing of this one counts.",
+        )
+    return None
+
+
+def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
+    """Whether anyone may abort this OPEN transaction: its deadline has passed by the store's clock, with the allowance."""
+    return header.state is State.OPEN and now_ms > header.deadline_ms + allowance_ms
+
+
+# --- opening a version of an application (5) ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants to write what: version `version` on behalf of `by` (a query id; None for a batch write outside of streams).
+
+    `attempt` tells two tries at one version apart. `replays`: a stream, which may replay its last batch and no other.
+    `accepts_loss`: it goes on although a restore lost versions of it.
+    """
+
+    version: int
+    by: str | None
+    attempt: str
+    replays: bool
+    accepts_loss: bool = False
+
+
+class Opening(Enum):
+    """What follows from the application record."""
+
+    SKIP = auto()
+    """The version is committed already: write nothing, succeed."""
+    READ_PREDECESSOR = auto()
+    """Read the header of `current` and ask again."""
+    ABORT_PREDECESSOR = auto()
+    """CAS the header of `current` to ABORTED, and ask again."""
+    OPEN = auto()
+    """Create a header, CAS the application record to it."""
+
+
+class Gone(Enum):
+    """Not a header: it does not exist (any more), or nobody has looked yet."""
+
+    GONE = auto()
+    UNREAD = auto()
+
+
+def raised(app: Application) -> Application:
+    """`lastCommitted` (and its `by`) raised to `current`, whose header is COMMITTED."""
+    assert app.current is not None
+    return app.model_copy(update={"last_committed": app.current.version, "by": app.current.by, "restored": None})
+
+
+def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple[Opening, Application]:
+    """What the owner of `claim` does next, and the application record as it stands after raising it.
+
+    `predecessor` is the header of `app.current` (UNREAD until it was asked for).
+    Raises VersionConflict or Fenced where going on could lose or double rows.
+    """
+    pending = app.current is not None and app.current.version > app.last_committed
+    if pending:  # also for a version that is committed already: `current` may have committed a higher one since (A20)
+        assert app.current is not None
+        if predecessor is Gone.UNREAD:
+            return Opening.READ_PREDECESSOR, app
+        if isinstance(predecessor, Header):
+            if predecessor.state is State.COMMITTED:
+                return opening(raised(app), claim, Gone.GONE)
+            if predecessor.state is State.OPEN and claim.version > app.last_committed:
+                if app.current.version > claim.version:
+                    raise Fenced(
+                        f"Version {app.current.version} is being written by transaction {app.current.txn_id}; "
+                        f"version {claim.version} comes too late.",
+                        advice="Another driver runs this application further on. Stop one of the two.",
+                    )
+                return Opening.ABORT_PREDECESSOR, app
+    if app.restored and claim.replays and claim.version > app.last_committed + 1 and not claim.accepts_loss:
+        known = f"only those up to {app.last_committed}" if app.last_committed >= 0 else "none"
+        raise RestoredBehind(
+            f"This is version {claim.version}{_of(claim.by)}, but the cluster was restored from a backup that knows {known}: "
+            "versions in between may have committed after the backup, and are lost.",
+            advice="Write their rows again by other means and go on with afterRestore=continue, or use a new checkpoint.",
+        )
+    if claim.version > app.last_committed:
+        return Opening.OPEN, app
+    if claim.version == app.last_committed and _same(claim, app.by):
+        return Opening.SKIP, app
+    raise VersionConflict(
+        f"Version {claim.version}{_of(claim.by)} is not above {app.last_committed}{_of(app.by)}, which is committed.",
+        advice="A new checkpoint under an old txnAppId, or a txnVersion that is too low: its rows would be lost without a word. "
+        "Use a new txnAppId, or a version above the last one.",
+    )
+
+
+def _same(claim: Claim, by: str | None) -> bool:
+    """Whether a claim of the version that was committed last, on behalf of `by`, repeats it. A stream writer is told by its query
+    alone. A batch write need not have one (outside `foreachBatch`, or its record is of an earlier version): then its token decides.
+    """
+    return claim.by == by or (not claim.replays and (claim.by is None or by is None))
+
+
+def _of(query: str | None) -> str:
+    return "" if query is None else f" of query {query}"
+
+
+def opened(app: Application, claim: Claim, txn_id: str) -> Application:
+    """The application record once `txn_id` writes the claim's version."""
+    return app.model_copy(update={"current": Attempt(version=claim.version, txn_id=txn_id, by=claim.by)})
+
+
+def may_abort(header: Header, claim: Claim) -> bool:
+    """Whether Spark's late `abort` may end this header: only an OPEN one of its own version and attempt (A36)."""
+    return header.state is State.OPEN and header.version == claim.version and header.attempt == claim.attempt
+
+
+# --- which registrations count (6) --------------------------------------------------------------------------------
+
+
+class Verdict(Enum):
+    """What a registration means for a reader."""
+
+    VISIBLE = auto()
+    FILTERED = auto()
+    UNDECIDED = auto()
+    READ_AGAIN = auto()
+    """Its header is gone: read the registration again and ask with `reread=True`; if it is gone too, look again from the start."""
+
+
+def resolve(number: int, registration: Registration, header: Header | Gone, *, reread: bool = False) -> Verdict:
+    """The table of section 6, seals apart. `header` is read after the registration; `reread` says that the registration was read
+    once more after its header was found gone: a committed header is only forgotten after its registration was settled.
+    """
+    if registration.seal is not None or registration.state is Settled.VOID:
+        return Verdict.FILTERED
+    if registration.state is Settled.COMMITTED or registration.txn is None:
+        return Verdict.VISIBLE
+    if not isinstance(header, Header):
+        return Verdict.FILTERED if reread else Verdict.READ_AGAIN
+    if header.state is State.OPEN:
+        return Verdict.UNDECIDED
+    return Verdict.VISIBLE if header.state is State.COMMITTED and header.commit == number else Verdict.FILTERED
+
+
+def settled(verdict: Verdict) -> Settled:
+    """The state that a decided registration is given (7)."""
+    return Settled.COMMITTED if verdict is Verdict.VISIBLE else Settled.VOID
+
+
+# --- seals (5, Sealing) -------------------------------------------------------------------------------------------
+
+
+def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
+    """A seal counts iff a `sealedAtLog` equals its number, or the layout still has its epoch and no lower seal of the topic in
+    the log has the same epoch. Any other is void everywhere.
+    """
+    if layout is None:
+        return False
+    if any(info.sealed_at_log == number for info in layout.segments.values()):
+        return True
+    return layout.epoch == seal.epoch and not any(
+        n < number and s.topic == seal.topic and s.epoch == seal.epoch for n, s in log_seals.items()
+    )
+
+
+def unfinished(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
+    """A seal that counts but whose layout is missing: whoever meets it finishes it."""
+    return seal_counts(number, seal, layout, log_seals) and layout is not None and layout.epoch == seal.epoch
+
+
+def finishable(seal: Registration) -> bool:
+    """Whether this version knows what the seal means. Owners and readers honour every seal; one of a newer version that says
+    something else stays in the log as it is.
+    """
+    children = seal.children or ()
+    expected = {"delete": (0, None), "split": (2, 1), "merge": (1, 2), "migrate": (len(children) or None, 1)}.get(seal.why or "")
+    return expected is not None and len(children) == expected[0] and expected[1] in (None, len(seal.seal or ()))
+
+
+def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[int, Registration]) -> int | None:
+    """The number of the seal that is this segment's last word, or None. Look the seals up in the log first, then in the layout."""
+    info = layout.segments.get(str(segment_id))
+    if info is not None and info.state is SegmentState.SEALED:
+        return info.sealed_at_log
+    for number, seal in sorted(log_seals.items()):
+        if seal.seal is not None and segment in seal.seal and seal_counts(number, seal, layout, log_seals):
+            return number
+    return None
+
+
+def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
+    """The layout once the seal `number` is shown: its segments SEALED, the children of a split or merge ACTIVE, the epoch raised;
+    after a `delete` a tombstone, all of whose segments are gone.
+    """
+    epoch = layout.epoch + 1
+    tails = {_tail(name) for name in seal.seal or ()}
+    sealed = {key for key, info in layout.segments.items() if _named(key, info) in tails}
+    children = tuple(seal.children or ())
+    shown = {"state": SegmentState.SEALED, "sealed_at_epoch": epoch, "sealed_at_ms": now_ms, "sealed_at_log": number}
+    segments = {
+        key: info.model_copy(update=shown | {"child_ids": children}) if key in sealed else info
+        for key, info in layout.segments.items()
+    }
+    if seal.why == "delete":
+        taken = {
+            key: info if info.deleted_at_log is not None else info.model_copy(update={"deleted_at_log": number})
+            for key, info in segments.items()
+        }
+        return layout.model_copy(update={"epoch": epoch, "segments": taken, "deleted": True})
+    parents = sorted((segments[key] for key in sealed), key=lambda info: info.hash_range.start)
+    ranges = child_ranges([info.hash_range for info in parents], None if seal.why != "migrate" else len(children))
+    for child, found in zip(children, ranges, strict=True):
+        segments[str(child)] = SegmentInfo(
+            segment_id=child,
+            hash_range=found,
+            state=SegmentState.ACTIVE,
+            parent_ids=tuple(info.segment_id for info in parents),
+            created_at_epoch=epoch,
+            created_at_ms=now_ms,
+        )
+    following = max(layout.next_segment_id, *(child + 1 for child in children))
+    return layout.model_copy(update={"epoch": epoch, "segments": segments, "next_segment_id": following})
+
+
+def _named(key: str, info: SegmentInfo) -> str:
+    """What tells a segment of a layout from its others, in the name that a seal gives it: its id, or what it was (migrated)."""
+    return info.legacy_topic_name or key
+
+
+def _tail(name: str) -> str:
+    return name if name.startswith("persistent://") else name.rsplit("-", 1)[1]
+
+
+def child_ranges(parents: Sequence[Range], tiles: int | None = None) -> tuple[Range, ...]:
+    """What the ranges of sealed segments become: one is halved (split), two neighbours are joined (merge); `tiles`: one is divided
+    evenly by so many (migrated).
+
+    Raises ValueError if it is one place alone, or they are no neighbours.
+    """
+    if tiles is not None:
+        return tuple(Range(start=start, end=end) for start, end in even_ranges(tiles))
+    match parents:
+        case [one] if one.end > one.start:
+            middle = one.start + (one.end - one.start) // 2
+            return Range(start=one.start, end=middle), Range(start=middle + 1, end=one.end)
+        case [left, right] if left.end + 1 == right.start:
+            return (Range(start=left.start, end=right.end),)
+    raise ValueError(f"{', '.join(f'{r.start:04x}-{r.end:04x}' for r in parents)} can be neither halved nor joined")
+
+
+def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
+    """The layout without the segments of deletions whose grace period is over; of them it keeps the highest seal, the guard."""
+    gone = layout.gone()
+    if not gone:
+        return layout
+    over = {info.deleted_at_log for info in gone} - {info.deleted_at_log for info in in_grace(layout, now_ms, grace_ms)}
+    if not over:
+        return layout
+    numbers = [n for n in (*over, layout.deleted_to_log) if n is not None]
+    segments = {k: i for k, i in layout.segments.items() if i.deleted_at_log is None or i.deleted_at_log not in over}
+    return layout.model_copy(update={"segments": segments, "deleted_to_log": max(numbers)})
+
+
+def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
+    """The segments that a deletion took less than the grace period ago: it counts from the last one that was sealed."""
+    gone = layout.gone()
+    deleted_ms: dict[int | None, int] = {}
+    for info in gone:
+        deleted_ms[info.deleted_at_log] = max(info.sealed_at_ms, deleted_ms.get(info.deleted_at_log, 0))
+    return [info for info in gone if deleted_ms[info.deleted_at_log] + grace_ms >= now_ms]
+
+
+# --- the cut, and what a micro-batch takes (6) --------------------------------------------------------------------
+
+
+def cut(undecided: Iterable[int], end_of_log: int) -> int:
+    """The number N up to which everything that a read touches is decided: before its first undecided registration, or the end
+    of the listed log.
+    """
+    first = min(undecided, default=None)
+    return end_of_log if first is None else min(first - 1, end_of_log)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Rows and bytes of one visible registration, summed over the segments of a read."""
+
+    number: int
+    rows: int
+    bytes: int
+
+
+def limited(
+    weights: Iterable[Weight], end: int, *, max_rows: int | None = None, max_bytes: int | None = None, seals: Collection[int] = ()
+) -> int:
+    """The end of a micro-batch: at most `end`, whole transactions within the limits but never fewer than one (a stream always
+    moves), and never beyond the first of `seals` (a child's rows never share a micro-batch with its parent's).
+
+    `weights` are the visible registrations beyond the start in ascending order; it is read no further than needed.
+    `seals` are numbers of seals of this read's segments beyond the start.
+    """
+    end = min([end, *seals])
+    if max_rows is None and max_bytes is None:
+        return end
+    rows = size = 0
+    last = None
+    for weight in weights:
+        if weight.number > end:
+            break
+        rows += weight.rows
+        size += weight.bytes
+        over = (max_rows is not None and rows > max_rows) or (max_bytes is not None and size > max_bytes)
+        if over and last is not None:
+            return last
+        last = weight.number
+        if over:
+            return last
+    return end
+
+
+# --- folding (7) --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """What folding does to one segment: the numbers that its snapshot gains, and its new watermark (a number)."""
+
+    committed: tuple[int, ...]
+    through: int
+
+
+def fold(segment: str, watermark: int, log: Sequence[tuple[int, Registration]], sealed: int | None) -> Fold | None:
+    """Fold `segment` from its watermark up to before the first registration of it that is not settled; None if nothing moves.
+
+    `log` is the live log in ascending order; `sealed` the number of the segment's seal, above which all is void.
+    A plain registration (no transaction) is settled by nature. A seal of the segment moves the watermark and adds nothing.
+    """
+    committed: list[int] = []
+    through = watermark
+    for number, registration in log:
+        if number <= watermark:
+            continue
+        if registration.seal is not None:
+            if segment in registration.seal:
+                through = number
+            continue
+        if segment not in registration.segments:
+            continue
+        if registration.txn is not None and registration.state is None:
+            break
+        through = number
+        if registration.state is not Settled.VOID and (sealed is None or number < sealed):
+            committed.append(number)
+    return Fold(tuple(committed), through) if through > watermark else None
+
+
+def may_drop(
+    number: int,
+    registration: Registration,
+    watermarks: Mapping[str, int | None],
+    end_of_log: int,
+    *,
+    seal_shown: bool,
+) -> bool:
+    """Whether a registration may leave the log: settled and folded in all its segments, never the newest, a seal only once the
+    layout shows it. (One that is undecided stays also when all its segments are gone: its owner may still decide it.)
+
+    `watermarks`: for each of its segments the watermark's number; None for a segment that the layout no longer has.
+    """
+    if number >= end_of_log or (registration.seal is not None and not seal_shown):
+        return False
+    if registration.txn is not None and registration.state is None:
+        return False
+    return all(mark is None or mark >= number for mark in watermarks.values())

@@ -1,0 +1,1 @@
+"""Topics: layouts, schemas, policies, subscriptions."""

@@ -1,0 +1,169 @@
+"""Which row goes to which segment (protocol.md section 4): the one piece of routing that the sink and the Python API share.
+
+A key routes by the HIGH 16 bits of Murmur3_32 of its bytes (text: UTF-8; binary: raw; integer: its decimal text). A null key
+and rows without a key go round robin by entry: they stay with one segment until about an entry has gathered, then move on, so
+that a small write leaves one part and not one for each segment.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import mmh3
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ledgers.part_writer import ENTRY_BYTES, ENTRY_ROWS
+from metadata.common.errors import OptionError, SegmentSealed
+from metadata.records.names import RING, HashRange, PersistentName
+
+if TYPE_CHECKING:
+    from metadata.topics.topics import Topic  # write tasks route too, and need nothing of the metadata store
+
+
+class Target(NamedTuple):
+    """An active segment that rows can go to: its full name and its range of the ring. Travels to write tasks."""
+
+    segment: str
+    hash_range: HashRange
+
+
+def targets(topic: Topic) -> tuple[Target, ...]:
+    """The active segments of a topic in the order of their ranges; a persistent topic is all of the ring itself."""
+    if isinstance(topic.name, PersistentName):
+        return (Target(str(topic.name), HashRange(0, RING - 1)),)
+    return tuple(Target(topic.segment(info), info.range) for info in topic.active())
+
+
+class Router:
+    """Splits the batches of one writer by segment. The rows of each segment keep their order.
+
+    to                      the active segments (`targets(topic)`); they tile the ring
+    key                     the key column's name; None: rows have no key
+    schema                  of every batch (after `ledgers.arrow.conform`)
+    start                   where the round robin of rows without a key begins, so that the tasks of a write spread: any number
+    entry_bytes, entry_rows  about how many rows without a key one segment gets in a row: those of its part writers
+
+    Raises OptionError if the key column does not exist or is of a type that cannot be a key; SegmentSealed without a segment.
+    """
+
+    def __init__(
+        self,
+        to: Sequence[Target],
+        key: str | None,
+        schema: pa.Schema,
+        *,
+        start: int = 0,
+        entry_bytes: int = ENTRY_BYTES,
+        entry_rows: int = ENTRY_ROWS,
+    ) -> None:
+        if not to:
+            raise SegmentSealed("The topic has no active segment: it was deleted.", advice="Create it again, or write elsewhere.")
+        self._segments = [t.segment for t in to]
+        self._key = None if key is None else _key_index(key, schema)
+        self._entry_bytes, self._entry_rows = entry_bytes, entry_rows
+        self._keyless = start % len(to)
+        self._rows = self._bytes = 0
+        if self._key is not None and len(to) > 1:
+            self._place = _ring(to)
+
+    def route(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """(full segment name, its rows in order) for each segment that gets rows. Copies nothing if only one does."""
+        if not batch.num_rows:
+            return
+        if len(self._segments) == 1:
+            yield self._segments[0], batch
+        elif self._key is None:
+            yield self._segments[self._without_key(batch.num_rows, batch.nbytes)], batch
+        else:
+            yield from self._by_key(batch, batch.column(self._key))
+
+    def _by_key(self, batch: pa.RecordBatch, keys: pa.Array) -> Iterator[tuple[str, pa.RecordBatch]]:
+        nulls = keys.null_count
+        if nulls:
+            missing = self._without_key(nulls, batch.nbytes * nulls // batch.num_rows)
+            place = np.full(len(keys), missing, self._place.dtype)
+            place[keys.is_valid().to_numpy(zero_copy_only=False)] = self._place[_hashes(keys.drop_null())]
+        else:
+            place = self._place[_hashes(keys)]
+        counts = np.bincount(place, minlength=len(self._segments))
+        order = np.argsort(place, kind="stable")
+        at = 0
+        for index in np.flatnonzero(counts).tolist():
+            rows = int(counts[index])
+            # One take for each segment: slices of one big take would keep the other segments' rows in memory with them.
+            part = batch if rows == batch.num_rows else batch.take(pa.array(order[at : at + rows]))
+            yield self._segments[index], part
+            at += rows
+
+    def _without_key(self, rows: int, size: int) -> int:
+        """The segment of these rows without a key."""
+        if self._rows and (self._rows + rows > self._entry_rows or self._bytes + size > self._entry_bytes):
+            self._keyless = (self._keyless + 1) % len(self._segments)
+            self._rows = self._bytes = 0
+        self._rows += rows
+        self._bytes += size
+        return self._keyless
+
+
+def places(keys: pa.Array, to: Sequence[Target]) -> npt.NDArray[np.uint16]:
+    """For each key the index in `to` of its segment; the first one for null keys."""
+    place = np.zeros(len(keys), np.uint16)
+    if len(to) > 1 and keys.null_count < len(keys):
+        place[keys.is_valid().to_numpy(zero_copy_only=False)] = _ring(to)[_hashes(keys.drop_null())]
+    return place
+
+
+def check_key(key: str, schema: pa.Schema) -> None:
+    """Raises OptionError if the column does not exist, occurs twice, or is no string, binary or integer."""
+    _key_index(key, schema)
+
+
+def _key_index(key: str, schema: pa.Schema) -> int:
+    found: list[int] = schema.get_all_field_indices(key)
+    if len(found) != 1:
+        lower = {name.lower(): name for name in schema.names}
+        near = [lower[name] for name in difflib.get_close_matches(key.lower(), lower, n=1, cutoff=0.5)]
+        advice = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(schema.names)}."
+        raise OptionError(f"The key column {key!r} {'occurs twice' if found else 'is not a column of the rows'}.", advice=advice)
+    kind = schema.field(found[0]).type
+    if not (_is_text(kind) or _is_binary(kind) or pa.types.is_integer(kind)):
+        raise OptionError(
+            f"The key column {key!r} has the type {kind}, which cannot be a key.",
+            advice="Keys are strings, binaries or integers: cast the column, or add one that is (e.g. cast(x as string)).",
+        )
+    return found[0]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
+    """The place on the ring of each key (none is null), as `metadata.records.names.key_hash` gives it. About 50 ns a key."""
+    if pa.types.is_integer(keys.type):
+        keys = keys.cast(pa.string())
+    if _is_text(keys.type):
+        keys = keys.cast(pa.large_binary() if pa.types.is_large_string(keys.type) else pa.binary())
+    values = keys.to_numpy(zero_copy_only=False).tolist()
+    digests = np.fromiter(map(mmh3.mmh3_32_uintdigest, values), np.uint32, len(values))
+    return digests >> np.uint32(16)
+
+
+def _ring(to: Sequence[Target]) -> npt.NDArray[np.uint16]:
+    """For each of the ring's places the index of its segment."""
+    place = np.full(RING, RING - 1, np.uint16)
+    covered = 0
+    for index, (_, (start, end)) in enumerate(to):
+        place[start : end + 1] = index
+        covered += end + 1 - start
+    if covered != RING or int(place.max()) >= len(to):
+        raise ValueError(f"the active segments do not tile the ring: {[str(t.segment) for t in to]}")
+    return place

@@ -1,0 +1,271 @@
+"""The schemas of topics: versions, how they grow with what is written, Avro schemas that are registered, compatibility modes.
+
+A version is a record under `/schemas/<encoded topic>/<id>` that never changes and counts once a layout has named it. It names the
+version that it follows: who loses a race leaves a record that no version follows. The columns only ever grow, in every mode, as
+parts of all versions are read by them; an Avro schema may leave columns out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from typing import TYPE_CHECKING
+
+from pyspark.sql.types import StructType
+
+from ledgers.arrow import arrow_schema
+from ledgers.avro import compatibility
+from ledgers.avro import schema as avro_schema
+from ledgers.avro.columns import columns_of, derived, grown
+from ledgers.avro.modes import DEFAULT, Compatibility
+from ledgers.avro.parsing import parse
+from ledgers.json_text import read_json
+from ledgers.schema import check_writable, evolve
+from ledgers.spark_json import columns_from_json
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import BadVersion, CorruptRecord, OptionError, SchemaError, TopicSealed, UnknownOutcome
+from metadata.records import paths
+from metadata.records.json_records import RECORD_ADVICE
+from metadata.records.names import TopicName
+from metadata.records.records import Layout, TopicSchema
+from metadata.store.contract import ABSENT, View, decide, look, until
+from metadata.topics.routing import check_key
+from metadata.topics.topic import Topic, not_found, of_record
+
+if TYPE_CHECKING:
+    from ledgers.avro.rows import Codec
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """One version of a topic's schema. `columns`: what the topic keeps. `created_ms`: since 1970."""
+
+    topic: TopicName
+    version: int
+    columns: StructType
+    record: TopicSchema
+
+    @property
+    def registered(self) -> bool:
+        """Whether somebody gave this Avro schema, or one that it has grown from; else it is made from the columns."""
+        return self.record.avro is not None
+
+    @property
+    def created_ms(self) -> int:
+        return self.record.created_at_ms
+
+    @cached_property
+    def avro(self) -> avro_schema.Record:
+        """The Avro schema. Raises SchemaError naming the column if the columns have none."""
+        if self.record.avro is not None:
+            return parse(self.record.avro)
+        return derived(self.columns, f"{self.topic.tenant}.{self.topic.namespace}.{self.topic.name}")
+
+    @property
+    def avro_text(self) -> str:
+        """The Avro schema as JSON, as it was given. Raises SchemaError as `avro` does."""
+        return self.record.avro if self.record.avro is not None else json.dumps(avro_schema.dump(self.avro))
+
+
+class TopicSchemas:
+    """The schemas of a cluster's topics."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._versions: dict[tuple[TopicName, int], SchemaVersion] = {}  # a version never changes
+
+    # --- looking --------------------------------------------------------------------------------------------------
+
+    def latest(self, topic: Topic) -> SchemaVersion | None:
+        """The schema of today, or None while nothing was written and none was given."""
+        return None if topic.layout.schema_id is None else self.get(topic.name, topic.layout.schema_id)
+
+    def get(self, name: TopicName, schema_id: int) -> SchemaVersion:
+        """Raises SchemaError if there is no such record."""
+        if (name, schema_id) not in self._versions:
+            record = look(self._cluster.store, paths.schema(str(name), schema_id))
+            if record is None:
+                raise SchemaError(f"The topic {name} has no schema version {schema_id}.")
+            found = TopicSchema.of(record)
+            try:
+                columns = columns_from_json(found.spark)
+            except ValueError as error:
+                raise CorruptRecord(f"{record.key.path}: {error}.", advice=RECORD_ADVICE) from error
+            self._versions[name, schema_id] = SchemaVersion(name, schema_id, columns, found)
+        return self._versions[name, schema_id]
+
+    def history(self, topic: Topic) -> Iterator[SchemaVersion]:
+        """The versions of this life of the topic, newest first."""
+        found = self.latest(topic)
+        while found is not None:
+            yield found
+            found = None if found.record.follows is None else self.get(topic.name, found.record.follows)
+
+    def version(self, topic: Topic, version: int) -> SchemaVersion:
+        """One of the versions. Raises SchemaError that says which there are."""
+        known = list(self.history(topic))
+        found = next((one for one in known if one.version == version), None)
+        if found is None:
+            there = ", ".join(str(one.version) for one in reversed(known)) or "none yet"
+            raise SchemaError(f"The topic {topic.name} has no schema version {version}.", advice=f"Its versions are: {there}.")
+        return found
+
+    def codec(self, topic: Topic) -> Codec | None:
+        """What knows the Avro schema that is registered for the topic; None: none is."""
+        last = self.latest(topic)
+        if last is None or last.record.avro is None:
+            return None
+        from ledgers.avro.rows import Codec  # here: each of Spark's processes that plans a read would import it, too
+
+        return Codec(last.avro)
+
+    # --- growing with what is written -----------------------------------------------------------------------------
+
+    def grown(self, topic: Topic, incoming: StructType) -> StructType:
+        """The columns after a write of `incoming`. Raises SchemaError if it does not fit, or the compatibility mode refuses it."""
+        return self._grown(topic, incoming)[0]
+
+    def _grown(self, topic: Topic, incoming: StructType) -> tuple[StructType, str | None]:
+        """With the Avro schema that the next version has, if one is registered."""
+        last = self.latest(topic)
+        columns = evolve(None if last is None else last.columns, incoming)
+        if last is None or columns is last.columns:
+            return columns, None if last is None else last.record.avro
+        mode = topic.layout.compatibility or Compatibility.NONE
+        if mode is Compatibility.NONE and not last.registered:
+            return columns, None
+        new = grown(last.avro, last.columns, columns) if last.registered else derived(columns, topic.name.name)
+        self._check(topic, mode, new)
+        return columns, json.dumps(avro_schema.dump(new)) if last.registered else None
+
+    def _check(self, topic: Topic, mode: Compatibility, new: avro_schema.Record) -> None:
+        if mode is Compatibility.NONE:
+            return
+        earlier = []
+        for version in self.history(topic):
+            earlier.append((version.version, version.avro))
+            if not mode.transitive:
+                break
+        try:
+            compatibility.check(mode, new, earlier)
+        except SchemaError as error:
+            raise SchemaError(f"{topic.name}: {error.message}", advice=error.advice) from error
+
+    def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
+        """Let the topic take rows of `incoming`: its schema grows if it must. The topic as it is then, and its schema id.
+
+        Raises SchemaError (it does not fit) and TopicNotFound. The key column, once set, stays.
+        """
+
+        def body(view: View) -> tuple[Topic, int] | None:
+            topic = self._seen(view, name)
+            last = self.latest(topic)
+            columns, avro = self._grown(topic, incoming)
+            layout = topic.layout
+            if last is None or columns is not last.columns:
+                layout = self._next(view, topic, columns, avro)
+            if key is not None and layout.key not in (None, key):
+                raise OptionError(
+                    f"These rows were routed by {key!r}, but the topic {name} routes by {layout.key!r}, set just now.",
+                    advice="Run the write again without keyColumn: it is kept with the topic once set.",
+                )
+            if key is not None and layout.key is None:
+                layout = layout.model_copy(update={"key": key})
+            if layout is topic.layout:
+                assert layout.schema_id is not None
+                return topic, layout.schema_id
+            changed = self._change(topic, layout)
+            if changed is None:
+                return None
+            assert layout.schema_id is not None
+            return changed, layout.schema_id
+
+        return until(lambda: decide(self._cluster.store, body))
+
+    # --- registering ----------------------------------------------------------------------------------------------
+
+    def register(self, name: TopicName, text: str) -> SchemaVersion:
+        """Make an Avro schema the topic's next version; the last one again if it is that. The topic keeps its columns and
+        gets those that the schema adds. Idempotent.
+
+        Raises TopicNotFound, SchemaError: what is no Avro schema or has no columns, columns that do not fit those of the topic, and
+        what the compatibility mode (backward by default) refuses.
+        """
+        given = parse(text)
+        wanted = columns_of(given)
+        check_writable(wanted)
+
+        def body(view: View) -> SchemaVersion | None:
+            topic = self._seen(view, name)
+            last = self.latest(topic)
+            if last is not None and last.record.avro is not None and read_json(last.record.avro) == read_json(text):
+                return last
+            columns = evolve(None if last is None else last.columns, wanted)
+            if topic.layout.key is not None:
+                check_key(topic.layout.key, arrow_schema(wanted))
+            if last is not None:
+                self._check(topic, topic.layout.compatibility or DEFAULT, given)
+            layout = self._next(view, topic, columns, text)
+            if self._change(topic, layout) is None:
+                return None
+            assert layout.schema_id is not None
+            return self.get(name, layout.schema_id)
+
+        return until(lambda: decide(self._cluster.store, body))
+
+    def set_compatibility(self, name: TopicName, mode: Compatibility) -> Topic:
+        """Judge new versions by this mode from now on, also those that writes make. Raises TopicNotFound."""
+
+        def body(view: View) -> Topic | None:
+            topic = self._seen(view, name)
+            if topic.layout.compatibility is mode:
+                return topic
+            return self._change(topic, topic.layout.model_copy(update={"compatibility": mode}))
+
+        return until(lambda: decide(self._cluster.store, body))
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    def _seen(self, view: View, name: TopicName) -> Topic:
+        topic = of_record(name, view.get(paths.topic(name)))
+        if topic is None:
+            raise not_found(name)
+        return topic
+
+    def _change(self, topic: Topic, layout: Layout) -> Topic | None:
+        """None: somebody has changed the layout, or perhaps we have; look again. Raises TopicSealed: it was migrated."""
+        to = (topic.layout.model_extra or {}).get("migratedTo")  # of a persistent topic
+        if to is not None:
+            raise TopicSealed(
+                f"The topic {topic.name} was migrated to {to}: its schema changes there.",
+                advice=f"Write to {to}; nothing was written.",
+            )
+        try:
+            record = self._cluster.store.put(paths.topic(topic.name), layout.to_bytes(), expect=topic.record)
+        except (BadVersion, UnknownOutcome):
+            return None
+        return Topic(topic.name, layout, record)
+
+    def _next(self, view: View, topic: Topic, columns: StructType, avro: str | None) -> Layout:
+        last = topic.layout.schema_id
+        record = TopicSchema(spark=columns.json(), created_at_ms=view.now_ms(), avro=avro, follows=last)
+        schema_id = self.put(view, topic.name, record, first=0 if last is None else last + 1)
+        return topic.layout.model_copy(update={"schema_id": schema_id})
+
+    def put(self, view: View, name: TopicName, record: TopicSchema, *, first: int = 0) -> int:
+        """Write a version under the next free id (it counts once a layout names it)."""
+        taken = [int(path[-20:]) for path in view.keys(paths.schemas(str(name)))]
+        ids = count(max([first, *(t + 1 for t in taken)]))
+
+        def step() -> int | None:
+            schema_id = next(ids)
+            try:
+                self._cluster.store.put(paths.schema(str(name), schema_id), record.to_bytes(), expect=ABSENT)
+            except (BadVersion, UnknownOutcome):
+                return None  # taken, or perhaps written: a record that no layout names is no version
+            return schema_id
+
+        return until(step)

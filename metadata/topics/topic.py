@@ -1,0 +1,43 @@
+"""A topic as one view of the metadata store saw it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from metadata.common.errors import TopicNotFound
+from metadata.records.names import TopicName
+from metadata.records.records import Layout, SegmentInfo, SegmentState
+from metadata.store.contract import Record
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as one view saw it: name, layout, its record (for a CAS)."""
+
+    name: TopicName
+    layout: Layout
+    record: Record
+
+    def segment(self, info: SegmentInfo) -> str:
+        return info.full_name(self.name)
+
+    def segments(self) -> list[str]:
+        """Full names of all segments that no deletion took, in the order of their ids."""
+        return [self.segment(i) for i in self.layout.kept()]
+
+    def active(self) -> list[SegmentInfo]:
+        """The active segments in the order of their ranges: they tile the ring."""
+        infos = [i for i in self.layout.segments.values() if i.state is SegmentState.ACTIVE]
+        return sorted(infos, key=lambda i: i.hash_range.start)
+
+
+def of_record(name: TopicName, record: Record | None) -> Topic | None:
+    """The topic of a record; None if there is none or only a tombstone."""
+    if record is None:
+        return None
+    layout = Layout.of(record)
+    return None if layout.deleted else Topic(name, layout, record)
+
+
+def not_found(name: TopicName) -> TopicNotFound:
+    return TopicNotFound(f"There is no topic {name}.", advice=f"Create it (txnsegment topics create {name}) or write to it.")

@@ -1,0 +1,352 @@
+"""Scalable topics: create, describe, evolve the schema, delete, route; and finishing seals (protocol.md sections 4 and 5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+from pyspark.sql.types import StructType
+
+from ledgers.arrow import arrow_schema
+from ledgers.schema import check_writable, nullable
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import BadVersion, OptionError, SegmentSealed, TopicExists, UnknownOutcome
+from metadata.cursors.cursors import make_children
+from metadata.log.live_log import LiveLog
+from metadata.records import paths, patterns
+from metadata.records.names import TopicName, check_new, even_ranges, topic_name
+from metadata.records.records import Layout, Range, Registration, SegmentInfo, SegmentState, TopicSchema
+from metadata.rules import transitions
+from metadata.store.contract import ABSENT, View, decide, look, time_ms, until
+from metadata.topics.routing import check_key
+from metadata.topics.schemas import TopicSchemas
+from metadata.topics.topic import Topic as Topic
+from metadata.topics.topic import not_found as not_found
+from metadata.topics.topic import of_record as of_record
+
+T = TypeVar("T")
+
+MAX_LAYOUT_SEGMENTS = 3_000
+"""Segments in one layout record, sealed ones among them: about 250 bytes each, of 768 KiB."""
+
+
+class Topics:
+    """The topics of a cluster."""
+
+    def __init__(self, cluster: Cluster, log: LiveLog | None = None) -> None:
+        """`log`: what the process knows of it already, so that it is not read again; None: nothing yet."""
+        self._cluster = cluster
+        self._log = LiveLog() if log is None else log
+        self.schemas = TopicSchemas(cluster)
+
+    def get(self, name: TopicName) -> Topic:
+        """Raises TopicNotFound."""
+        topic = self.find(name)
+        if topic is None:
+            raise not_found(name)
+        return topic
+
+    def find(self, name: TopicName) -> Topic | None:
+        """None if there is none. A migration that nobody has finished is completed first: the topic then has active segments."""
+        topic = of_record(name, look(self._cluster.store, paths.topic(name)))
+        if topic is not None and topic.layout.unsealed_legacy() is not None:
+            self.complete(name)
+            return self.find(name)
+        return topic
+
+    def list(self, pattern: str | None = None) -> list[Topic]:
+        """All topics whose full name matches the whole regular expression, in the order of their names."""
+        return decide(self._cluster.store, lambda view: matching(view, compiled(pattern)))
+
+    def create(self, name: TopicName, *, segments: int = 1, key: str | None = None, schema: StructType | None = None) -> Topic:
+        """Make a topic. Raises TopicExists; the losers of a race get it too. After a deletion, epoch and ids continue above.
+        Raises OptionError for a name that no new topic may have.
+        """
+        check_new(name)
+        ranges = even_ranges(segments)
+        if schema is not None:
+            check_writable(schema)
+        if schema is not None and key is not None:
+            check_key(key, arrow_schema(schema))
+
+        def body(view: View) -> Topic:
+            record = view.get(paths.topic(name))
+            old = None if record is None else Layout.of(record)
+            if old is not None and not old.deleted:
+                raise TopicExists(f"The topic {name} exists already.")
+            epoch, first = (old.epoch + 1, old.next_segment_id) if old else (0, 0)
+            now_ms = view.now_ms()
+            infos = {
+                str(first + i): SegmentInfo(
+                    segment_id=first + i,
+                    hash_range=Range(start=r.start, end=r.end),
+                    state=SegmentState.ACTIVE,
+                    created_at_epoch=epoch,
+                    created_at_ms=now_ms,
+                )
+                for i, r in enumerate(ranges)
+            }
+            first_schema = None if schema is None else TopicSchema(spark=nullable(schema).json(), created_at_ms=now_ms)
+            layout = Layout(
+                epoch=epoch,
+                next_segment_id=first + segments,
+                # What a deletion took stays as it was: for the grace period of its files, and as the guard of older readers.
+                segments=({} if old is None else {str(i.segment_id): i for i in old.gone()}) | infos,
+                key=key,
+                schema_id=None if first_schema is None else self.schemas.put(view, name, first_schema),
+                deleted_to_log=None if old is None else old.deleted_to_log,
+                migration=None if old is None else old.migration,
+            )
+            try:
+                made = self._cluster.store.put(paths.topic(name), layout.to_bytes(), expect=ABSENT if record is None else record)
+            except (BadVersion, UnknownOutcome) as error:
+                now = of_record(name, look(self._cluster.store, paths.topic(name)))
+                if now is None:
+                    raise
+                if now.layout == layout:
+                    return now
+                raise TopicExists(f"The topic {name} exists already: somebody else has just made it.") from error
+            return Topic(name, layout, made)
+
+        return decide(self._cluster.store, body)
+
+    def ensure(self, name: TopicName, *, segments: int, key: str | None, schema: StructType, create: bool) -> Topic:
+        """The topic, made on first write if `create`. Idempotent."""
+        topic = self.find(name)
+        if topic is None:
+            if not create:
+                raise not_found(name)
+            try:
+                return self.create(name, segments=segments, key=key, schema=schema)
+            except TopicExists:
+                return self.get(name)
+        return topic
+
+    # --- schemas ------------------------------------------------------------------------------------------------
+
+    def schema(self, topic: Topic) -> StructType | None:
+        """The topic's columns of today, or None while nothing was written and none was given."""
+        latest = self.schemas.latest(topic)
+        return None if latest is None else latest.columns
+
+    def schema_version(self, name: TopicName, schema_id: int) -> StructType:
+        """Raises SchemaError if the version does not exist."""
+        return self.schemas.get(name, schema_id).columns
+
+    def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
+        """As `TopicSchemas.evolve`."""
+        return self.schemas.evolve(name, incoming, key)
+
+    # --- splitting, merging, deleting: a seal, then the layout that shows it (5, Sealing) --------------------------
+
+    def split(self, name: TopicName, segment_id: int, *, epoch: int | None = None) -> Topic:
+        """Halve an active segment: it is sealed, two children take its range. The topic as it is then.
+
+        `epoch`: of the layout that this was decided by; any other is BadVersion, and nothing is done.
+        Raises TopicNotFound, OptionError (no such segment, one place alone, too many segments), SegmentSealed (it is no longer
+        active; its children are named), OutcomeUnknown.
+        """
+        return until(lambda: self._seal(name, (segment_id,), "split", epoch))
+
+    def merge(self, name: TopicName, first: int, second: int, *, epoch: int | None = None) -> Topic:
+        """Join two active neighbours: they are sealed, one child takes both ranges. Raises as `split` does."""
+        return until(lambda: self._seal(name, (first, second), "merge", epoch))
+
+    def delete(self, name: TopicName) -> None:
+        """Seal all segments of the topic, then leave a tombstone. Raises TopicNotFound."""
+        topic = self.get(name)
+
+        def step() -> bool | None:
+            now = self.get(name)
+            self._append_seal(now, now.active(), "delete", ())
+            return None if self._still(topic) else True  # the layout had moved on: our seal was void
+
+        until(step)
+
+    def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str, epoch: int | None) -> Topic | None:
+        self.finish_seals()  # a crash left one? Ours, made from the same layout, would be void (A35)
+        topic = self.get(name)
+        if epoch is not None and topic.layout.epoch != epoch:
+            raise BadVersion(
+                f"The layout of {name} is of epoch {topic.layout.epoch}; this {why} was decided by epoch {epoch}.",
+                advice="Nothing was done. Somebody has split or merged since: look again, and decide again.",
+            )
+        parents = [self._active(topic, segment_id) for segment_id in segment_ids]
+        parents.sort(key=lambda info: info.hash_range.start)
+        try:
+            children = len(transitions.child_ranges([info.hash_range for info in parents]))
+        except ValueError as error:
+            raise OptionError(
+                f"A {why} of {', '.join(topic.segment(info) for info in parents)} cannot be: {error}.",
+                advice="Split a segment with at least two places; merge two active neighbours (txnsegment topics describe).",
+            ) from error
+        if len(topic.layout.segments) + children > MAX_LAYOUT_SEGMENTS:
+            raise OptionError(
+                f"The layout of {name} has {len(topic.layout.segments)} segments, sealed ones among them: no room for more.",
+                advice="Sealed segments leave it once retention has trimmed them.",
+            )
+        first = topic.layout.next_segment_id
+        self._append_seal(topic, parents, why, tuple(range(first, first + children)))
+        now = self.get(name)
+        if all(now.layout.segments[str(i)].state is SegmentState.ACTIVE for i in segment_ids if str(i) in now.layout.segments):
+            return None  # the layout had moved on: our seal was void
+        if not all(_ended_by(now, i, why, topic.layout.epoch + 1) for i in segment_ids):
+            raise self._sealed(now, segment_ids)
+        return now
+
+    def _active(self, topic: Topic, segment_id: int) -> SegmentInfo:
+        info = topic.layout.segments.get(str(segment_id))
+        if info is None or info.deleted_at_log is not None:
+            active = ", ".join(str(found.segment_id) for found in topic.active())
+            raise OptionError(f"The topic {topic.name} has no segment {segment_id}.", advice=f"Active are: {active}.")
+        if info.state is not SegmentState.ACTIVE:
+            raise self._sealed(topic, (segment_id,))
+        return info
+
+    @staticmethod
+    def _sealed(topic: Topic, segment_ids: tuple[int, ...]) -> SegmentSealed:
+        infos = [topic.layout.segments[str(i)] for i in segment_ids if str(i) in topic.layout.segments]
+        sealed = [info for info in infos if info.state is SegmentState.SEALED]
+        return SegmentSealed(
+            "; ".join(f"{topic.segment(i)} was sealed at {i.sealed_at_log}, its children are {i.child_ids}" for i in sealed) + ".",
+            advice="Somebody has split or merged it already: look at the layout (txnsegment topics describe) and choose again.",
+        )
+
+    def _append_seal(self, topic: Topic, infos: Sequence[SegmentInfo], why: str, children: tuple[int, ...]) -> None:
+        """Append the seal, then show it. A lost reply costs nothing: a seal that did arrive is finished as any other is, now or
+        when it turns up; one that did not is appended again by the caller, who looks at the layout.
+        """
+        self._refuse_unfinishable(topic.name)
+        seal = Registration(
+            publish_ms=time_ms(self._cluster.store),
+            seal=tuple(topic.segment(info) for info in infos),
+            topic=str(topic.name),
+            why=why,
+            epoch=topic.layout.epoch,
+            children=children,
+        )
+        with suppress(UnknownOutcome):
+            self._cluster.store.append(paths.LOG, seal.to_bytes())
+        self.finish_seals()
+
+    def _refuse_unfinishable(self, name: TopicName) -> None:
+        """A seal from the same layout would be void as long as a lower one is unfinished: its owner would never end."""
+
+        def body(view: View) -> list[int]:
+            seals = self._log.list(view).seals()
+            record = view.get(paths.topic(name))
+            layout = None if record is None else Layout.of(record)
+            return [
+                n
+                for n, s in seals.items()
+                if s.topic == str(name) and transitions.unfinished(n, s, layout, seals) and not transitions.finishable(s)
+            ]
+
+        found = decide(self._cluster.store, body)
+        if found:
+            raise SegmentSealed(
+                f"Segments of {name} were sealed in a way that this version does not know (seal {found[0]}).",
+                advice="Finish it with the version of txnsegment that began it.",
+            )
+
+    def _still(self, topic: Topic) -> bool:
+        """Whether the topic is there, and not another one that was made again under its name: that one has other segment ids."""
+        now = self.find(topic.name)
+        return now is not None and not set(now.segments()).isdisjoint(topic.segments())
+
+    def complete(self, name: TopicName) -> None:
+        """Seal the persistent topic that this one was, in the log, and show the segments that go on from it: the last step of a
+        migration. Anyone may do it, any number at once: of several seals from one layout the first counts (A35).
+
+        Its ledgers stand in the log just below the seal (`metadata.instream.legacy`). So that no reader can have passed them before
+        the layout named them, the log skips as many numbers first, counted from an end that is listed AFTER the layout was there.
+        """
+
+        def step() -> bool | None:
+            self.finish_seals()  # somebody else's
+            topic = of_record(name, look(self._cluster.store, paths.topic(name)))
+            legacy = None if topic is None else topic.layout.unsealed_legacy()
+            if topic is None or legacy is None:
+                return True
+            migration = topic.layout.migration
+            assert migration is not None
+            end = decide(self._cluster.store, self._log.list).end
+            first = topic.layout.next_segment_id
+            with suppress(UnknownOutcome):
+                self._cluster.store.skip(paths.LOG, end + 1 + migration.seal + 1)
+                self._append_seal(topic, [legacy], "migrate", tuple(range(first, first + migration.segments)))
+            return None
+
+        until(step)
+
+    def forget_deleted(self) -> None:
+        """Take the segments of deletions whose grace period is over out of their layouts; what names them is the guard alone."""
+
+        def body(view: View) -> bool:
+            done = True
+            for topic in every(view):
+                after = transitions.without_gone(
+                    topic.layout, now_ms=view.now_ms(), grace_ms=self._cluster.settings.grace_period_ms
+                )
+                if after is topic.layout:
+                    continue
+                try:
+                    self._cluster.store.put(paths.topic(topic.name), after.to_bytes(), expect=topic.record)
+                except (BadVersion, UnknownOutcome):
+                    done = False
+            return done
+
+        until(lambda: decide(self._cluster.store, body) or None)
+
+    def finish_seals(self) -> int:
+        """Write the layouts of seals that count and are not shown yet; how many. Anyone may do it, any number at once."""
+        done = 0
+
+        def body(view: View) -> bool:
+            nonlocal done
+            listing = self._log.list(view)
+            seals = listing.seals()
+            names = {n: topic_name(s.topic) for n, s in seals.items() if s.topic is not None and transitions.finishable(s)}
+            for number, name in names.items():
+                record = view.get(paths.topic(name))
+                layout = None if record is None else Layout.of(record)
+                if not transitions.unfinished(number, seals[number], layout, seals):
+                    continue
+                assert layout is not None
+                after = transitions.sealed_layout(layout, number, seals[number], now_ms=view.now_ms())
+                make_children(self._cluster.store, view, name, layout, after)  # before the layout shows whom they belong to
+                try:
+                    self._cluster.store.put(paths.topic(name), after.to_bytes(), expect=record)
+                except (BadVersion, UnknownOutcome):
+                    return False
+                done += 1
+            return True
+
+        until(lambda: decide(self._cluster.store, body) or None)
+        return done
+
+
+def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
+    """Whether the segment was sealed in this epoch, by a split (two children) or a merge (one)."""
+    info = topic.layout.segments.get(str(segment_id))
+    return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)
+
+
+def compiled(pattern: str | None) -> re.Pattern[str] | None:
+    """Raises OptionError for a bad regular expression."""
+    return None if pattern is None else patterns.compiled(pattern)
+
+
+def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:
+    """The live topics whose full name matches, in the order of their names."""
+    return [t for t in every(view, pattern) if not t.layout.deleted]
+
+
+def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Topic]:
+    """The same with the tombstones of deleted topics."""
+    found = [paths.topic_of(path) for path in view.keys(paths.TOPICS)]
+    names = sorted(n for n in found if pattern is None or pattern.fullmatch(str(n)))
+    records = view.get_many([paths.topic(n) for n in names]) if names else []
+    return [Topic(n, Layout.of(r), r) for n, r in zip(names, records, strict=True) if r is not None]

@@ -1,0 +1,1 @@
+"""How a transaction is committed."""

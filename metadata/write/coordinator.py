@@ -1,0 +1,441 @@
+"""Begin, register, decide: the owner's side of a transaction (protocol.md section 5). What comes beside and after: `closing`.
+
+`commit` is the whole path of one transaction, and waits for seven store round trips, whatever the rows, tasks, segments and
+history: application and layout; header and application; append; the log; seals and layout; op records; the deciding CAS.
+Events and settling are not waited for (`aftermath`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from ledgers.model import Part
+from metadata.common import metrics
+from metadata.common.errors import (
+    BadVersion,
+    Fenced,
+    OptionError,
+    OutcomeUnknown,
+    SegmentSealed,
+    TxnConflict,
+    TxnSegmentError,
+    UnknownOutcome,
+)
+from metadata.log import ending
+from metadata.log.live_log import Entry, in_manifest
+from metadata.records import paths
+from metadata.records.names import TopicName, segment_name
+from metadata.records.records import (
+    Application,
+    Header,
+    Layout,
+    Nanos,
+    Op,
+    OpKind,
+    Registration,
+    State,
+)
+from metadata.rules import acks, transitions
+from metadata.rules.transitions import Gone, Opening
+from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
+from metadata.topics.routing import targets
+from metadata.topics.topics import Topics
+from metadata.write.closing import Closing
+from metadata.write.rerouting import Rewriting, Written, rerouted
+from metadata.write.txn_ids import TxnIds
+from metadata.write.write_set import (
+    Committed,
+    Sealed,
+    WriteSet,
+    refuse_missing,
+    refuse_old,
+    refuse_rerouted,
+    refuse_stale,
+    segment_write,
+    topic_deleted,
+    weight,
+)
+
+log = logging.getLogger("txnsegment.coordinator")
+
+MAX_INLINE = 512 * 1024
+"""A registration above this many bytes keeps its parts in a manifest file."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    txn_id: str
+    record: Record
+    header: Header
+
+
+@dataclass
+class Coordinator(Closing):
+    """The owner's side. One for each process and cluster; safe for several threads.
+
+    `aftermath` is handed what a commit does not wait for.
+    """
+
+    ids: TxnIds = field(init=False)
+    rewrite: Written = field(init=False)
+    """How a part's rows are divided among the children of its segment."""
+    _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.ids = TxnIds(self.cluster)
+        self.rewrite = Rewriting(self.cluster.storage, self.cluster.unique)
+
+    # --- the whole path -----------------------------------------------------------------------------------------
+
+    def commit(self, work: WriteSet) -> Committed:
+        """Make the write set visible, all of it or nothing, at most once for its (application, version).
+
+        Parts of segments that were split or merged since go to their children: a transaction that meets a seal is ABORTED before
+        its rows are routed on, so that nothing is OPEN meanwhile, and another one is opened.
+
+        Raises Fenced or TxnConflict (another attempt took over, or its timeout), SegmentSealed (a topic was deleted),
+        VersionConflict, AckConflict (then nothing was committed and nothing is claimed), SubscriptionNotFound, OutcomeUnknown (then
+        nothing was touched, and running the same version again is safe), and what the store and the storage raise.
+        """
+        self._check(work)
+        if work.acks:
+            work = dataclasses.replace(work, acks=acks.merged(work.acks))
+        while True:
+            try:
+                return self._commit(work)
+            except Sealed as sealed:  # each round means that somebody has split or merged one of the topics
+                log.info("route on app=%s version=%s: %s", work.app, work.claim.version, sealed)
+                work = self._routed_on(work)
+
+    def _commit(self, work: WriteSet) -> Committed:
+        started = self.cluster.clock.monotonic()
+        opened = self._open(work)
+        if isinstance(opened, Committed):
+            if opened.skipped:
+                log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
+            return opened
+        rows, size = weight(work)
+        try:
+            refuse_missing(self.cluster, work.app, work.parts)  # no registration holds readers up meanwhile
+            entry = self._register(opened, work) if work.parts else None
+            sealed = [] if entry is None else self._sealed_below(entry, work)
+            if sealed:
+                raise Sealed(f"{', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them")
+            if work.acks:  # claim first, then the op: what an op promises is held already
+                self.acks.claim(opened.txn_id, work.acks)
+            self._record(opened, entry, work)
+        except BaseException as error:
+            self._abort_after(error, opened.txn_id)
+            raise
+        number = None if entry is None else entry.number
+        self._decide(opened, work, number)
+        metrics.COMMIT_SECONDS.observe(self.cluster.clock.monotonic() - started)
+        metrics.ROWS_WRITTEN.inc(rows)
+        metrics.BYTES_WRITTEN.inc(size)
+        log.info(
+            "commit txn=%s app=%s version=%s log=%s segments=%s acks=%s rows=%s bytes=%s ms=%.1f",
+            opened.txn_id,
+            work.app,
+            work.claim.version,
+            number,
+            len(work.parts),
+            len(work.acks),
+            rows,
+            size,
+            (self.cluster.clock.monotonic() - started) * 1000,
+        )
+        self.aftermath(lambda: self._close(opened.txn_id, entry, work))
+        if self.ids.low:
+            self.aftermath(self.ids.refill)
+        return Committed(opened.txn_id, number, rows, size)
+
+    def _routed_on(self, work: WriteSet) -> WriteSet:
+        """The write set for the active segments of today.
+
+        Raises SegmentSealed (a topic was deleted, or a newer version has sealed segments), TxnConflict (it got a
+        key, or the parts are too old), PartsGone, StorageError.
+        """
+        topics = Topics(self.cluster)
+        topics.finish_seals()  # whoever meets a seal whose layout is missing finishes it
+        by_topic: dict[TopicName, dict[str, Sequence[Part]]] = {}
+        for segment, parts in work.parts.items():
+            by_topic.setdefault(segment_name(segment).topic, {})[segment] = parts
+        found: dict[str, Sequence[Part]] = {}
+        for name, parts_of in by_topic.items():
+            topic = topics.find(name)
+            if topic is None:
+                raise topic_deleted(sorted(parts_of))
+            refuse_old(work, time_ms(self.cluster.store), self.cluster.settings)
+            if not all(str(segment_name(s).segment_id) in topic.layout.segments for s in parts_of):
+                raise topic_deleted(sorted(parts_of))
+            refuse_missing(self.cluster, work.app, parts_of)  # some of them are read
+            refuse_rerouted(work, {name: topic.layout})
+            found |= rerouted(parts_of, targets(topic), topic.layout.key, self.rewrite)
+        if found.keys() == work.parts.keys():
+            raise SegmentSealed(
+                f"Segments of {', '.join(str(name) for name in by_topic)} were sealed in a way that this version does not know.",
+                advice="Nothing was committed. Run the version of txnsegment that did it until its layout is complete.",
+            )
+        return dataclasses.replace(work, parts=found, txn_id=None)
+
+    def _check(self, work: WriteSet) -> None:
+        settings = self.cluster.settings
+        if not 0 < work.timeout_ms <= settings.max_txn_timeout_ms:
+            raise OptionError(
+                f"txnTimeoutMs = {work.timeout_ms} is not between 1 and this cluster's {settings.max_txn_timeout_ms}.",
+                advice="It counts from opening to deciding, not the batch's duration: the default is enough for nearly everybody.",
+            )
+
+    # --- open: who am I allowed to be? ---------------------------------------------------------------------------
+
+    def _open(self, work: WriteSet) -> _Opened | Committed:
+        """A header OPEN under `current`; Committed if the version is committed already, or now, because there is nothing in it."""
+        topics = sorted({segment_name(s).topic for s in work.parts})
+        app_key = paths.application(work.app, work.app_topic)
+        taken = iter(() if work.txn_id is None else (work.txn_id,))
+
+        def body(view: View) -> _Opened | Committed | None:
+            app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
+            app = Application.of(app_record) if app_record is not None else self._unknown(work)
+            if app_record is None and work.random and work.retried:
+                # Kept as long as the header, and nobody else uses this name: gone, it no longer tells whether we committed.
+                raise OutcomeUnknown(
+                    f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
+                    advice="Nothing was done now. Look whether its rows are there before you write them again. (With an "
+                    "application and a version of its own a transaction can be repeated at any time.)",
+                )
+            predecessor: Header | Gone = Gone.UNREAD
+            if app.current is not None:
+                predecessor = self._remembered(app.current.txn_id)
+            what, app = transitions.opening(app, work.claim, predecessor)
+            if what is Opening.READ_PREDECESSOR:
+                assert app.current is not None
+                record = view.get(paths.header(app.current.txn_id))
+                predecessor = Gone.GONE if record is None else Header.of(record)
+                what, app = transitions.opening(app, work.claim, predecessor)
+                if what is Opening.ABORT_PREDECESSOR:
+                    assert record is not None
+                    self._end(record, State.ABORTED)
+                    return None
+            if what is Opening.SKIP:
+                return Committed(None, None, 0, 0, skipped=True)
+            refuse_old(work, view.now_ms(), self.cluster.settings)
+            refuse_stale(work, dict(zip(topics, layouts, strict=True)))
+            if not work.parts and not work.acks:
+                return self._commit_empty(work, app, app_record)
+            return self._begin(view, work, app, app_record, next(taken, None) or self.ids.next())
+
+        return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
+
+    def _unknown(self, work: WriteSet) -> Application:
+        """An application without a record: it has not committed, or on a restored cluster it may have, after the backup."""
+        return Application(random=work.random or None, restored=True if self.cluster.restored else None)
+
+    def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
+        """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34).
+
+        `current` goes: left there, an aborted predecessor whose header is forgotten would take this version for its own.
+        """
+        update = {"last_committed": work.claim.version, "by": work.claim.by, "current": None, "restored": None}
+        after = app.model_copy(update=update)
+        key = paths.application(work.app, work.app_topic)
+        if work.random and record is None:
+            return Committed(None, None, 0, 0)  # nobody to fence, and nothing that would ever delete the record (A13)
+        try:
+            self.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
+        except (BadVersion, UnknownOutcome):
+            return None  # read again: if it was done, the version is committed already, by us
+        return Committed(None, None, 0, 0)
+
+    def _begin(self, view: View, work: WriteSet, app: Application, record: Record | None, txn_id: str) -> _Opened | None:
+        header = Header(
+            state=State.OPEN,
+            timeout=Nanos(work.timeout_ms * 1_000_000),
+            created_at=Nanos(view.now_ms() * 1_000_000),
+            owner=self.cluster.owner,
+            app=paths.application(work.app, work.app_topic).partition,
+            version=work.claim.version,
+            attempt=work.claim.attempt,
+        )
+        key = paths.application(work.app, work.app_topic)
+        after = transitions.opened(app, work.claim, txn_id).to_bytes()
+        put_app = Put(key, after, expect=ABSENT if record is None else record, durable=False)
+        try:
+            made, _ = self.cluster.store.write(
+                Put(paths.header(txn_id), header.to_bytes(), expect=ABSENT, indexes=header.indexes(), durable=False), put_app
+            )
+            assert made is not None
+        except (BadVersion, UnknownOutcome):
+            return self._resolve_begin(txn_id, header, key)
+        return _Opened(txn_id, made, header)
+
+    def _resolve_begin(self, txn_id: str, header: Header, key: paths.Key) -> _Opened | None:
+        """A lost race or a lost reply while opening: read what is there. None: abort what was opened, and start over."""
+        made, now = decide(self.cluster.store, lambda view: view.get_many([paths.header(txn_id), key]))
+        current = None if now is None else Application.of(now).current
+        if made is not None and current is not None and current.txn_id == txn_id:
+            if Header.of(made).state is State.OPEN:
+                return _Opened(txn_id, made, header)
+            return None
+        if made is not None and Header.of(made).state is State.OPEN:
+            self._end(made, State.ABORTED)
+        return None
+
+    # --- register, check, record ---------------------------------------------------------------------------------
+
+    def _register(self, opened: _Opened, work: WriteSet) -> Entry:
+        segments = {name: segment_write(parts) for name, parts in sorted(work.parts.items())}
+        # Taken once the header is OPEN, and never before its creation: readers by publish time wait for OPEN headers (section 6).
+        publish_ms = max(self._now(), opened.header.created_ms)
+        registration = Registration(txn=opened.txn_id, publish_ms=publish_ms, segments=segments)
+        body = registration.to_bytes()
+        if len(body) > MAX_INLINE:
+            path = f"manifests/{opened.txn_id}-{self.cluster.unique()}.json"
+            registration = in_manifest(self.cluster.storage, registration, path)
+            body = registration.to_bytes()
+        try:
+            record = self.cluster.store.append(paths.LOG, body)
+            entry = Entry(record.number, record, registration)
+        except UnknownOutcome:
+            found = self._find_registration(opened.txn_id)
+            if found is None:
+                # Not there after a sync. Should the first one still turn up, the header does not name it: void (A26).
+                record = self.cluster.store.append(paths.LOG, body)
+                found = Entry(record.number, record, registration)
+            entry = found
+        self.log.update(entry)
+        return entry
+
+    def _find_registration(self, txn_id: str) -> Entry | None:
+        listing = decide(self.cluster.store, self.log.list)
+        return next((e for e in listing.entries if e.registration.txn == txn_id), None)
+
+    def _sealed_below(self, entry: Entry, work: WriteSet) -> list[str]:
+        """Segments of this write set that a seal below its registration has closed. The log first, then the layouts: a seal
+        leaves the log only after the layout shows it."""
+        topics = sorted({segment_name(s).topic for s in work.parts})
+
+        def body(view: View) -> list[str]:
+            listing = self.log.list(view, then=[paths.topic(t) for t in topics])
+            layouts = {t: None if r is None else Layout.of(r) for t, r in zip(topics, listing.also, strict=True)}
+            refuse_rerouted(work, layouts)
+            seals = listing.seals()
+            found = []
+            for segment in work.parts:
+                name = segment_name(segment)
+                layout = layouts[name.topic]
+                if layout is None or str(name.segment_id) not in layout.segments:
+                    if layout is not None and not layout.deleted:  # what was sealed long ago has left it
+                        refuse_old(work, view.now_ms(), self.cluster.settings)
+                    raise topic_deleted([segment])  # and perhaps made again
+                sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
+                if sealed is not None and sealed < entry.number:
+                    found.append(segment)
+            return found
+
+        return decide(self.cluster.store, body)
+
+    def _record(self, opened: _Opened, entry: Entry | None, work: WriteSet) -> None:
+        """One write op for each segment, at the segment's first entry, then one for each ack; one group for up to 500, numbers of
+        our choice. They must not exist, so that no store has to read them first.
+        """
+        prefix = paths.ops(opened.txn_id)
+        ops = (
+            []
+            if entry is None
+            else [Op(kind=OpKind.WRITE, segment=segment, ledger_id=entry.number, entry_id=0) for segment in sorted(work.parts)]
+        )
+        puts = []
+        for i, op in enumerate([*ops, *map(acks.op, work.acks)]):
+            puts.append(Put(prefix.key(i), op.to_bytes(), expect=ABSENT, indexes=op.indexes(opened.txn_id), durable=False))
+        for group in in_groups(puts):
+            try:
+                self.cluster.store.write(*group)
+            except UnknownOutcome:
+                self._record_rest(group)
+        metrics.OP_WRITES.inc(len(puts))
+
+    def _record_rest(self, puts: Sequence[Put]) -> None:
+        """Write what a lost reply left out of a group: only we write under this transaction's id."""
+
+        def step() -> bool | None:
+            found = decide(self.cluster.store, lambda view: view.get_many([put.key for put in puts]))
+            missing = [put for put, record in zip(puts, found, strict=True) if record is None]
+            if not missing:
+                return True
+            try:
+                self.cluster.store.write(*missing)
+            except (BadVersion, UnknownOutcome):
+                return None  # the first one turned up after all, or this reply was lost too
+            return True
+
+        until(step)
+
+    # --- decide ---------------------------------------------------------------------------------------------------
+
+    def _decide(self, opened: _Opened, work: WriteSet, number: int | None) -> None:
+        """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading; if that fails too, nobody
+        may say that nothing was done: OutcomeUnknown.
+        """
+        key, record, sent = paths.header(opened.txn_id), opened.record, False
+        try:
+            now_ms = self._now()  # a request of its own in a new session: it may fail, too
+            while True:
+                ended = ending.end(self.cluster.store, record, State.COMMITTED, now_ms=now_ms, commit=number)
+                if ended is not None:
+                    break
+                sent = True
+                found = decide(self.cluster.store, lambda view: view.get(key))
+                if found is None:
+                    ended = self._gone(opened, work)
+                    break
+                record = found
+        except TxnConflict as error:
+            raise Fenced(
+                f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) was aborted before its commit.",
+                advice="A newer attempt, an operator or its timeout (txnTimeoutMs) ended it; nothing of it counts.",
+            ) from error
+        except TxnSegmentError as error:
+            if isinstance(error, OutcomeUnknown):
+                raise
+            if not sent:  # known to be not done: end it now, or readers wait for its deadline (A4)
+                self._abort_after(error, opened.txn_id)
+                raise
+            raise OutcomeUnknown(
+                f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) may have committed: the reply to its "
+                f"deciding write was lost, and then the metadata store could not be asked: {error}",
+                advice="Nothing was deleted. Run the same version again: it is skipped if it committed.",
+            ) from error
+        self._remember(opened.txn_id, ended)
+
+    def _gone(self, opened: _Opened, work: WriteSet) -> Header:
+        """Our header was forgotten while we asked: it was decided. Only the application record can still say how."""
+        record = decide(self.cluster.store, lambda view: view.get(paths.application(work.app, work.app_topic)))
+        app = None if record is None else Application.of(record)
+        if app is not None and app.current is not None and app.current.txn_id == opened.txn_id:
+            if app.last_committed >= work.claim.version:
+                return opened.header.model_copy(update={"state": State.COMMITTED})
+            raise TxnConflict(f"Transaction {opened.txn_id} was aborted and forgotten.", advice="Run the write again.")
+        raise OutcomeUnknown(
+            f"Transaction {opened.txn_id} was decided, but how can no longer be told: its header is forgotten.",
+            advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
+        )
+
+    def _remember(self, txn_id: str, header: Header) -> None:
+        with self._lock:
+            self._decided[txn_id] = header
+            while len(self._decided) > 1000:
+                self._decided.popitem(last=False)
+
+    def _remembered(self, txn_id: str) -> Header | Gone:
+        """The header of a transaction that this process has committed lately: final, so it need not be read."""
+        with self._lock:
+            return self._decided.get(txn_id, Gone.UNREAD)

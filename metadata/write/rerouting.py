@@ -1,0 +1,76 @@
+"""Parts that were staged for segments sealed since go on to the segments of today (protocol.md section 5, Sealing).
+
+Where one segment takes all rows of a part, only the name that the registration gives it changes: a part's path says nothing about
+where its rows belong. Only a keyed part whose segment was split is written anew, one entry for each of its children in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ledgers.model import Part
+from ledgers.parts import PartWriter, read_part
+from ledgers.storage import LedgerStorage
+from metadata.common.folders import folder_of
+from metadata.records.names import SegmentName, segment_name
+from metadata.topics.routing import Router, Target
+
+Written = Callable[[Part, str, str, Sequence[Target]], "list[tuple[str, Part]]"]
+"""(part, its segment, the key column, the active segments) -> the parts that its rows went to, by segment."""
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """Writes parts anew. `unique` gives names and staging ids."""
+
+    storage: LedgerStorage
+    unique: Callable[[], str]
+
+    def __call__(self, part: Part, segment: str, key: str, to: Sequence[Target]) -> list[tuple[str, Part]]:
+        """The rows of a part by their key, in order within each segment. Raises CorruptPart, StorageError, OptionError."""
+        staging_id = self.unique()
+        writers: dict[str, PartWriter] = {}
+        router: Router | None = None
+        try:
+            for found in read_part(self.storage, part, where=segment):
+                if router is None:
+                    router = Router(to, key, found.batch.schema)
+                for target, rows in router.route(found.batch):
+                    if target not in writers:
+                        writers[target] = self._writer(target, part, rows.schema, staging_id)
+                    writers[target].write(rows)
+            closed = [(target, writer.close()) for target, writer in writers.items()]
+        except BaseException:
+            for writer in writers.values():
+                writer.discard()
+            raise
+        return [(target, made) for target, made in closed if made is not None]
+
+    def _writer(self, segment: str, part: Part, schema: pa.Schema, staging_id: str) -> PartWriter:
+        return PartWriter(self.storage, folder_of(segment), schema, part.schema, staging_id=staging_id, name_source=self.unique)
+
+
+def rerouted(parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
+    """The parts of one topic for its active segments `to`. The order of each key's rows stays: what was staged for a segment comes
+    before what was staged for its children, since a layout never goes back, and ids rise from parents to children.
+    """
+    active = {target.segment for target in to}
+    found: dict[str, list[Part]] = {}
+    for segment, staged in sorted(parts.items(), key=lambda item: segment_name(item[0]).segment_id):
+        heirs = [target for target in to if _overlap(segment_name(segment), target)]
+        if segment in active:
+            found.setdefault(segment, []).extend(staged)
+        elif key is None or len(heirs) == 1:
+            found.setdefault(heirs[0].segment, []).extend(staged)
+        else:
+            for part in staged:
+                for target, made in rewrite(part, segment, key, to):
+                    found.setdefault(target, []).append(made)
+    return found
+
+
+def _overlap(sealed: SegmentName, target: Target) -> bool:
+    return sealed.hash_range.start <= target.hash_range.end and target.hash_range.start <= sealed.hash_range.end

@@ -1,0 +1,72 @@
+"""Transaction ids, taken in blocks (protocol.md section 4)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import BadVersion, UnknownOutcome
+from metadata.records import paths
+from metadata.records.records import TcSequence
+from metadata.store.contract import ABSENT, look, until
+
+
+class TxnIds:
+    """Transaction ids in blocks: one CAS for many (protocol.md section 4). Ids that a process does not use are never used."""
+
+    def __init__(self, cluster: Cluster, coordinator: int = 0) -> None:
+        self._cluster, self._coordinator = cluster, coordinator
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """A forked child takes blocks of its own: what is left of this one its parent goes on giving."""
+        self._pid = os.getpid()
+        self._next = self._end = 0
+        self._ahead: deque[int] = deque()  # first ids of further blocks
+        self._lock = threading.Lock()
+
+    def next(self) -> str:
+        """An id that nobody has had. Raises what the store raises, when a block is used up."""
+        if os.getpid() != self._pid:
+            self._begin_process()
+        while True:
+            with self._lock:
+                if self._next == self._end and self._ahead:
+                    self._next = self._ahead.popleft()
+                    self._end = self._next + self._cluster.settings.txn_id_block
+                if self._next < self._end:
+                    self._next += 1
+                    return f"{self._coordinator}_{self._next - 1}"
+            self._add()  # not under the lock: the store may take its time
+
+    @property
+    def low(self) -> bool:
+        """Whether half of the last block is used up: time to `refill`."""
+        with self._lock:
+            return not self._ahead and 2 * (self._end - self._next) <= self._cluster.settings.txn_id_block
+
+    def refill(self) -> None:
+        """Take the next block now, so that nobody has to wait for it later. Ids go on being given meanwhile."""
+        if self.low:
+            self._add()
+
+    def _add(self) -> None:
+        block = self._take()
+        with self._lock:
+            self._ahead.append(block)
+
+    def _take(self) -> int:
+        key, size = paths.tc_sequence(self._coordinator), self._cluster.settings.txn_id_block
+
+        def step() -> int | None:
+            record = look(self._cluster.store, key)
+            first = 0 if record is None else TcSequence.of(record).next
+            try:
+                self._cluster.store.put(key, TcSequence(next=first + size).to_bytes(), expect=ABSENT if record is None else record)
+            except (BadVersion, UnknownOutcome):
+                return None  # an unknown outcome may have burnt a block: ids are never reused, gaps are allowed
+            return first
+
+        return until(step)

@@ -1,0 +1,150 @@
+"""What one transaction commits, and for which layouts it no longer can (protocol.md section 5, Sealing)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ledgers.model import Part
+from metadata.cluster.cluster import Cluster
+from metadata.cluster.ledger_root import MARK
+from metadata.common.errors import PartsGone, SegmentSealed, StorageError, TxnConflict
+from metadata.records.cluster_records import Settings
+from metadata.records.names import TopicName, segment_name
+from metadata.records.records import Layout, SegmentState, SegmentWrite
+from metadata.rules.acks import Ack
+from metadata.rules.transitions import Claim
+from metadata.store.contract import Record
+
+
+@dataclass(frozen=True)
+class WriteSet:
+    """Everything that one transaction commits.
+
+    `app`, `app_topic`: the application (protocol.md section 5); `random`: its id was made for this write alone.
+    `parts`: for each segment by full name its parts in order. `staged_ms`: store time before the first part was written.
+    """
+
+    app: str
+    app_topic: str
+    claim: Claim
+    parts: Mapping[str, Sequence[Part]]
+    staged_ms: int
+    timeout_ms: int
+    random: bool = False
+    txn_id: str | None = None
+    """An id that was taken beforehand (`TxnIds.next`), for a transaction that shows its id before it opens."""
+    keys: Mapping[str, str | None] = field(default_factory=dict)
+    """For each topic by full name the column that its rows were routed by; None, or not there: they were routed without a key."""
+    retried: bool = False
+    """An earlier commit of this write set may have succeeded: its outcome is unknown to the caller."""
+    acks: Sequence[Ack] = ()
+    """What it acknowledges, on any segments and subscriptions. Acks alone, without parts, are a transaction too."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The transaction is decided. `number`: of its registration (None: no rows). `skipped`: it had committed earlier."""
+
+    txn_id: str | None
+    number: int | None
+    rows: int
+    bytes: int
+    skipped: bool = False
+
+
+def segment_write(parts: Sequence[Part]) -> SegmentWrite:
+    return SegmentWrite(
+        parts=tuple(parts),
+        rows=sum(p.rows for p in parts),
+        bytes=sum(p.bytes for p in parts),
+        entries=sum(len(p.entries) for p in parts),
+    )
+
+
+def weight(work: WriteSet) -> tuple[int, int]:
+    parts = [p for found in work.parts.values() for p in found]
+    return sum(p.rows for p in parts), sum(p.bytes for p in parts)
+
+
+class Sealed(Exception):
+    """Segments of the write set were split or merged: its rows go on to their children."""
+
+
+def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
+    return SegmentSealed(
+        f"The topic of {', '.join(segments)} was deleted while this write was under way.",
+        advice="Nothing was committed; run the write again if the topic is to be made anew.",
+    )
+
+
+def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part]]) -> None:
+    """Refuse parts whose files are gone or cut short: once named, they would be an error to every reader for ever. No rule deletes
+    a part that may still be committed, but clocks that are off by days do, and other programs. Every commit looks, at each file
+    once: a clock that leapt and came back leaves no other trace.
+
+    So do parts in a root that has no mark: they lie where its volume was mounted, and are hidden once it is back. Raises PartsGone,
+    StorageError.
+    """
+    named = [(segment, part) for segment, found in parts.items() for part in found]
+    if not named:
+        return
+    mark, *infos = cluster.storage.infos([MARK, *(part.path for _, part in named)])
+    if cluster.id is not None and mark is None:
+        raise StorageError(
+            f"The ledger root {cluster.storage.uri} has no {MARK}, so it is not the one that the cluster was opened with.",
+            advice="Nothing was committed. Is its volume mounted? Mount it and run the write again.",
+        )
+    wrong = [
+        f"{part.path} of {segment} " + ("is not there" if info is None else f"has {info[0]} bytes and not {part.bytes}")
+        for (segment, part), info in zip(named, infos, strict=True)
+        if info is None or info[0] != part.bytes
+    ]
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise PartsGone(
+            f"Of the {len(named)} files that {app} staged {len(wrong)} are gone or not whole: {'; '.join(wrong[:3])}{more}.",
+            advice="Nothing was committed: run the write again. The sweep takes a file only when it is older than the orphan age, "
+            "by the file's modification time and the store's clock: compare both clocks before it runs again.",
+        )
+
+
+def refuse_old(work: WriteSet, now_ms: int, settings: Settings) -> None:
+    """Refuse parts that the orphan sweep may take before they are named (protocol.md section 5, late commit). By the store's time.
+    Raises TxnConflict."""
+    if work.staged_ms + settings.orphan_age_ms // 2 < now_ms:
+        raise TxnConflict(
+            f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
+            advice="The orphan sweep may take them: run the write again.",
+        )
+
+
+def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:
+    """Refuse what was staged for an older layout: segments sealed since (Sealed), a topic deleted since (SegmentSealed), or rows
+    routed by another key than the topic's (TxnConflict)."""
+    layouts = {topic: None if record is None else Layout.of(record) for topic, record in records.items()}
+    sealed = []
+    for segment in work.parts:
+        name = segment_name(segment)
+        layout = layouts[name.topic]
+        info = None if layout is None or layout.deleted else layout.segments.get(str(name.segment_id))
+        if info is None or info.deleted_at_log is not None:
+            raise topic_deleted([segment])
+        if info.state is not SegmentState.ACTIVE:
+            sealed.append(segment)
+    refuse_rerouted(work, layouts)
+    if sealed:
+        raise Sealed(f"{', '.join(sealed)} were sealed after parts were staged for them")
+
+
+def refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
+    """Refuse rows that were routed by another key than the topic's. Asked again after the registration: a key that is set later
+    than that is set after these rows, and so breaks no order."""
+    for topic, layout in layouts.items():
+        key = work.keys.get(str(topic))
+        if layout is not None and layout.key != key:
+            was, now = ("without a key" if k is None else f"by {k!r}" for k in (key, layout.key))
+            raise TxnConflict(
+                f"These rows of {topic} were routed {was}, but the topic routes {now} by now.",
+                advice="Nothing was committed; run the write again, its rows will be routed as the topic's are.",
+            )
