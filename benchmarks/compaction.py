@@ -14,8 +14,8 @@ from ledgers import snapshots
 from ledgers.model import Ledger
 from ledgers.parts import PartWriter
 from metadata.client.client import Client
-from metadata.common.folders import folder_of
 from metadata.records import paths
+from metadata.records.folders import folder_of
 from metadata.records.names import topic_name
 from metadata.records.records import Registration, SegmentWrite, Settled, Watermark
 from metadata.store.contract import time_ms

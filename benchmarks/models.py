@@ -28,13 +28,13 @@ from metadata.instream import paths
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.end import Ending
-from metadata.instream.records import CONTAINS_TXN, EntryKind, LogEntry
+from metadata.instream.model import transaction_buffer
 from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.txn_records import Txn
 from metadata.instream.txn_rules import COORDINATOR
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.names import PersistentName, TopicName, topic_name
+from metadata.records.persistent_records import CONTAINS_TXN, EntryKind, LogEntry
 from metadata.rules.transitions import Claim
 from metadata.store.contract import Append, time_ms
 from metadata.write.aftermath import inline
@@ -154,7 +154,7 @@ def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
         made.topics.create(topic_name("open"), segments=1)
     selection = selected(Topics((topic_name("open"),)))
     assert selection is not None
-    taken = opening(lambda: TransactionBuffer(cluster).read(selection), runs)
+    taken = opening(lambda: transaction_buffer(cluster).read(selection), runs)
     made.close()
     return taken
 

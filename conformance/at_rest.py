@@ -17,15 +17,15 @@ from pathlib import Path
 from ledgers import snapshots
 from ledgers.model import Part
 from metadata.client.client import Client, client
+from metadata.client.passes import sweep_orphans
 from metadata.client.upkeep import upkeep
 from metadata.cluster.cluster import open_cluster
 from metadata.common.clock import SystemClock
 from metadata.common.errors import AckConflict
-from metadata.common.folders import folder_of
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.maintenance.sweeper import FORGET_EVERY_MS
 from metadata.records import paths
 from metadata.records.cluster_records import Settings
+from metadata.records.folders import folder_of
 from metadata.records.names import PersistentName, TopicName, topic_name
 from metadata.records.records import Watermark
 from metadata.records.row_ranges import end_of, parse_all

@@ -13,7 +13,7 @@ from ledgers.arrow import arrow_schema, conform
 from ledgers.model import UNASSIGNED, Part
 from ledgers.parts import PartWriter, part_name
 from ledgers.storage import LedgerStorage
-from metadata.common.folders import folder_of
+from metadata.records.folders import folder_of
 from metadata.topics.routing import Router
 from spark_txn_sink.plan import WritePlan
 

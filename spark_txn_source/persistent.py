@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from ledgers.model import Ledger
 from metadata.client.client import Client
 from metadata.common.errors import DataLoss, OffsetOutOfRange, TopicNotFound
-from metadata.instream.migration_rules import to_cluster
-from metadata.instream.records import PersistentLayout
 from metadata.read.backlog import first_pending, pending
 from metadata.read.reading import Reading
 from metadata.records import paths
 from metadata.records.names import PersistentName, TopicName, persistent_name, topic_name
+from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Layout
 from metadata.records.row_ranges import NONE, Rows
 from metadata.rules import timestamps as rules
+from metadata.rules.migrated import holds, is_its_own, to_cluster
 from metadata.store.contract import View, decide, look
 from metadata.topics.subscriptions import legacy_shift
 from metadata.topics.topic import Topic
@@ -123,14 +123,13 @@ def holding(client: Client, found: Sequence[TopicReading], beside: Sequence[Topi
     to = {one.topic.name: topic_name(to) for one in found if (to := one.topic.layout.migrated_to) is not None}
     if not to:
         return tuple(found)
-    from metadata.instream import migration_rules as rules  # each of Spark's processes that plans a read would import it, too
 
     known: dict[TopicName, Layout] = {topic.name: topic.layout for topic in beside}
     if others := sorted({*to.values()} - known.keys()):
         records = decide(client.cluster.store, lambda view: view.get_many([paths.topic(name) for name in others]))
         known |= {name: Layout.of(r) for name, r in zip(others, records, strict=True) if r is not None}
     onward = {name: known[there] for name, there in to.items() if there in known}
-    gone = {name for name, layout in onward.items() if rules.is_its_own(layout, name) and not rules.holds(layout, name)}
+    gone = {name for name, layout in onward.items() if is_its_own(layout, name) and not holds(layout, name)}
     return tuple(one for one in found if one.topic.name not in gone)
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from metadata.client.client import Client
-from metadata.client.providers import Model, Providers, one_model
+from metadata.client.providers import Providers, one_model
 from metadata.common.errors import TopicExists
 from metadata.instream import paths
-from metadata.instream.records import PersistentLayout
 from metadata.read import backlog
 from metadata.read.reading import Reading, Selection
 from metadata.records.names import PersistentName, is_persistent, persistent_name
+from metadata.records.persistent_records import Model, PersistentLayout
 from metadata.records.row_ranges import NONE, Rows
 from spark_txn_source.following import Following
 from spark_txn_source.persistent import check_nothing_left

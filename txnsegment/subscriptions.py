@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import TypeAlias
 
 from metadata.client.client import Client
-from metadata.client.providers import Model, Providers, SubscriptionsProvider, model_of
+from metadata.client.providers import Providers, SubscriptionsProvider, model_of
 from metadata.common.errors import OptionError, SubscriptionExists
 from metadata.read import backlog
 from metadata.read.backlog import Lag
 from metadata.read.reading import Reading
 from metadata.records.names import TopicName, segment_name
+from metadata.records.persistent_records import Model
 from metadata.records.row_ranges import before, texts
 from metadata.rules.acks import boundary, done
 from metadata.topics.subscriptions import checked

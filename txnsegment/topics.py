@@ -14,11 +14,11 @@ from pyspark.sql.types import StructType
 from ledgers.arrow import arrow_schema
 from ledgers.avro.modes import DEFAULT, Compatibility
 from metadata.client.client import Client
-from metadata.client.providers import Model, Providers
+from metadata.client.providers import Providers
 from metadata.common.errors import OptionError, SchemaError
 from metadata.common.options import one_of
-from metadata.instream.records import PersistentLayout
 from metadata.records.names import PersistentName, TopicName, any_topic_name, persistent_name
+from metadata.records.persistent_records import Model, PersistentLayout
 from metadata.records.records import SegmentState
 from metadata.topics.policies import namespace_of
 from metadata.topics.routing import check_key

@@ -19,10 +19,11 @@ from ledgers.model import UNASSIGNED, Part
 from ledgers.parts import PartWriter
 from ledgers.schema import evolve
 from metadata.client.client import Client
-from metadata.client.providers import CoordinatorProvider, Model, Providers
+from metadata.client.providers import CoordinatorProvider, Providers
 from metadata.common.errors import OptionError, OutcomeUnknown, SchemaError, TransactionUnfinished, TxnConflict, TxnSegmentError
-from metadata.common.folders import folder_of
+from metadata.records.folders import folder_of
 from metadata.records.names import PersistentName, TopicName
+from metadata.records.persistent_records import Model
 from metadata.rules.acks import Ack, merged
 from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms

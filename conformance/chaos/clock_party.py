@@ -18,10 +18,10 @@ import pyarrow as pa
 from conformance.chaos.clocks import ROWS, SUBSCRIPTION
 from conformance.chaos.reading import Following
 from conformance.cluster.clock_shim import install, set_shift
+from metadata.client.passes import sweep_orphans
 from metadata.client.upkeep import upkeep
 from metadata.common.clock import SystemClock
 from metadata.common.errors import SessionLost, TxnSegmentError, Unavailable
-from metadata.maintenance.orphans import sweep_orphans
 from txnsegment import Cluster, Message, connect
 from txnsegment.consumer import Consumer
 

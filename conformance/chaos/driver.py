@@ -20,8 +20,8 @@ from ledgers.arrow import arrow_schema
 from metadata.client.client import Client, shared_client
 from metadata.cluster.cluster import open_cluster
 from metadata.common.errors import TxnSegmentError
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records import paths
 from metadata.records.cluster_records import Settings
 from metadata.records.names import PersistentName, is_persistent, persistent_name
@@ -70,7 +70,7 @@ def crashing_client(url: str, crash: Crash | None) -> tuple[Client, CrashingStor
     real = open_cluster(url)
     store = CrashingStore(real.store, crash)
     cluster = dataclasses.replace(real, store=store)
-    buffer = TransactionBuffer(cluster)
+    buffer = transaction_buffer(cluster)
     sweeper = Sweeper(cluster, buffer)
 
     def aftermath(job: Callable[[], object]) -> None:

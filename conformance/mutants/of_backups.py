@@ -170,7 +170,7 @@ MUTANTS = (
         "8.9",
         "What had committed is asked once, before the first topic: else a transaction is in one topic of a backup and not in all.",
         (
-            "metadata.instream.backup:InStreamReader.read",
+            "metadata.backup.in_stream:InStreamReader.read",
             "self._topic(view, topic, decided, now_ms) for",
             "self._topic(view, topic, Decided(self.log.replay.read(view)), now_ms) for",
         ),

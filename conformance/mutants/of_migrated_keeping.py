@@ -11,8 +11,8 @@ _KEPT = "tests/instream/test_migrated_remains.py"
 _BARE = "tests/instream/test_bare_names.py"
 _STREAMS = "tests/instream/test_migrated_streams.py"
 _BATCHES = "tests/instream/test_persistent_batches.py"
-_TRIM = "metadata.instream.legacy_trimming"
-_RULES = "metadata.instream.migration_rules"
+_TRIM = "metadata.instream.legacy:LegacySegment"
+_RULES = "metadata.rules.migrated"
 
 MUTANTS = (
     mutant(
@@ -48,7 +48,7 @@ MUTANTS = (
         "guard-of-a-migrated-segment-in-numbers-of-its-own-log",
         "A19",
         "What the layout remembers of a migrated segment that left is a number of the cluster's log, which readers begin at.",
-        (f"{_TRIM}:guard", "segment.number(last.ledger_id)", "last.ledger_id"),
+        (f"{_TRIM}.guard", "self.number(last.ledger_id)", "last.ledger_id"),
         tests=(f"{_KEPT}::test_what_is_trimmed_whole_leaves_and_takes_all_with_it_but_its_name",),
     ),
     mutant(
@@ -66,21 +66,21 @@ MUTANTS = (
         "rows-of-a-deleted-topic-under-its-old-name",
         "8.4",
         "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
-        ("metadata.instream.topics:PersistentTopics.list", "if not migration_rules.went_with(t.name, layouts.get(t.name))", ""),
+        ("metadata.instream.topics:PersistentTopics.list", "if not migrated.went_with(t.name, layouts.get(t.name))", ""),
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
     ),
     mutant(
         "what-was-migrated-stays-for-ever",
         "8.14",
         "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
-        ("metadata.instream.migration_rules:let_go", "if onward is None or not is_its_own(onward, name):", "if True:"),
+        ("metadata.rules.migrated:let_go", "if onward is None or not is_its_own(onward, name):", "if True:"),
         tests=(f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",),
     ),
     mutant(
         "another-topic-lets-go-of-the-cursors",
         "8.11",
         "A topic that somebody else made under the name has no say over the cursors: the migration goes on under another one.",
-        ("metadata.maintenance.remains:_let_go", "if migration_rules.let_go(name, layout)", "if layout is not None"),
+        ("metadata.maintenance.remains:_let_go", "if migrated.let_go(name, layout)", "if layout is not None"),
         tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
     ),
     mutant(

@@ -52,7 +52,7 @@ MUTANTS = (
         "8.9",
         "No limit cuts between two entries that one transaction appended to a migrated topic.",
         (
-            "metadata.instream.migration_rules:whole_transactions",
+            "metadata.rules.migrated:whole_transactions",
             "ledger.id if ledger.txn is None else last[ledger.txn]",
             "ledger.id",
         ),

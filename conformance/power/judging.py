@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from conformance.power.world import COLUMNS, World, text
 from ledgers.errors import TxnSegmentError
 from metadata.client.providers import Providers, model_of
+from metadata.instream.model import InStreamModel
 from metadata.maintenance.orphans import named_files
 from metadata.store.contract import decide
 from spark_txn_source.entries import entry_rows
@@ -70,7 +71,10 @@ def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
             lost, more = counted - found.get(topic, Counter()), found.get(topic, Counter()) - counted
             yield f"{when}: {topic} lacks rows {sorted(lost)[:5]} and has rows {sorted(more)[:5]} too many"
     storage = cluster.client.cluster.storage
-    named = decide(cluster.client.cluster.store, lambda view: set(named_files(cluster.client.cluster, view)))
+    named = decide(
+        cluster.client.cluster.store,
+        lambda view: set(named_files(cluster.client.cluster, InStreamModel(cluster.client.cluster), view)),
+    )
     for path in sorted(named):
         if storage.info(path) is None:
             yield f"{when}: a record names {path}, which is missing"

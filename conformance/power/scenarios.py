@@ -14,10 +14,10 @@ from conformance.power.judging import judged
 from conformance.power.world import BACKUPS, RESTORED, STORE, World, table
 from ledgers import snapshots
 from metadata.backup import backup_file
+from metadata.backup import in_stream as instream_backup
 from metadata.backup.backup import BackupReader
 from metadata.backup.restore import restore
 from metadata.common.errors import TxnSegmentError
-from metadata.instream import backup as instream_backup
 from metadata.instream import coordinator as instream_coordinator
 from metadata.instream import snapshots as instream_snapshots
 from metadata.instream import transaction_log

@@ -19,8 +19,8 @@ from conformance.simulator.clock import SimulatedClock
 from ledgers.disk import in_place_of_the_disk
 from metadata.client.client import Client
 from metadata.cluster.cluster import open_cluster
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.cluster_records import Settings
 from metadata.store.contract import MetadataStore
 from metadata.store.memory import MemoryState, MemoryStore, Shared
@@ -128,7 +128,7 @@ class World:
         opened = open_cluster(url or self.url, ledgers=ledgers, settings=SETTINGS, clock=self.clock)
         opened.unique = self.unique
         try:
-            buffer = TransactionBuffer(opened)
+            buffer = transaction_buffer(opened)
             parts = (buffer, Topics(opened), Sweeper(opened, buffer), Coordinator(opened, inline, buffer.log))
             yield Cluster(Client(opened, *parts, lambda: None))
         finally:

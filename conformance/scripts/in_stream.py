@@ -26,13 +26,13 @@ from conformance.scripts import answers, in_stream_picture
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import Process, Work, World
 from ledgers.model import Part
-from metadata.client.providers import Model, Providers, SubscriptionsProvider
+from metadata.client.providers import Providers, SubscriptionsProvider
 from metadata.instream.client import InStream
 from metadata.instream.coordinator import InStreamCommitted
-from metadata.instream.records import CONTAINS_TXN
 from metadata.read.reading import Selection
 from metadata.records import paths
 from metadata.records.names import PersistentName, TopicName, persistent_name
+from metadata.records.persistent_records import CONTAINS_TXN, Model
 from metadata.records.row_ranges import parse, parse_all, texts
 from metadata.rules.acks import Ack, up_to
 from metadata.rules.transitions import Claim

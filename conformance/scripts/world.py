@@ -20,8 +20,8 @@ from metadata.backup.backup_file import Backup
 from metadata.client.client import Client
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import TxnSegmentError
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.cluster_records import Lost, Settings
 from metadata.store.contract import View
 from metadata.store.memory import MemoryState
@@ -95,7 +95,7 @@ class Process:
         storage = GatedStorage(world.disk, self.gate)
         cluster = Cluster(URL, self.store, storage, world.settings, world.clock, world.unique, owner=name, restored=world.restored)
         self.cluster = cluster
-        buffer = TransactionBuffer(cluster)
+        buffer = transaction_buffer(cluster)
         coordinator = Coordinator(cluster, self.behind.append, buffer.log)
         self.client = Client(cluster, buffer, Topics(cluster), Sweeper(cluster, buffer), coordinator, lambda: None)
 

@@ -29,8 +29,8 @@ from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.stepping import acks_of, step
 from conformance.scripts.world import Process, Work, World
 from ledgers.model import Part
-from metadata.common.folders import folder_of
 from metadata.records import paths
+from metadata.records.folders import folder_of
 from metadata.records.names import segment_name, topic_name
 from metadata.records.records import Registration, SegmentWrite
 from metadata.rules.transitions import Claim

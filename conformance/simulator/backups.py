@@ -35,10 +35,10 @@ from metadata.client.client import Client
 from metadata.cluster.cluster import Cluster
 from metadata.cluster.ledger_root import MARK
 from metadata.common.errors import TxnSegmentError
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.read.backlog import acked, pending, taken
 from metadata.read.reading import Reading, Selection
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records import paths
 from metadata.records.cluster_records import Lost
 from metadata.records.names import topic_name
@@ -271,12 +271,12 @@ def _wrong_rows(
     if not {T, U} <= set(names):
         yield f"topics are missing: there are {names}"
         return
-    reading = TransactionBuffer(cluster).read(Selection(names))
+    reading = transaction_buffer(cluster).read(Selection(names))
     if reading.cut != number or reading.undecided:
         yield f"the cut is {reading.cut}, not {number}; undecided: {reading.undecided}"
     yield from _wrong_segments(reading, one.disk, number, committed, written)
     cluster.store.append(paths.LOG, Registration(publish_ms=0, state=Settled.VOID).to_bytes())
-    reading = TransactionBuffer(cluster).read(Selection(names))  # now that the log goes on, nothing more may turn up
+    reading = transaction_buffer(cluster).read(Selection(names))  # now that the log goes on, nothing more may turn up
     yield from _wrong_segments(reading, one.disk, number, committed, written)
 
 

@@ -17,9 +17,9 @@ from conformance.simulator.stage import T, U
 from conformance.simulator.writers import hands_on
 from ledgers.compaction import Policy
 from ledgers.errors import CorruptSnapshot, MissingFile
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import StorageError, TxnSegmentError
 from metadata.maintenance.compaction import Compacted, Compactor
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.maintenance.trimming import Trimmer
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name

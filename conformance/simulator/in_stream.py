@@ -24,8 +24,8 @@ from conformance.simulator.readers import Stream, start_batch_reader
 from conformance.simulator.scheduler import SETTINGS, Process, World
 from conformance.simulator.stage import P, Q, T, staged
 from conformance.simulator.writers import Job, start_driver
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import TxnSegmentError
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.read.reading import Selection
 from metadata.records.names import persistent_name
 

@@ -18,9 +18,9 @@ from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import TxnSegmentError
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import FORGET_LIMIT, Sweeper, SweepReport
 from metadata.read.reading import Reading, Selection
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.rules.transitions import Claim
 from metadata.store.memory import MemoryState
 from metadata.write.coordinator import Coordinator
@@ -99,7 +99,7 @@ def reader(who: str) -> Code:
     """One read of everything that is visible."""
 
     def code(hands: Hands) -> None:
-        buffer, selection = TransactionBuffer(hands.cluster), Selection(TOPICS)
+        buffer, selection = transaction_buffer(hands.cluster), Selection(TOPICS)
         hands.emit(MARK)
         reading = buffer.read(selection)
         cut = reading.cut
@@ -114,7 +114,7 @@ def sweeper(*, timeouts: bool, forget: bool) -> Code:
     """Once through what moves transactions on: settle and fold; before it end what is past its deadline, after it forget."""
 
     def code(hands: Hands) -> None:
-        own, report = Sweeper(hands.cluster, TransactionBuffer(hands.cluster)), SweepReport()
+        own, report = Sweeper(hands.cluster, transaction_buffer(hands.cluster)), SweepReport()
         if timeouts:
             own.timeouts()
         own.settle(report)
@@ -157,10 +157,10 @@ def finish(world: World, crashed: Code | None) -> list[Event]:
         crashed(Hands(cluster, lambda said: None if said.make is None else history.events.append(said.make(history.now(), 0))))
     clock.now += FINAL_MS
     began = history.now()
-    Sweeper(cluster, TransactionBuffer(cluster)).sweep()
+    Sweeper(cluster, transaction_buffer(cluster)).sweep()
     history.swept("the end", began, clock.now)
     began = history.now()
-    reading = TransactionBuffer(cluster).read(Selection(TOPICS))
+    reading = transaction_buffer(cluster).read(Selection(TOPICS))
     rows = _rows(reading, reading.cut)
     history.saw(Read(history.now(), began, "the end", TOPICS, rows, 0, reading.cut, reading.cut, None, True))
     return history.events

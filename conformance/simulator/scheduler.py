@@ -22,8 +22,8 @@ from conformance.simulator.wakes import Watches
 from metadata.client.client import Client
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import SweepIncomplete, TxnSegmentError
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.cluster_records import Settings
 from metadata.store.memory import MemoryState
 
@@ -77,7 +77,7 @@ class Process:
             owner=name,
             lock=world.lock,
         )
-        self.buffer = TransactionBuffer(self.cluster)
+        self.buffer = transaction_buffer(self.cluster)
         self.sweeper = Sweeper(self.cluster, self.buffer, world.clock.monotonic() if world.rested else float("-inf"))
 
     def aside(self, *jobs: Callable[[], object]) -> None:

@@ -23,9 +23,9 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.writers import start_driver
 from ledgers import snapshots
 from ledgers.compaction import COMPACTED
+from metadata.client.passes import sweep_orphans
 from metadata.instream import snapshots as buffer_snapshots
 from metadata.instream import steps, transaction_log
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.read.reading import Selection
 from metadata.records import paths
 from metadata.topics.topics import Topics

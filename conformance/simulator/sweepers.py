@@ -7,8 +7,8 @@ from functools import partial
 
 from conformance.simulator.scheduler import Actor, Process, World
 from ledgers.errors import CorruptSnapshot, MissingFile
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import StorageError, SweepIncomplete, TxnSegmentError
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.maintenance.sweeper import FORGET_LIMIT, Sweeper, SweepReport, complain
 from metadata.records.names import topic_name
 from metadata.topics.topics import Topics

@@ -11,7 +11,7 @@ every other record said at that moment. The order of reading makes that so:
    above N begins the reading anew; a watermark above N is put back to that of step 1, and the log has what lies in between. A
    registration that came and left the log again since step 1 begins the reading anew, too.
 
-The older model is read in between, in an order of its own (`metadata.instream.backup`): its pending-ack logs at the end of step 1,
+The older model is read in between, in an order of its own (`metadata.backup.in_stream`): its pending-ack logs at the end of step 1,
 all else after the layouts, which show what was migrated, and before the schemas.
 
 What is not decided by N is not in the backup; it never happened there. Headers, ops, claims and events are not either: everything
@@ -24,11 +24,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ledgers import snapshots
+from metadata.backup import in_stream
 from metadata.backup.backup_file import FORMAT, FORMAT_IN_STREAM, Backup, Heading, Kept, made
+from metadata.backup.in_stream import InStreamReader
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import BackupUnsettled
-from metadata.instream import backup as in_stream
-from metadata.instream.backup import InStreamReader
+from metadata.instream.model import transaction_buffer
 from metadata.log.live_log import Entry
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records import paths
@@ -78,7 +79,7 @@ class BackupReader:
     """Registrations whose header was gone before this reading began: all that they changed was there by then."""
 
     def __post_init__(self) -> None:
-        self._buffer = TransactionBuffer(self.cluster)
+        self._buffer = transaction_buffer(self.cluster)
         self._in_stream = InStreamReader(self.cluster)
 
     def take(self, patience_seconds: float | None = None) -> Backup:

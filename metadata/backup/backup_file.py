@@ -28,14 +28,13 @@ from ledgers.json_text import MAX_BYTES, read_json
 from ledgers.local_files import publish_file, temporary_of, unlink
 from ledgers.plain_text import shown
 from metadata.backup.record_kinds import kind_of
-from metadata.client.providers import NamespaceModel
 from metadata.common.errors import BackupDamaged, ConfigurationError, CorruptRecord
 from metadata.instream.ack_records import SubscriptionRecord
-from metadata.instream.records import LogEntry, PersistentLayout
 from metadata.instream.txn_records import TxnLogRecord
 from metadata.records.cluster_records import Lost, Settings
 from metadata.records.json_records import JsonRecord, Whole, why
 from metadata.records.paths import Key, sequence_number
+from metadata.records.persistent_records import LogEntry, NamespaceModel, PersistentLayout
 from metadata.records.records import AbortedTxn, Application, Cursor, Layout, Policies, Registration, TopicSchema, Watermark
 from metadata.store.contract import MAX_VALUE
 

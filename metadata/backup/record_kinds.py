@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from metadata.client import providers
 from metadata.common.errors import CorruptRecord
 from metadata.instream.ack_records import AckEntry, SubscriptionRecord
-from metadata.instream.records import LogEntry, PersistentLayout
 from metadata.instream.transaction_log import TRANSACTION_LOG
 from metadata.instream.txn_records import TxnEntry, TxnLogRecord
 from metadata.records import paths
 from metadata.records.cluster_records import ClusterRecord, Founding, Leader, Restoring, Turn
 from metadata.records.json_records import JsonRecord
 from metadata.records.paths import Key
+from metadata.records.persistent_records import LogEntry, NamespaceModel, PersistentLayout
 from metadata.records.records import (
     AbortedTxn,
     Application,
@@ -72,7 +71,7 @@ KINDS: Final = (
     _kind("/txn/segment-state/aborted/([^/:]+):[^/]+", AbortedTxn, 1),
     _kind(re.escape(paths.topic(TRANSACTION_LOG).path), TxnLogRecord),
     _kind("/persistent/topics/[^/]+/[^/]+/[^/]+", PersistentLayout),
-    _kind("/persistent/namespaces/[^/]+/[^/]+", providers.NamespaceModel),
+    _kind("/persistent/namespaces/[^/]+/[^/]+", NamespaceModel),
     _kind(f"/persistent/logs/({_TXN_LOG})/log{_N}", TxnEntry, 1),
     _kind(f"/persistent/logs/([^/]+)/log{_N}", LogEntry, 1),
     _kind("/persistent/subscriptions/([^/]+)", SubscriptionRecord, 1),

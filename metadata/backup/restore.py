@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 from ledgers.errors import MissingFile
 from ledgers.storage import LedgerStorage
+from metadata.backup import in_stream
 from metadata.backup.backup_file import Backup, Kept
 from metadata.cluster import clock_looks
 from metadata.cluster.cluster import Cluster, resolve
@@ -35,7 +36,7 @@ from metadata.common.errors import (
     RestoreRefused,
     UnknownOutcome,
 )
-from metadata.instream import backup as in_stream
+from metadata.instream.model import InStreamModel
 from metadata.maintenance import orphans
 from metadata.records import paths
 from metadata.records.cluster_records import ClusterRecord, Founding, Lost, Restoring
@@ -244,7 +245,7 @@ class Restoration:
             cluster = Cluster("memory://rehearsal", store, self.storage, self.backup.heading.settings, self.clock)
             there = {file.path for file in self.storage.list("")} | self._files.keys()
             try:
-                named = set(decide(store, lambda view: set(orphans.named_files(cluster, view))))
+                named = set(decide(store, lambda view: set(orphans.named_files(cluster, InStreamModel(cluster), view))))
             except CorruptRecord as error:
                 raise BackupDamaged(
                     f"The backup is damaged: {error.message}", advice="Use another copy. Nothing was changed."

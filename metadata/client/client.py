@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from metadata.cluster.cluster import Cluster, open_cluster, resolve
 from metadata.common.errors import SweepIncomplete
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper, SweepReport
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.topics.subscriptions import Subscriptions
@@ -77,7 +78,7 @@ class Client:
 
 
 def client(cluster: Cluster) -> Client:
-    buffer = TransactionBuffer(cluster)
+    buffer = transaction_buffer(cluster)
     sweeper = Sweeper(cluster, buffer)
     aftermath = Aftermath(sweeper.share)
     coordinator = Coordinator(cluster, aftermath, buffer.log)

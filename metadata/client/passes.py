@@ -10,8 +10,10 @@ from metadata.client.upkeep import upkeep
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import Unavailable
 from metadata.common.failures import contained
+from metadata.instream.model import InStreamModel
+from metadata.maintenance import orphans
 from metadata.maintenance.autoscaling import Scaled
-from metadata.maintenance.orphans import Orphans, sweep_orphans
+from metadata.maintenance.orphans import Orphans
 from metadata.maintenance.sweeper import SweepReport
 
 log = logging.getLogger("txnsegment.orphans")
@@ -22,7 +24,7 @@ def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, E
     trim, compact, and delete what nothing protects (on a full disk it is this step that helps, so it waits for no other one).
     """
     failed: dict[str, Exception] = {}
-    report, scaled, orphans = SweepReport(), Scaled(), Orphans(0, 0)
+    report, scaled, deleted = SweepReport(), Scaled(), Orphans(0, 0)
     with contained("sweep", "the sweep", failed):
         report = client.sweep()
     with contained("scale", "splits and merges", failed):
@@ -32,11 +34,16 @@ def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, E
         with contained("upkeep", "the upkeep", failed):
             failed |= {f"the upkeep of {topic}": error for topic, error in upkeep(client).failed.items()}
         with contained("orphans", "the deletion of files", failed):
-            orphans = _delete(client.cluster)
+            deleted = _delete(client.cluster)
     report = dataclasses.replace(
-        report, splits=scaled.splits, merges=scaled.merges, orphans_deleted=orphans.files, orphan_bytes=orphans.bytes
+        report, splits=scaled.splits, merges=scaled.merges, orphans_deleted=deleted.files, orphan_bytes=deleted.bytes
     )
     return report, failed
+
+
+def sweep_orphans(cluster: Cluster) -> Orphans:
+    """Delete the files of a cluster that nothing protects any more."""
+    return orphans.sweep_orphans(cluster, InStreamModel(cluster))
 
 
 def _delete(cluster: Cluster) -> Orphans:

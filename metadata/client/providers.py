@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
 from pyspark.sql.types import StructType
@@ -17,33 +16,20 @@ from pyspark.sql.types import StructType
 from metadata.client.client import Client
 from metadata.common.errors import BadVersion, OptionError, TopicSealed, UnknownOutcome
 from metadata.cursors.cursors import Where
-from metadata.instream.migration_rules import is_its_own
-from metadata.instream.records import PersistentLayout
 from metadata.read.reading import Reading, Selection
 from metadata.records import paths
 from metadata.records.json_records import JsonRecord
 from metadata.records.names import PersistentName, TopicName, any_topic_name, check_new, is_persistent, persistent_name, topic_name
 from metadata.records.paths import Key
+from metadata.records.persistent_records import Model, NamespaceModel, PersistentLayout
 from metadata.records.records import Cursor
 from metadata.records.row_ranges import Rows
 from metadata.rules.acks import Ack
+from metadata.rules.migrated import is_its_own
 from metadata.rules.transitions import Claim
 from metadata.store.contract import ABSENT, Record, decide, look, until
 from metadata.topics.topic import Topic
 from metadata.write.write_set import Committed, WriteSet
-
-
-class Model(StrEnum):
-    """Where the state of transactions is."""
-
-    METADATA = "metadata"
-    IN_STREAM = "in-stream"
-
-
-class NamespaceModel(JsonRecord):
-    """What a namespace says: the model of persistent names that do not exist yet."""
-
-    new_persistent: Model = Model.IN_STREAM
 
 
 class Selected(JsonRecord):

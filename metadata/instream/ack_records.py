@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from metadata.instream.records import Identified
 from metadata.records.json_records import JsonRecord, Whole
+from metadata.records.persistent_records import Identified
 from metadata.records.records import Cursor, RowSet
 
 

@@ -13,11 +13,11 @@ from enum import Enum, auto
 from metadata.instream import ack_rules
 from metadata.instream.ack_records import AckEntry, AckKind
 from metadata.instream.ack_rules import AckState
-from metadata.instream.records import EntryKind, LogEntry, PersistentLayout, SnapshotRest
 from metadata.instream.rules import TopicState, has_ended, txn_id
 from metadata.instream.txn_records import Txn, TxnLogSnapshot, TxnState
 from metadata.instream.txn_rules import COMMITS, COORDINATOR, TxnLogState
 from metadata.records.cluster_records import LostNumbers
+from metadata.records.persistent_records import EntryKind, LogEntry, PersistentLayout, SnapshotRest
 from metadata.records.records import Cursor
 from metadata.records.row_ranges import NONE, Rows, union
 from metadata.rules import acks

@@ -23,11 +23,11 @@ from metadata.common.errors import BadVersion, CorruptSnapshot, DataLoss, Offset
 from metadata.instream import paths, snapshots
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.reading import GROUP, TopicReading
-from metadata.instream.records import EntryKind, LogEntry, SnapshotPointer
 from metadata.instream.rules import TopicState, first_ongoing, fold, max_read, trimmed
 from metadata.instream.topics import PersistentTopic, every, not_found, of_record, with_system_property
 from metadata.log import live_log as manifests
 from metadata.records.names import PersistentName
+from metadata.records.persistent_records import EntryKind, LogEntry, SnapshotPointer
 from metadata.store.contract import View, decide
 
 log = logging.getLogger("txnsegment.instream")

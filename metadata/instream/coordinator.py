@@ -87,9 +87,9 @@ class InStreamCoordinator(TransactionSteps):
     @cached_property
     def onward(self) -> Onward:
         """Where writers of topics that were migrated go on."""
-        from metadata.instream.onward import Onward  # it needs us
+        from metadata.instream.onward import Onward  # here: most processes never meet a migrated topic
 
-        return Onward(self)
+        return Onward(self, self.aftermath)
 
     def _commit(self, work: WriteSet) -> InStreamCommitted:
         parts = {_persistent(name): found for name, found in work.parts.items()}

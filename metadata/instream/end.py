@@ -16,12 +16,12 @@ from metadata.instream.ack_records import AckEntry, AckKind, SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.managed_log import append_to_all
 from metadata.instream.pending_ack import InStreamAcks
-from metadata.instream.records import EntryKind, LogEntry, PersistentLayout
 from metadata.instream.rules import has_ended, txn_id
 from metadata.instream.transaction_log import TransactionLog
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import FINAL, expired
 from metadata.records.names import PersistentName, persistent_name
+from metadata.records.persistent_records import EntryKind, LogEntry, PersistentLayout
 from metadata.rules.timestamps import OpenTransaction, OpenTransactions
 from metadata.store.contract import decide, time_ms
 

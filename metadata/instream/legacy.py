@@ -11,21 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
-from metadata.instream.migration_rules import first_needed, to_cluster, to_own, whole_transactions
+from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.reading import TopicReading
-from metadata.read.segment_view import SegmentView
-from metadata.records.records import Position
+from metadata.read.marker_model import MigratedSegment, Taken
+from metadata.records.records import Position, Watermark
 from metadata.records.row_ranges import Row
+from metadata.rules.migrated import first_needed, gone_to, to_cluster, to_own, whole_transactions
 from metadata.rules.retention import Kept
 from metadata.rules.transitions import Weight
 
 
 @dataclass(frozen=True, kw_only=True)
-class MigratedSegment(SegmentView):
+class LegacySegment(MigratedSegment):
     """`reading`: of the persistent topic, all of it decided. `seal`: its SEAL. `shift`: what is added to the id of a ledger
-    (`migration_rules.shift`).
+    (`metadata.rules.migrated.shift`).
     """
 
+    buffer: InStreamBuffer
     reading: TopicReading
     seal: int
     shift: int
@@ -71,6 +73,27 @@ class MigratedSegment(SegmentView):
     @property
     def last_trimmed(self) -> Position | None:
         return self.reading.topic.layout.trimmed_to
+
+    def trim(self, through: int) -> Taken | None:
+        from metadata.instream.topics import PersistentTopics
+        from metadata.instream.trimming import trim_log  # here: who reads does without
+
+        if next(self.ledgers(0, through), None) is None:
+            return None
+        stays = next((found.id for found in self.ledgers(through, self.number(self.seal))), None)
+        taken = trim_log(self.buffer, PersistentTopics(self.buffer.cluster), self.reading, gone_to(stays, self.seal))
+        return Taken(taken.rows, taken.bytes) if taken.rows else None
+
+    def mark(self) -> Watermark:
+        assert self.sealed_at is not None
+        trimmed_ms = self.reading.topic.layout.trimmed_ms
+        return Watermark(ledger_id=self.sealed_at, entry_id=0, trimmed_to=self.last_trimmed, trimmed_ms=trimmed_ms)
+
+    def guard(self) -> Watermark:
+        found = self.mark()
+        last = found.trimmed_to
+        place = None if last is None else Position(ledger_id=self.number(last.ledger_id), entry_id=last.entry_id)
+        return found.model_copy(update={"trimmed_to": place})
 
     def _end(self, through: int) -> int:
         return min(self.ledger_id(through), self.seal)

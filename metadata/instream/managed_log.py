@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from metadata.common.errors import Unavailable, UnknownOutcome
-from metadata.instream.records import Identified
 from metadata.records.paths import Key, Prefix, sequence_number
+from metadata.records.persistent_records import Identified
 from metadata.store.contract import Append, Delete, MetadataStore, Record, View, decide, in_groups
 
 E = TypeVar("E", bound=Identified)

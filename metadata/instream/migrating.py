@@ -36,15 +36,16 @@ from metadata.instream import migration_rules as rules
 from metadata.instream import paths as instream_paths
 from metadata.instream import pending_ack
 from metadata.instream.ack_records import SubscriptionRecord
-from metadata.instream.coordinator import InStreamCoordinator
-from metadata.instream.records import LogEntry, PersistentLayout
 from metadata.instream.rules import txn_id
 from metadata.instream.sealing import Sealing
+from metadata.instream.steps import TransactionSteps
 from metadata.instream.topics import every
 from metadata.instream.txn_records import Txn, TxnState
 from metadata.records import paths
 from metadata.records.names import PersistentName, TopicName, even_ranges, persistent_name, topic_name
+from metadata.records.persistent_records import LogEntry, PersistentLayout
 from metadata.records.records import Application, Cursor, Layout
+from metadata.rules import migrated
 from metadata.store.contract import ABSENT, Put, View, decide, in_groups, look, until
 from metadata.topics.topic import Topic, of_record
 from metadata.topics.topics import Topics
@@ -59,7 +60,7 @@ class Migrator:
     """The migrations of one cluster. Anyone may migrate, any number at once."""
 
     cluster: Cluster
-    coordinator: InStreamCoordinator
+    coordinator: TransactionSteps
     topics: Topics = field(init=False)
     sealing: Sealing = field(init=False)
 
@@ -135,7 +136,7 @@ class Migrator:
         if to is None:
             return None, None
         record = None if layout.migrated_to is None else look(self.cluster.store, paths.topic(to))
-        if record is not None and rules.is_its_own(Layout.of(record), name):
+        if record is not None and migrated.is_its_own(Layout.of(record), name):
             topic = of_record(to, record)
             if topic is None or topic.layout.unsealed_legacy() is None:
                 return to, topic
@@ -151,7 +152,7 @@ class Migrator:
             said = {t.name: topic_name(t.layout.migrated_to) for t in found if t.layout.migrated_to is not None}
             records = view.get_many([paths.topic(to) for to in said.values()]) if said else []
             layouts = {name: Layout.of(r) for name, r in zip(said, records, strict=True) if r is not None}
-            made = {name: said[name] for name, layout in layouts.items() if rules.is_its_own(layout, name)}
+            made = {name: said[name] for name, layout in layouts.items() if migrated.is_its_own(layout, name)}
             return [(t.name, made.get(t.name)) for t in found]
 
         further = (to or self.named(name) for name, to in decide(self.cluster.store, body))
@@ -249,13 +250,13 @@ class Migrator:
     def _is_there(self, name: PersistentName, to: TopicName) -> bool:
         """Whether the new topic was made. Raises TopicExists if another one was."""
         record = look(self.cluster.store, paths.topic(to))
-        if record is not None and not rules.is_its_own(Layout.of(record), name):
+        if record is not None and not migrated.is_its_own(Layout.of(record), name):
             raise _taken(name, to, sealed=True)
         return record is not None
 
     def _is_taken(self, name: PersistentName, to: TopicName) -> bool:
         record = look(self.cluster.store, paths.topic(to))
-        return record is not None and not rules.is_its_own(Layout.of(record), name)
+        return record is not None and not migrated.is_its_own(Layout.of(record), name)
 
     def _carry_over(self, name: PersistentName, to: TopicName) -> None:
         """What must be there before the new topic is: the ONE CAS makes all of it count at once."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import cycle, islice
 
 from ledgers.model import Part
 from metadata.common.errors import OptionError
-from metadata.instream.coordinator import InStreamCoordinator
 from metadata.instream.migrating import Migrator
+from metadata.instream.steps import TransactionSteps
 from metadata.records.names import TopicName, is_persistent, persistent_name
 from metadata.rules import transitions
 from metadata.topics.routing import Target, targets
@@ -30,9 +30,9 @@ log = logging.getLogger("txnsegment.instream")
 class Onward:
     """Where the writers of one process go on. Safe for several threads."""
 
-    def __init__(self, instream: InStreamCoordinator) -> None:
-        self.cluster, self.migrator = instream.cluster, Migrator(instream.cluster, instream)
-        self._aftermath = instream.aftermath
+    def __init__(self, steps: TransactionSteps, aftermath: Callable[[Callable[[], None]], None]) -> None:
+        self.cluster, self.migrator = steps.cluster, Migrator(steps.cluster, steps)
+        self._aftermath = aftermath
 
     @cached_property
     def coordinator(self) -> Coordinator:

@@ -18,11 +18,11 @@ from metadata.instream import ack_rules, paths
 from metadata.instream.ack_records import AckEntry, AckKind, AckSnapshot, SubscriptionRecord
 from metadata.instream.ack_rules import AckState
 from metadata.instream.managed_log import ManagedLog
-from metadata.instream.records import PersistentLayout
 from metadata.instream.replay import Replay
 from metadata.instream.rules import has_ended
 from metadata.records import paths as metadata_paths
 from metadata.records.names import persistent_name
+from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Cursor
 from metadata.records.row_ranges import NONE, Rows, minus
 from metadata.rules import acks

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ledgers.model import Ledger
 from metadata.cluster.cluster import Cluster
-from metadata.instream.records import EntryKind, LogEntry
 from metadata.instream.rules import TopicState, visible
 from metadata.instream.topics import PersistentTopic
+from metadata.records.names import PersistentName
+from metadata.records.persistent_records import EntryKind, LogEntry
 from metadata.rules.timestamps import Above
 from metadata.rules.transitions import Weight
 
-if TYPE_CHECKING:
-    from metadata.instream.buffer import InStreamBuffer
-
 GROUP = 1_000
 """Entries that are asked for in one flight when a range of the log is read."""
+
+
+class Entries(Protocol):
+    """What a reading asks of the buffer that made it (`metadata.instream.buffer`): entries of logs, which never change."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    def ledger(self, name: PersistentName, number: int, entry: LogEntry) -> Ledger: ...
+
+    def entries(self, name: PersistentName, numbers: Sequence[int]) -> Iterable[tuple[int, LogEntry]]: ...
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class TopicReading:
     end: int
     now_ms: int
     uncommitted: bool
-    _buffer: InStreamBuffer
+    _buffer: Entries
     _state: TopicState
     _numbers: Sequence[int]
 

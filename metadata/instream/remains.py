@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from metadata.cluster.cluster import Cluster
-from metadata.instream import migration_rules, paths, pending_ack
+from metadata.instream import paths, pending_ack
 from metadata.instream.ack_records import SubscriptionRecord
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.pending_ack import InStreamAcks
-from metadata.instream.records import PersistentLayout
 from metadata.instream.topics import PersistentTopic, PersistentTopics
 from metadata.instream.trimming import InStreamTrimmer
 from metadata.records import paths as shared
 from metadata.records.names import PersistentName, topic_name
 from metadata.records.paths import Key
+from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Layout
+from metadata.rules import migrated
 from metadata.store.contract import Delete, View, decide, in_groups, look, time_ms, written
 
 LOOKED_AT = 8
@@ -97,7 +98,7 @@ class Remains:
     def _let_go(self, topic: PersistentTopic) -> bool:
         to = topic.layout.migrated_to
         record = None if to is None else look(self.cluster.store, paths.topic(topic_name(to)))
-        return migration_rules.let_go(topic.name, None if record is None else Layout.of(record))
+        return migrated.let_go(topic.name, None if record is None else Layout.of(record))
 
     def _empty(self, name: PersistentName, seal: int) -> None:
         """What a zombie appended above the SEAL counts for nobody. After the grace period nobody looks for it either."""

@@ -12,8 +12,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import BadVersion, UnknownOutcome
 from metadata.instream.managed_log import ManagedLog
-from metadata.instream.records import Identified
 from metadata.records.paths import Key
+from metadata.records.persistent_records import Identified
 from metadata.store.contract import ABSENT, Record, View, decide
 
 

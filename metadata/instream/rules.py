@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from metadata.common.errors import CorruptRecord
-from metadata.instream.records import EntryKind, LogEntry
+from metadata.records.persistent_records import EntryKind, LogEntry
 
 
 class TxnId(NamedTuple):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import NotAllowed, OptionError
 from metadata.instream.buffer import InStreamBuffer
-from metadata.instream.records import EntryKind, LogEntry, PersistentLayout
 from metadata.instream.topics import PersistentTopics
 from metadata.records.names import PersistentName
+from metadata.records.persistent_records import EntryKind, LogEntry, PersistentLayout
 from metadata.store.contract import time_ms
 
 WHY = ("migrate", "terminate", "delete")

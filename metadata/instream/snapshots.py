@@ -19,10 +19,10 @@ import fastavro
 from ledgers.errors import MissingFile
 from ledgers.storage import LedgerStorage
 from metadata.common.errors import CorruptRecord, CorruptSnapshot
-from metadata.common.folders import persistent_folder
-from metadata.instream.records import SnapshotPointer, SnapshotRest, Started
 from metadata.instream.rules import TopicState, TxnId, txn_id
+from metadata.records.folders import persistent_folder
 from metadata.records.names import PersistentName
+from metadata.records.persistent_records import SnapshotPointer, SnapshotRest, Started
 
 INLINE_BYTES = 32 * 1024
 """An Avro record above this many bytes lies in a file of its own."""

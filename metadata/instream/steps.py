@@ -26,7 +26,6 @@ from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.end import Ending
 from metadata.instream.managed_log import append_to_all
 from metadata.instream.pending_ack import InStreamAcks
-from metadata.instream.records import EntryKind, LogEntry
 from metadata.instream.rules import txn_id
 from metadata.instream.topics import PersistentTopics
 from metadata.instream.transaction_log import TransactionLog
@@ -35,6 +34,7 @@ from metadata.instream.txn_rules import COMMITS, Effect
 from metadata.log.live_log import in_manifest
 from metadata.records import paths
 from metadata.records.names import PersistentName, persistent_name
+from metadata.records.persistent_records import EntryKind, LogEntry
 from metadata.rules.acks import Ack, merged
 from metadata.rules.transitions import Claim
 from metadata.store.contract import time_ms

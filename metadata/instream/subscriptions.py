@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from metadata.common.errors import SubscriptionMigrated
 from metadata.instream.migrating import Migrator
-from metadata.instream.migration_rules import to_cluster
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.topics import PersistentTopics
 from metadata.records.names import PersistentName, TopicName
 from metadata.records.row_ranges import NONE, Rows, before, end_of
+from metadata.rules.migrated import to_cluster
 from metadata.topics.subscriptions import Subscriptions, legacy_shift
 
 

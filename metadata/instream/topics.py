@@ -14,11 +14,12 @@ from ledgers.schema import check_writable, nullable
 from metadata.cluster.cluster import Cluster, before_lost, check_not_lost
 from metadata.common import metrics
 from metadata.common.errors import BadVersion, NotAllowed, TopicExists, TopicNotFound, UnknownOutcome
-from metadata.instream import migration_rules, paths
-from metadata.instream.records import CONTAINS_TXN, PersistentLayout
+from metadata.instream import paths
 from metadata.records.cluster_records import LostNumbers
 from metadata.records.names import SYSTEM, PersistentName, check_new, topic_name
+from metadata.records.persistent_records import CONTAINS_TXN, PersistentLayout
 from metadata.records.records import Layout, TopicSchema
+from metadata.rules import migrated
 from metadata.store.contract import ABSENT, Record, View, decide, look, skip, until
 from metadata.topics.schemas import TopicSchemas
 
@@ -79,7 +80,7 @@ class PersistentTopics:
             onward = {t.name: paths.topic(topic_name(t.layout.migrated_to)) for t in found if t.layout.migrated_to is not None}
             records = dict(zip(onward, view.get_many(list(onward.values())), strict=True)) if onward else {}
             layouts = {name: Layout.of(record) for name, record in records.items() if record is not None}
-            return [t for t in found if not migration_rules.went_with(t.name, layouts.get(t.name))]
+            return [t for t in found if not migrated.went_with(t.name, layouts.get(t.name))]
 
         return decide(self._cluster.store, body)
 

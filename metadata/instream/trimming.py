@@ -15,10 +15,10 @@ from metadata.cluster.cluster import Cluster
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.pending_ack import InStreamAcks
 from metadata.instream.reading import TopicReading
-from metadata.instream.records import PersistentLayout, Trimmed
 from metadata.instream.topics import PersistentTopic, PersistentTopics, every
 from metadata.records import paths
 from metadata.records.names import PersistentName
+from metadata.records.persistent_records import PersistentLayout, Trimmed
 from metadata.records.records import Policies, Position
 from metadata.rules import acks, elapsed, retention
 from metadata.rules.retention import Kept

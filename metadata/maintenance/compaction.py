@@ -16,9 +16,9 @@ from ledgers.compaction import Merge, Moved, Policy, groups, merged
 from ledgers.snapshots import SnapshotHead
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import BadVersion, TxnConflict, UnknownOutcome
-from metadata.common.folders import folder_of
 from metadata.maintenance.retired import retire
 from metadata.records import paths
+from metadata.records.folders import folder_of
 from metadata.records.names import is_persistent
 from metadata.records.records import Watermark
 from metadata.store.contract import look, time_ms

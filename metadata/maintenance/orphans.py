@@ -24,14 +24,13 @@ from metadata.cluster import clock_looks
 from metadata.cluster.cluster import Cluster
 from metadata.cluster.ledger_root import DELETING
 from metadata.common.errors import BadVersion, UnknownOutcome
-from metadata.common.folders import folder_of
-from metadata.instream.client import instream
 from metadata.log.live_log import LiveLog, ledger
 from metadata.maintenance.deleting import Deleter
+from metadata.maintenance.expired import end_expired
 from metadata.maintenance.retired import spared
-from metadata.maintenance.sweeper import Sweeper
-from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.read.marker_model import MarkerModel
 from metadata.records import paths
+from metadata.records.folders import folder_of
 from metadata.records.names import is_persistent
 from metadata.records.records import Watermark
 from metadata.rules.elapsed import now_for
@@ -67,7 +66,7 @@ class Orphans:
     bytes: int
 
 
-def sweep_orphans(cluster: Cluster) -> Orphans:
+def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
     """Delete files that nothing protects any more.
 
     A timeout pass stands between the clock and the protected: whoever could still commit a part that is older than the orphan age
@@ -78,12 +77,12 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     files = {f.path: f for f in storage.list("")}
     clocks = clock_looks.look(cluster.store, cluster.clock)
     now_ms = now_for(clocks, max(settings.orphan_age_ms, settings.grace_period_ms))
-    Sweeper(cluster, TransactionBuffer(cluster)).timeouts()
-    instream(cluster).sweeper.timeouts()
+    end_expired(cluster)
+    markers.timeouts()
     Topics(cluster).forget_deleted()
     over = staging_manifests.ended(files)
     protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over, files))
-    protected |= decide(cluster.store, lambda view: set(named_files(cluster, view)))
+    protected |= decide(cluster.store, lambda view: set(named_files(cluster, markers, view)))
     gone: list[str] = []
     # After the watermarks: a note is older than the change that it is about.
     protected.update(spared(cluster, protected, files.values(), now_ms, gone))
@@ -96,7 +95,7 @@ def sweep_orphans(cluster: Cluster) -> Orphans:
     }
     if late:
         _fence(cluster, late)
-        protected |= decide(cluster.store, lambda view: set(named_files(cluster, view)))
+        protected |= decide(cluster.store, lambda view: set(named_files(cluster, markers, view)))
     notes = [path for path in files if path.startswith(SEEN)]
     seen = _seen(cluster, notes, now_ms)
     still: dict[str, int] = {}
@@ -196,7 +195,7 @@ def _note(data: bytes, now_ms: int) -> dict[str, int]:
     return {path: min(ms, now_ms) for path, ms in found.items()}
 
 
-def named_files(cluster: Cluster, view: View) -> Iterator[str]:
+def named_files(cluster: Cluster, markers: MarkerModel, view: View) -> Iterator[str]:
     """Paths that something names: read after the files were listed, the log before watermarks and snapshots."""
     listing = LiveLog().list(view)
     for entry in listing.entries:
@@ -214,4 +213,4 @@ def named_files(cluster: Cluster, view: View) -> Iterator[str]:
         yield watermark.snapshot
         yield from snapshots.files(head)
         yield from snapshot_changes.listed(cluster.storage, head)
-    yield from instream(cluster).sweeper.named_files(view)
+    yield from markers.named_files(view)

@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from metadata.common.errors import BadVersion, UnknownOutcome
-from metadata.instream import migration_rules
-from metadata.instream.records import PersistentLayout
 from metadata.records import paths
 from metadata.records.names import PersistentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records.paths import Key
+from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Cursor, Layout, TopicSchema
+from metadata.rules.migrated import let_go
 from metadata.store.contract import Delete, MetadataStore, View, decide, in_groups
 
 
@@ -84,7 +84,7 @@ def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
     onward = {name: topic_name(to) for name, to in said.items() if to is not None}
     found = view.get_many([paths.topic(to) for to in onward.values()]) if onward else []
     layouts = {name: None if record is None else Layout.of(record) for name, record in zip(onward, found, strict=True)}
-    return {name for name, layout in layouts.items() if migration_rules.let_go(name, layout)}
+    return {name for name, layout in layouts.items() if let_go(name, layout)}
 
 
 def _earlier(view: View, layout: Layout, keys: list[Key], grace_period_ms: int) -> Iterator[Key]:

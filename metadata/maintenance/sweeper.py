@@ -18,8 +18,8 @@ from metadata.common import failures, metrics
 from metadata.common.errors import BadVersion, SweepIncomplete, UnknownOutcome
 from metadata.common.failures import STORE, contained, described
 from metadata.cursors.pending_ack import PendingAcks
-from metadata.log import ending
 from metadata.log.live_log import Entry, unsettled
+from metadata.maintenance.expired import end_expired
 from metadata.maintenance.folding import Folding
 from metadata.maintenance.remains import collect_remains
 from metadata.read.transaction_buffer import TransactionBuffer
@@ -29,7 +29,7 @@ from metadata.records.paths import Key
 from metadata.records.records import AbortedTxn, Application, Header, Op, OpKind, Registration, Settled, State
 from metadata.rules import transitions
 from metadata.rules.transitions import Verdict
-from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look, until, written
+from metadata.store.contract import ABSENT, Delete, Put, Record, View, Write, decide, in_groups, look, written
 from metadata.topics.topics import Topics
 
 log = logging.getLogger("txnsegment.sweeper")
@@ -152,11 +152,11 @@ class Sweeper:
 
     def _sweep_orphans(self, report: SweepReport) -> None:
         """It lists all files, so not under the turn: nobody waits for it."""
-        from metadata.maintenance.orphans import sweep_orphans  # it needs our timeouts
+        from metadata.maintenance.orphans import sweep_orphans  # here: a share of a committer seldom comes to it
         from metadata.maintenance.trimming import Trimmed, trim_all  # it reads what our folds made
 
         trim_all(self.cluster, self.buffer, Trimmed())
-        orphans = sweep_orphans(self.cluster)
+        orphans = sweep_orphans(self.cluster, self.buffer.markers)
         report.orphans_deleted, report.orphan_bytes = orphans.files, orphans.bytes
         log.info("orphans files=%s bytes=%s", orphans.files, orphans.bytes)
 
@@ -164,28 +164,7 @@ class Sweeper:
 
     def timeouts(self) -> int:
         """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
-        allowance = self.cluster.settings.deadline_allowance_ms
-        aborted = 0
-
-        def body(view: View) -> bool | None:
-            nonlocal aborted
-            done = True
-            top = paths.pad20(max(0, view.now_ms() - allowance))
-            with metrics.INDEX_QUERY_SECONDS.time():
-                late = view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), top)
-            for record in late:
-                header = Header.of(record)
-                if not transitions.expired(header, view.now_ms(), allowance):
-                    continue
-                if ending.end(self.cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is None:
-                    done = False  # somebody else ended it, or the request was lost: then it may still be OPEN
-                    continue
-                aborted += 1
-                log.warning("timed out txn=%s app=%s version=%s", _txn_of(record.key), header.app, header.version)
-            return done or None
-
-        until(lambda: decide(self.cluster.store, body))
-        return aborted
+        return end_expired(self.cluster)
 
     # --- settle ---------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ import heapq
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ledgers import snapshot_changes, snapshots
 from ledgers.snapshots import SnapshotHead
@@ -20,6 +19,7 @@ from metadata.common.errors import BadVersion, UnknownOutcome
 from metadata.common.failures import RACES, contained
 from metadata.cursors.cursors import live
 from metadata.maintenance.compaction import change_snapshot
+from metadata.read.marker_model import MigratedSegment
 from metadata.read.reading import Reading, Selection
 from metadata.read.segment_view import SegmentView
 from metadata.read.transaction_buffer import TransactionBuffer
@@ -31,9 +31,6 @@ from metadata.rules import acks, elapsed, retention
 from metadata.rules.retention import Kept
 from metadata.store.contract import View, decide, look, until
 from metadata.topics.topics import Topics
-
-if TYPE_CHECKING:
-    from metadata.instream.legacy import MigratedSegment
 
 log = logging.getLogger("txnsegment.trimming")
 
@@ -76,8 +73,8 @@ class Trimmer:
             if through and not policies.despite_subscriptions:
                 through = self._free_to(reading.segments, through)
             for segment in reading.segments if through else ():
-                if segment.info.legacy_topic_name is not None:
-                    self._trim_migrated(_migrated(segment), through, done)
+                if isinstance(segment, MigratedSegment):
+                    self._trim_migrated(segment, through, done)
                 else:
                     self._trim_segment(segment.name, min(through, segment.folded_to), done)
         self._leave(name, done)
@@ -134,9 +131,7 @@ class Trimmer:
             log.info("trimmed %s up to %s: %s rows", segment, last, rows)
 
     def _trim_migrated(self, segment: MigratedSegment, through: int, done: Trimmed) -> None:
-        from metadata.instream import legacy_trimming  # here: as `_migrated`
-
-        taken = legacy_trimming.trim(self.buffer.instream, segment, through)
+        taken = segment.trim(through)
         if taken is not None:
             done.segments += 1
             done.rows += taken.rows
@@ -183,21 +178,18 @@ class Trimmer:
         infos = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is not None]
         if not infos:
             return {}
-        from metadata.instream import legacy_trimming  # as above
-
         grace_ms = self.cluster.settings.grace_period_ms
         reading = self.buffer.read(Selection((str(name),)))
-        legacy = [segment for segment in reading.segments if segment.info.legacy_topic_name is not None]
-        segments = {segment.info.segment_id: _migrated(segment) for segment in legacy}
+        segments = {segment.info.segment_id: segment for segment in reading.segments if isinstance(segment, MigratedSegment)}
         drained = {}
         for info in infos:
             segment = segments.get(info.segment_id)
             if segment is None:
                 continue  # somebody else has taken it out
-            mark = legacy_trimming.mark(segment)
+            mark = segment.mark()
             empty = segment.last(reading.cut) is None
             if retention.is_drained(info, mark, empty, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
-                drained[info.segment_id] = legacy_trimming.guard(segment)
+                drained[info.segment_id] = segment.guard()
         return drained
 
 
@@ -209,14 +201,6 @@ def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict
         with contained("trim", str(topic.name), failed, races=RACES):
             trimmer.trim(topic.name, done)
     return failed
-
-
-def _migrated(segment: SegmentView) -> MigratedSegment:
-    """A segment whose layout says that it was a persistent topic."""
-    from metadata.instream.legacy import MigratedSegment  # here: few topics were migrated
-
-    assert isinstance(segment, MigratedSegment)
-    return segment
 
 
 def _kept(reading: Reading) -> Iterator[Kept]:

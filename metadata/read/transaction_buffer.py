@@ -10,29 +10,26 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ledgers.snapshots import SnapshotHead
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import OffsetOutOfRange, OptionError
-from metadata.instream.migration_rules import shift
-from metadata.instream.records import PersistentLayout
 from metadata.log import ending
 from metadata.log.live_log import Entry, Listing, LiveLog
+from metadata.read.marker_model import MarkerModel
 from metadata.read.reading import Reading, Selection
 from metadata.read.segment_view import SegmentView, StoredSegment
 from metadata.read.snapshot_heads import SnapshotHeads
 from metadata.records import paths
 from metadata.records.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
+from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Header, Layout, Registration, SegmentInfo, State, Watermark
 from metadata.rules import transitions
 from metadata.rules.timestamps import OpenTransaction, OpenTransactions
 from metadata.rules.transitions import Gone, Verdict
 from metadata.store.contract import Record, View, decide
 from metadata.topics.topics import Topic, Topics, compiled, every, not_found, of_record
-
-if TYPE_CHECKING:
-    from metadata.instream.buffer import InStreamBuffer
 
 T = TypeVar("T")
 
@@ -46,6 +43,7 @@ class TransactionBuffer:
     """The reader's memory of one cluster: the live log, verdicts that are final, snapshot heads. Safe for several threads."""
 
     cluster: Cluster
+    markers: MarkerModel
     log: LiveLog = field(default_factory=LiveLog)
     _final: dict[int, Verdict] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -53,13 +51,6 @@ class TransactionBuffer:
     @cached_property
     def heads(self) -> SnapshotHeads:
         return SnapshotHeads(self.cluster.storage)
-
-    @cached_property
-    def instream(self) -> InStreamBuffer:
-        """The same of persistent topics, for those that were migrated."""
-        from metadata.instream.buffer import InStreamBuffer  # here: planning a read needs it only then
-
-        return InStreamBuffer(self.cluster)
 
     def read(self, selection: Selection, *, uncommitted: bool = False) -> Reading:
         """One decision. Raises TopicNotFound for a name that does not exist.
@@ -267,7 +258,7 @@ class TransactionBuffer:
         shown: set[int],
     ) -> SegmentView:
         if info.legacy_topic_name is not None:
-            return self._migrated(topic, info, name, sealed)
+            return self.markers.segment(topic, info, name, sealed)
         watermark = None if mark is None else Watermark.of(mark)
         folded_to = 0 if watermark is None else watermark.ledger_id
         live = tuple(
@@ -285,22 +276,6 @@ class TransactionBuffer:
             head=head,
             live=live,
             storage=self.cluster.storage,
-        )
-
-    def _migrated(self, topic: Topic, info: SegmentInfo, name: str, sealed: int | None) -> SegmentView:
-        """All of it is decided since its own SEAL; only retention may still take rows."""
-        from metadata.instream.legacy import MigratedSegment  # as above
-
-        migration = topic.layout.migration
-        assert migration is not None
-        return MigratedSegment(
-            name=name,
-            topic=topic,
-            info=info,
-            sealed_at=sealed,
-            reading=self.instream.read(persistent_name(name)),
-            seal=migration.seal,
-            shift=shift(info.sealed_at_log or sealed or 0, migration.seal),
         )
 
     def head(self, path: str) -> SnapshotHead:

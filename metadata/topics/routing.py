@@ -21,7 +21,7 @@ from metadata.common.errors import OptionError, SegmentSealed
 from metadata.records.names import RING, HashRange, PersistentName
 
 if TYPE_CHECKING:
-    from metadata.topics.topics import Topic  # write tasks route too, and need nothing of the metadata store
+    from metadata.topics.topic import Topic  # write tasks route too, and need nothing of the metadata store
 
 
 class Target(NamedTuple):

@@ -8,13 +8,13 @@ from metadata.cluster.cluster import Cluster
 from metadata.common.errors import BadVersion, OptionError, SubscriptionExists, UnknownOutcome
 from metadata.cursors.cursors import Where, not_found
 from metadata.cursors.pending_ack import PendingAcks
-from metadata.instream.migration_rules import shift, to_cluster, to_own
-from metadata.instream.records import PersistentLayout
 from metadata.records import paths
 from metadata.records.names import TopicName, is_persistent, persistent_name, segment_name, topic_name
+from metadata.records.persistent_records import PersistentLayout
 from metadata.records.records import Cursor, Watermark
 from metadata.records.row_ranges import NONE, Rows, before, end_of
 from metadata.rules import acks
+from metadata.rules.migrated import shift, to_cluster, to_own
 from metadata.store.contract import ABSENT, Put, Record, View, decide, in_groups, time_ms, until
 from metadata.topics.topics import Topic, Topics, of_record
 from metadata.topics.topics import not_found as no_topic

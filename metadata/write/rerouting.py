@@ -14,7 +14,7 @@ import pyarrow as pa
 from ledgers.model import Part
 from ledgers.parts import PartWriter, read_part
 from ledgers.storage import LedgerStorage
-from metadata.common.folders import folder_of
+from metadata.records.folders import folder_of
 from metadata.records.names import SegmentName, segment_name
 from metadata.topics.routing import Router, Target
 

@@ -23,9 +23,9 @@ from metadata.common.errors import (
     TxnConflict,
     VersionConflict,
 )
-from metadata.instream.records import CONTAINS_TXN
 from metadata.records.names import persistent_name
 from metadata.records.paths import EVERYTHING
+from metadata.records.persistent_records import CONTAINS_TXN
 from txnsegment import Cluster, Consumer
 from txnsegment.topics import PersistentDescription
 from txnsegment.verify import verify

@@ -32,9 +32,9 @@ from ledgers.spark_json import columns_from_json
 from ledgers.storage import LedgerStorage
 from metadata.backup import backup_file
 from metadata.backup.record_kinds import KINDS, kind_of
-from metadata.common.folders import folder_of
 from metadata.common.service import parse_service_url
 from metadata.records import paths
+from metadata.records.folders import folder_of
 from metadata.records.names import any_topic_name, check_new, segment_name
 from metadata.records.records import AbortedTxn, Header, Op
 from metadata.records.row_ranges import parse_all, texts

@@ -9,15 +9,15 @@ import pytest
 from instream_bench import At, Bench, Party, T
 
 from conformance.simulator.faults import Fate
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import SubscriptionNotFound, TopicNotFound, TopicSealed, TransactionNotFound
 from metadata.instream import paths
 from metadata.instream.migrating import Migrator
+from metadata.instream.model import transaction_buffer
 from metadata.instream.remains import LOOKED_AT
 from metadata.instream.transaction_log import TRANSACTION_LOG
 from metadata.instream.txn_records import TxnEntry, TxnState
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.maintenance.sweeper import Sweeper
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.names import PersistentName, TopicName
 from metadata.records.row_ranges import end_of
 from metadata.rules.acks import up_to
@@ -35,7 +35,7 @@ def names(count: int) -> list[PersistentName]:
 def sweep(bench: Bench, party: Party | None = None) -> None:
     party = bench.party() if party is None else party
     party.sweeper.sweep()
-    Sweeper(party.cluster, TransactionBuffer(party.cluster)).sweep()
+    Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
     sweep_orphans(party.cluster)
 
 

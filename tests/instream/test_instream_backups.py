@@ -537,7 +537,7 @@ def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY], ids=lambda fate: fate.name)
 def test_a_restore_fails_at_every_step(fate: Fate, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also with a transaction log that is too big for a record."""
-    monkeypatch.setattr("metadata.instream.backup.INLINE_BYTES", 10)
+    monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     bench = subscribed()
     backup, files = taken(bench), dict(bench.disk.files)
     wanted = restored(bench, backup).state.numbers
@@ -564,7 +564,7 @@ def test_a_restore_fails_at_every_step(fate: Fate, monkeypatch: pytest.MonkeyPat
 
 def test_a_transaction_log_that_lay_in_a_file_has_another_file_after_a_restore(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the checksum of that one (simulator, seed 4947)."""
-    monkeypatch.setattr("metadata.instream.backup.INLINE_BYTES", 10)
+    monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     monkeypatch.setattr("metadata.instream.transaction_log.INLINE_BYTES", 10)
     bench = subscribed()
     bench.party().coordinator.log.compact()

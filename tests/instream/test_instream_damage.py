@@ -12,7 +12,7 @@ from instream_bench import Bench, T
 from metadata.common.errors import CorruptRecord, CorruptSnapshot
 from metadata.instream import snapshots, transaction_log
 from metadata.instream.client import instream
-from metadata.instream.records import PersistentLayout, SnapshotPointer
+from metadata.records.persistent_records import PersistentLayout, SnapshotPointer
 
 ROWS = ["app.1", "app.2"]
 Damage = Callable[[SnapshotPointer], SnapshotPointer]

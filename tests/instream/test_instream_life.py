@@ -13,7 +13,8 @@ from test_migration import Y, foreign
 
 from conformance.simulator.faults import Fate
 from metadata.client.client import Client
-from metadata.client.providers import Model, Providers
+from metadata.client.passes import sweep_orphans
+from metadata.client.providers import Providers
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.errors import (
     CorruptPart,
@@ -27,12 +28,11 @@ from metadata.common.errors import (
 )
 from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
-from metadata.instream.records import CONTAINS_TXN, PersistentLayout
+from metadata.instream.model import transaction_buffer
 from metadata.instream.sweeping import InStreamReport
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.maintenance.sweeper import Sweeper, complain
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.names import PersistentName, TopicName, topic_name
+from metadata.records.persistent_records import CONTAINS_TXN, Model, PersistentLayout
 from metadata.records.records import Registration, SegmentWrite
 from metadata.records.row_ranges import parse_all
 from metadata.topics.policies import set_for_topic
@@ -351,7 +351,7 @@ def test_a_write_set_too_big_for_an_entry_lies_in_a_manifest(monkeypatch: pytest
 
 
 def client(cluster: Cluster) -> Client:
-    buffer = TransactionBuffer(cluster)
+    buffer = transaction_buffer(cluster)
     return Client(
         cluster, buffer, Topics(cluster), Sweeper(cluster, buffer), Coordinator(cluster, inline, buffer.log), lambda: None
     )
@@ -449,7 +449,7 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
     import pyarrow as pa
 
     from ledgers.parts import PartWriter, read_part
-    from metadata.common.folders import folder_of
+    from metadata.records.folders import folder_of
 
     with_rows = pa.record_batch({"x": [1, 2, 3]})
     cluster = open_cluster(f"file://{tmp_path}/c")

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from conformance.simulator.clock import SimulatedClock
 from conformance.simulator.storage import Disk, GatedStorage
 from metadata.instream import snapshots
-from metadata.instream.records import EntryKind, LogEntry
 from metadata.instream.rules import Counts, TopicState, first_ongoing, fold, low_water, max_read, trimmed, visible
 from metadata.instream.txn_records import TxnEntry, TxnEntryKind, TxnState
 from metadata.instream.txn_rules import TRANSITIONS, Effect, TxnLogState, compacted, restored
 from metadata.instream.txn_rules import fold as fold_txn
 from metadata.records.names import PersistentName
+from metadata.records.persistent_records import EntryKind, LogEntry
 
 NAME = PersistentName("public", "default", "t")
 TXNS = [f"1000000_{n}" for n in range(1, 6)]

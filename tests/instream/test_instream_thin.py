@@ -7,8 +7,8 @@ from instream_bench import Bench, T, U
 
 from metadata.common import metrics
 from metadata.common.errors import NotAllowed, OptionError, TopicExists, TopicNotFound, TxnConflict, VersionConflict
-from metadata.instream.records import CONTAINS_TXN
 from metadata.records.names import PersistentName, TopicName
+from metadata.records.persistent_records import CONTAINS_TXN
 
 
 def test_names_of_both_domains_are_never_equal() -> None:

@@ -11,13 +11,13 @@ from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.model import Part
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError
 from metadata.instream.migrating import Migrator
-from metadata.maintenance.orphans import sweep_orphans
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
 from metadata.maintenance.trimming import Trimmed, Trimmer
 from metadata.read.reading import Reading, Selection
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records import paths
 from metadata.records.names import PersistentName, TopicName, topic_name
 from metadata.records.row_ranges import before, end_of
@@ -38,7 +38,7 @@ def migrate(bench: Bench, name: PersistentName = T, to: TopicName = Y) -> Party:
 
 
 def read(bench: Bench) -> Reading:
-    return TransactionBuffer(bench.party().cluster).read(Selection((str(Y),)))
+    return transaction_buffer(bench.party().cluster).read(Selection((str(Y),)))
 
 
 def rows(bench: Bench) -> list[str]:
@@ -48,7 +48,7 @@ def rows(bench: Bench) -> list[str]:
 
 def trim(bench: Bench, party: Party | None = None) -> Trimmed:
     party = bench.party() if party is None else party
-    return Trimmer(party.cluster, TransactionBuffer(party.cluster)).trim(Y)
+    return Trimmer(party.cluster, transaction_buffer(party.cluster)).trim(Y)
 
 
 def keep(bench: Bench, **limits: int | bool) -> None:
@@ -59,7 +59,7 @@ def sweep(bench: Bench, party: Party | None = None) -> None:
     """Everything that sweepers do, once."""
     party = bench.party() if party is None else party
     party.sweeper.sweep()
-    Sweeper(party.cluster, TransactionBuffer(party.cluster)).sweep()
+    Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
     with suppress(TopicNotFound):
         trim(bench, party)
     sweep_orphans(party.cluster)
@@ -317,7 +317,7 @@ def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() ->
         assert cursor in bench.state.records
         gate = At(k, meanwhile=lambda: migrate(bench, to=Z))
         swept = bench.party(gate).cluster
-        Sweeper(swept, TransactionBuffer(swept)).sweep()
+        Sweeper(swept, transaction_buffer(swept)).sweep()
         if gate.hit:
             assert cursor in bench.state.records, gate.hit
             bench.party().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])

@@ -11,6 +11,7 @@ import pytest
 from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import (
     NotAllowed,
     OptionError,
@@ -22,14 +23,14 @@ from metadata.common.errors import (
     VersionConflict,
 )
 from metadata.instream import paths as instream_paths
+from metadata.instream.legacy import LegacySegment
 from metadata.instream.migrating import Migrator
-from metadata.instream.records import EntryKind, LogEntry
-from metadata.maintenance.orphans import sweep_orphans
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
 from metadata.read.reading import Reading, Selection
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records import paths
 from metadata.records.names import topic_name
+from metadata.records.persistent_records import EntryKind, LogEntry
 from metadata.records.records import SegmentState
 from metadata.records.row_ranges import parse_all, texts
 from metadata.rules.acks import Ack, done
@@ -48,7 +49,7 @@ def migrate(party: Party, *, force: bool = True, segments: int = 2) -> Topic:
 
 
 def read(bench: Bench, name: str = str(Y)) -> Reading:
-    return TransactionBuffer(bench.party().cluster).read(Selection((name,)))
+    return transaction_buffer(bench.party().cluster).read(Selection((name,)))
 
 
 def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
@@ -405,9 +406,10 @@ def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
     party.coordinator.commit(bench.work(1, topics=[T]))
     migrate(party)
     party.sweeper.sweep()  # takes the snapshot: who opens the topic replays nothing below it
-    buffer = TransactionBuffer(bench.party().cluster)
+    buffer = transaction_buffer(bench.party().cluster)
     (legacy, *_) = buffer.read(Selection((str(Y),))).segments
-    known = buffer.instream.log(T)._known
+    assert isinstance(legacy, LegacySegment)
+    known = legacy.buffer.log(T)._known
     assert not [number for number in known if number <= 20]
     assert legacy.newest(legacy.number(3), legacy.number(15)) == legacy.number(15)
     assert legacy.last(legacy.number(15)) == (15, 0)
@@ -422,7 +424,7 @@ def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:
     Topics(party.cluster).split(Y, 1)
     for _ in range(3):
         bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms) + 1
-        Sweeper(party.cluster, TransactionBuffer(party.cluster)).sweep()
+        Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
         party.sweeper.sweep()
         sweep_orphans(party.cluster)
     assert rows(bench) == ["app.1", "plain"]

@@ -12,9 +12,10 @@ import pytest
 from spark_bench import SparkBench, X
 
 from conformance.spark_writes import spark_write
-from metadata.client.providers import Model, Providers
+from metadata.client.providers import Providers
 from metadata.common.errors import OptionError
 from metadata.records.names import persistent_name, topic_name
+from metadata.records.persistent_records import Model
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
 from spark_txn_sink.staging import stage

@@ -20,8 +20,8 @@ from metadata.common.errors import (
     SubscriptionNotFound,
     TopicNotFound,
 )
-from metadata.instream.records import EntryKind, LogEntry
 from metadata.records.names import persistent_name, topic_name
+from metadata.records.persistent_records import EntryKind, LogEntry
 from spark_txn_source.options import ReadOptions
 from txnsegment import connect
 from txnsegment.positions import unread

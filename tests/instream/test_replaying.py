@@ -10,8 +10,8 @@ from instream_bench import Bench, T
 
 from metadata.instream import paths
 from metadata.instream.managed_log import ManagedLog
-from metadata.instream.records import Identified
 from metadata.instream.replay import Replay
+from metadata.records.persistent_records import Identified
 
 PATIENCE = 60.0
 """Seconds until a thread that does not come is an error."""

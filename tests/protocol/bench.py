@@ -16,6 +16,7 @@ from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.cluster.cluster import Cluster
+from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
 from metadata.read.reading import Selection
 from metadata.read.transaction_buffer import TransactionBuffer
@@ -71,7 +72,7 @@ class Bench:
         """A process of its own. `wakes`: who wakes its watches; without it nobody does. `late`: who keeps delayed requests."""
         store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
-        buffer = TransactionBuffer(cluster)
+        buffer = transaction_buffer(cluster)
         return Party(cluster, buffer, Coordinator(cluster, inline, buffer.log), Sweeper(cluster, buffer), Topics(cluster))
 
     def work(

@@ -11,9 +11,9 @@ from conformance.simulator.origins import joined
 from ledgers import snapshots
 from ledgers.compaction import Policy
 from ledgers.model import CompactedPart
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import TxnSegmentError
 from metadata.maintenance.compaction import Compacted, Compactor
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name
 

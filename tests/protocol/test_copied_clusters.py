@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from conformance.simulator.clock import SimulatedClock
 from ledgers.storage import LedgerStorage
 from metadata.backup.restore import Restoration
+from metadata.client.passes import sweep_orphans
 from metadata.cluster import cluster as metadata_cluster
 from metadata.cluster import ledger_root
 from metadata.cluster.cluster import open_cluster, take_over
@@ -25,7 +26,6 @@ from metadata.common.clock import Clock, SystemClock
 from metadata.common.errors import ConfigurationError, RestoreRefused, StorageError, TxnSegmentError
 from metadata.maintenance import orphans as orphans_module
 from metadata.maintenance.deleting import BATCH
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.records import paths
 from metadata.records.cluster_records import ClusterRecord, Restoring
 from metadata.records.json_records import JsonRecord

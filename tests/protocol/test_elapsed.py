@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.client.client import client
+from metadata.client.passes import sweep_orphans
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.clock import SystemClock
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.rules import elapsed
 from metadata.rules.elapsed import ClockLook, Clocks, SeenTime
 from txnsegment.cluster import Cluster as Face

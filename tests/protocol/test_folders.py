@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from metadata.common.errors import OptionError
-from metadata.common.folders import folder_of
+from metadata.records.folders import folder_of
 
 
 def test_each_segment_and_each_persistent_topic_has_a_folder_of_its_own() -> None:

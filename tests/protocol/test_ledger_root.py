@@ -13,10 +13,10 @@ import pytest
 from conformance.simulator.clock import SimulatedClock
 from ledgers.disk import LocalDisk
 from ledgers.storage import LedgerStorage
+from metadata.client.passes import sweep_orphans
 from metadata.cluster.cluster import open_cluster, read_cluster_record
 from metadata.common.clock import SystemClock
 from metadata.common.errors import ConfigurationError, StorageError, Unavailable
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.records import paths
 from metadata.records.cluster_records import Settings
 from metadata.records.paths import Key

@@ -9,8 +9,8 @@ import pytest
 from bench import Bench, T, U
 
 from ledgers.errors import TxnSegmentError
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import CorruptRecord, SweepIncomplete
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.read.reading import Selection
 from metadata.records.records import Registration
 from metadata.write import coordinator

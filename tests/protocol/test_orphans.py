@@ -6,8 +6,9 @@ import pytest
 from bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import TxnConflict, TxnSegmentError
-from metadata.maintenance.orphans import _seen, sweep_orphans
+from metadata.maintenance.orphans import _seen
 from metadata.write.write_set import WriteSet
 
 

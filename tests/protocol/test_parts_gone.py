@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from bench import Bench
 
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import PartsGone, StorageError
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.write.write_set import Committed
 from txnsegment import connect
 from txnsegment.transaction import Transaction

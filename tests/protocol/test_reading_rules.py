@@ -12,8 +12,8 @@ from bench import Bench, T
 from ledgers.model import CompactedPart, Part
 from ledgers.part_reader import EntryBatch
 from ledgers.stretches import Marks
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import OffsetOutOfRange
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.read.backlog import Left
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name

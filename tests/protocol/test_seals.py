@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from bench import Bench, T, U
 
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import SegmentSealed
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.read.reading import Selection
 from metadata.records import paths
 from metadata.records.names import topic_name

@@ -10,8 +10,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.errors import CorruptSnapshot
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import SweepIncomplete
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
 from metadata.records.records import State

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import DataLoss, TxnConflict, TxnSegmentError
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.maintenance.trimming import Trimmed, Trimmer
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name

@@ -32,6 +32,7 @@ from conformance.proxy import TcpProxy
 from conformance.servers import ZooKeeperServer, free_ports
 from ledgers.storage import LedgerStorage
 from metadata.client.client import Client, client, shared_client
+from metadata.client.passes import sweep_orphans
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.clock import SystemClock
 from metadata.common.errors import (
@@ -51,7 +52,6 @@ from metadata.common.errors import (
     Unavailable,
     VersionConflict,
 )
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.records import paths
 from metadata.records.cluster_records import ClusterRecord, Settings
 from metadata.records.names import topic_name

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from metadata.client.passes import sweep_orphans
 from metadata.common.errors import DataLoss
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.records.cluster_records import Settings
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader

@@ -10,10 +10,10 @@ import pytest
 
 from conformance.proxy import LOCAL, TcpProxy
 from conformance.zookeeper_server import ZooKeeperServer
+from metadata.client.passes import sweep_orphans
 from metadata.cluster.cluster import take_over
 from metadata.cluster.ledger_root import read_mark
 from metadata.common.errors import ConfigurationError
-from metadata.maintenance.orphans import sweep_orphans
 from metadata.store import zookeeper_same
 from metadata.store.zookeeper import ZooKeeperStore
 from metadata.store.zookeeper_session import children

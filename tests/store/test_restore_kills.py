@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.simulator.faults import Crashed
 from ledgers.storage import LedgerStorage
-from metadata.backup import backup_file
+from metadata.backup import backup_file, in_stream
 from metadata.backup import restore as restore_module
 from metadata.backup.backup_file import Backup
 from metadata.backup.restore import Restoration, Restored
@@ -23,7 +23,6 @@ from metadata.cluster.cluster import marked
 from metadata.cluster.ledger_root import MARK
 from metadata.common.clock import Clock, SystemClock
 from metadata.common.errors import RestoreRefused
-from metadata.instream import backup as in_stream
 from metadata.records import paths
 from metadata.records.paths import Prefix
 from metadata.records.records import Watermark

@@ -32,12 +32,12 @@ from metadata.instream.backup_rules import Decided, KeptLog, all_ended, kept_cur
 from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.reading import GROUP
-from metadata.instream.records import LogEntry, PersistentLayout, SnapshotPointer, SnapshotRest
 from metadata.instream.topics import PersistentTopic, every
 from metadata.instream.transaction_log import INLINE_BYTES, TRANSACTION_LOG, TransactionLog
 from metadata.instream.txn_records import TxnLogRecord, TxnLogSnapshot
 from metadata.records.names import PersistentName
 from metadata.records.paths import KeyRange, Prefix
+from metadata.records.persistent_records import LogEntry, PersistentLayout, SnapshotPointer, SnapshotRest
 from metadata.records.records import Cursor
 from metadata.rules.consistent_cut import Moving
 from metadata.store.contract import View

@@ -15,6 +15,19 @@ CONTAINS_TXN = "__contains_txn_messages"
 """The system property that says whether a topic has ever got a transactional message. Users may read it, never set or remove it."""
 
 
+class Model(StrEnum):
+    """Where the state of transactions is."""
+
+    METADATA = "metadata"
+    IN_STREAM = "in-stream"
+
+
+class NamespaceModel(JsonRecord):
+    """What a namespace says: the model of persistent names that do not exist yet."""
+
+    new_persistent: Model = Model.IN_STREAM
+
+
 class Identified(JsonRecord):
     """An entry that can be told from all others by its id."""
 

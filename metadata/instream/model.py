@@ -1,0 +1,68 @@
+"""The marker-based model as the rooms of `topic://` see it (`metadata.read.marker_model`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from metadata.cluster.cluster import Cluster
+from metadata.read.marker_model import MigratedSegment
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.names import persistent_name
+from metadata.records.records import SegmentInfo
+from metadata.rules.migrated import shift
+from metadata.store.contract import View
+from metadata.topics.topic import Topic
+
+if TYPE_CHECKING:
+    from metadata.instream.buffer import InStreamBuffer
+    from metadata.instream.sweeping import InStreamSweeper
+
+
+@dataclass
+class InStreamModel:
+    """A `MarkerModel`. Its parts are imported when they are asked for: planning a read of other topics needs none of them."""
+
+    cluster: Cluster
+
+    @cached_property
+    def _buffer(self) -> InStreamBuffer:
+        from metadata.instream.buffer import InStreamBuffer
+
+        return InStreamBuffer(self.cluster)
+
+    @property
+    def _sweeper(self) -> InStreamSweeper:
+        from metadata.instream.client import instream
+
+        return instream(self.cluster).sweeper
+
+    def segment(self, topic: Topic, info: SegmentInfo, name: str, sealed_at: int | None) -> MigratedSegment:
+        """All of it is decided since its own SEAL; only retention may still take rows."""
+        from metadata.instream.legacy import LegacySegment
+
+        migration = topic.layout.migration
+        assert migration is not None
+        return LegacySegment(
+            name=name,
+            topic=topic,
+            info=info,
+            sealed_at=sealed_at,
+            buffer=self._buffer,
+            reading=self._buffer.read(persistent_name(name)),
+            seal=migration.seal,
+            shift=shift(info.sealed_at_log or sealed_at or 0, migration.seal),
+        )
+
+    def timeouts(self) -> int:
+        return self._sweeper.timeouts()
+
+    def named_files(self, view: View) -> Iterator[str]:
+        return self._sweeper.named_files(view)
+
+
+def transaction_buffer(cluster: Cluster) -> TransactionBuffer:
+    """A transaction buffer that also reads the segments of migrated topics."""
+    return TransactionBuffer(cluster, InStreamModel(cluster))

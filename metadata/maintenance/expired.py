@@ -1,0 +1,41 @@
+"""Transactions past their deadline are aborted (protocol.md section 8.10). Anyone may, any number at once."""
+
+from __future__ import annotations
+
+import logging
+
+from metadata.cluster.cluster import Cluster
+from metadata.common import metrics
+from metadata.log import ending
+from metadata.records import paths
+from metadata.records.records import Header, State
+from metadata.rules import transitions
+from metadata.store.contract import View, decide, until
+
+log = logging.getLogger("txnsegment.sweeper")
+
+
+def end_expired(cluster: Cluster) -> int:
+    """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
+    allowance = cluster.settings.deadline_allowance_ms
+    aborted = 0
+
+    def body(view: View) -> bool | None:
+        nonlocal aborted
+        done = True
+        top = paths.pad20(max(0, view.now_ms() - allowance))
+        with metrics.INDEX_QUERY_SECONDS.time():
+            late = view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), top)
+        for record in late:
+            header = Header.of(record)
+            if not transitions.expired(header, view.now_ms(), allowance):
+                continue
+            if ending.end(cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is None:
+                done = False  # somebody else ended it, or the request was lost: then it may still be OPEN
+                continue
+            aborted += 1
+            log.warning("timed out txn=%s app=%s version=%s", record.key.partition, header.app, header.version)
+        return done or None
+
+    until(lambda: decide(cluster.store, body))
+    return aborted
