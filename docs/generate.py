@@ -78,10 +78,14 @@ PICTURE = ("<!-- picture: drawn by docs/generate.py -->\n", "<!-- end of picture
 def picture(project: str) -> str:
     """Who may import whom, by the layers in pyproject.toml, for GitHub's Mermaid. Packages of one layer do not know each other."""
     contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
-    layers = [layer.split(" | ") for one in contracts if one["type"] == "layers" for layer in one["layers"]]
-    arrows = [(above, below) for upper, lower in pairwise(layers) for above in upper for below in lower]
-    lines = "".join(f"    {above}-->{below}\n" for above, below in arrows)  # (the entry point is a module, in no contract)
-    return f"```mermaid\ngraph TD\n    pyspark_txnsegment-->spark_txn_source & spark_txn_sink\n{lines}```\n"
+    lines = "    pyspark_txnsegment-->spark_txn_source & spark_txn_sink\n"  # (the entry point is a module, in no contract)
+    for one in contracts:
+        if one["type"] == "layers":
+            layers = [layer.split(" | ") for layer in one["layers"]]
+            arrows = "".join(f"    {above}-->{below}\n" for upper, lower in pairwise(layers) for above in upper for below in lower)
+            (inside,) = one.get("containers", [None])
+            lines += arrows if inside is None else f'    subgraph rooms["rooms of {inside}"]\n    direction LR\n{arrows}    end\n'
+    return f"```mermaid\ngraph TD\n{lines}```\n"
 
 
 def architecture_page() -> str:

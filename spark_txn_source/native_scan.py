@@ -24,7 +24,8 @@ from metadata.records.names import topic_of
 from metadata.records.row_ranges import NONE
 from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import pieces, read_batch
+from spark_txn_source.pieces import pieces
+from spark_txn_source.plan import read_batch
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import Piece
 from spark_txn_source.topics import METADATA_NAMES, Columns, columns_now, standing
@@ -96,7 +97,7 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     check_schema(client, [*reading.topics, *(one.topic for one in ranges)], columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
     found = [p for s in reading.segments for p in pieces(s, start, end, marks=marks, done=done.get(s.name, NONE))]
-    found += [p for some in persistent.pieces(ranges, marks=marks) for p in some]
+    found += [p for some in persistent.pieces_by_topic(ranges, marks=marks) for p in some]
     if not found:
         return spark.createDataFrame([], columns.output)
     _check(reading, found)

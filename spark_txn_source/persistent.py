@@ -24,8 +24,11 @@ from metadata.store.contract import View, decide, look
 from metadata.topics.subscriptions import legacy_shift
 from metadata.topics.topic import Topic
 from spark_txn_source import limits, timestamps
+from spark_txn_source.acked import acknowledged
 from spark_txn_source.limits import Stretch
+from spark_txn_source.losses import check_cursors
 from spark_txn_source.options import ReadOptions
+from spark_txn_source.pieces import pieces
 from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Position, Selection, Start
 from spark_txn_source.tasks import Piece
 
@@ -47,11 +50,9 @@ class Range(NamedTuple):
 
     def pieces(self, *, marks: bool) -> Iterator[Piece]:
         """Its visible rows in order, part by part. Raises DataLoss, CorruptRecord, StorageError."""
-        from spark_txn_source import plan  # which takes ranges
-
         shown = self.view
         (segment,) = shown.segments
-        return plan.pieces(segment, self.start, self.end, marks=marks, done=self.done)
+        return pieces(segment, self.start, self.end, marks=marks, done=self.done)
 
     @property
     def view(self) -> Reading:
@@ -70,7 +71,7 @@ def view(reading: TopicReading) -> Reading:
     return as_reading(reading)
 
 
-def pieces(ranges: Sequence[Range], *, marks: bool) -> list[list[Piece]]:
+def pieces_by_topic(ranges: Sequence[Range], *, marks: bool) -> list[list[Piece]]:
     """For each topic with rows in its range its pieces in order."""
     return [found for one in ranges if (found := list(one.pieces(marks=marks)))]
 
@@ -189,12 +190,10 @@ def at_cursor(client: Client, reading: TopicReading, subscription: str, end: int
     """Before the first row that a subscription has not acknowledged; and what it has. Raises SubscriptionNotFound, and DataLoss if
     retention has taken rows of it.
     """
-    from spark_txn_source import plan
-
     shown = view(reading)
-    done = plan.acknowledged(client, shown, subscription)
+    done = acknowledged(client, shown, subscription)
     if fail:
-        plan.check_cursors(shown, done, subscription)
+        check_cursors(shown, done, subscription)
     return reading.topic.before_lost(first_pending(shown, done, end)), done[reading.name]
 
 

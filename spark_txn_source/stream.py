@@ -29,30 +29,21 @@ from metadata.records.row_ranges import NONE, Rows, before, end_of, minus, texts
 from metadata.rules import transitions
 from metadata.rules.acks import up_to
 from spark_txn_source import persistent
+from spark_txn_source.acked import acknowledged, first_left, last_ledger, ledger_at, upto
 from spark_txn_source.following import Following
 from spark_txn_source.following_topics import FollowingTopics
+from spark_txn_source.losses import NOTHING, check_cursors, check_deletions, check_trims, hidden, known_trims
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
 from spark_txn_source.plan import (
-    NOTHING,
-    acknowledged,
-    check_cursors,
-    check_deletions,
     check_not_moved_back,
-    check_trims,
     deleted_to,
-    first_left,
-    hidden,
-    known_trims,
-    last_ledger,
-    ledger_at,
     reading_final,
     reading_now,
     reading_to,
     start_number,
     tasks,
-    upto,
     within_log,
 )
 from spark_txn_source.schema_checks import check_replay, check_schema

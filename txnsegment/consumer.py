@@ -26,7 +26,8 @@ from metadata.records.row_ranges import FIRST, NONE, Row, Rows, Span, before, en
 from metadata.rules.acks import Ack, up_to
 from metadata.topics.subscriptions import checked
 from spark_txn_source.entries import EntryRows, in_order
-from spark_txn_source.plan import check_deletions, check_trims, pieces
+from spark_txn_source.losses import check_deletions, check_trims
+from spark_txn_source.pieces import pieces
 from spark_txn_source.topics import full_schema
 from txnsegment.feeds import Feed, Feeds, full_name
 from txnsegment.messages import Ahead, Batch, Message

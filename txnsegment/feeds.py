@@ -17,9 +17,10 @@ from metadata.read.reading import Reading, Selection
 from metadata.records.names import PersistentName, is_persistent, persistent_name
 from metadata.records.persistent_records import Model, PersistentLayout
 from metadata.records.row_ranges import NONE, Rows
+from spark_txn_source.acked import acknowledged
 from spark_txn_source.following import Following
+from spark_txn_source.losses import check_cursors, check_trims
 from spark_txn_source.persistent import check_nothing_left
-from spark_txn_source.plan import acknowledged, check_cursors, check_trims
 
 
 class _Follows(Protocol):

@@ -21,10 +21,11 @@ from metadata.records.names import is_persistent
 from metadata.records.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
 from metadata.rules.acks import Ack
 from metadata.topics.subscriptions import checked
+from spark_txn_source.acked import acknowledged
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range, position
 from spark_txn_source.persistent import read_batch as read_older
-from spark_txn_source.plan import acknowledged, read_batch
+from spark_txn_source.plan import read_batch
 
 
 @dataclass(frozen=True)

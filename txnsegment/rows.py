@@ -19,7 +19,7 @@ from metadata.client.client import Client
 from metadata.client.providers import Providers, model_of
 from metadata.records.names import segment_name
 from spark_txn_source.entries import in_order
-from spark_txn_source.plan import large_pieces
+from spark_txn_source.pieces import large_pieces
 
 MESSAGE_ID = "__messageId"
 

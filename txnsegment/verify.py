@@ -13,7 +13,7 @@ from metadata.client.client import Client
 from metadata.client.providers import Providers, model_of
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
-from spark_txn_source.plan import large_pieces
+from spark_txn_source.pieces import large_pieces
 from spark_txn_source.tasks import Piece
 
 AT_ONCE = 256

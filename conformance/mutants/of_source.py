@@ -101,7 +101,7 @@ MUTANTS = (
         "6, 8.5",
         "Entries that are left of a ledger are one piece within one part only.",
         (
-            "spark_txn_source.plan:runs",
+            "spark_txn_source.pieces:runs",
             "(one.part, one.entry) == (whole[0], whole[2] + 1)",
             "one.entry == whole[2] + 1",
         ),

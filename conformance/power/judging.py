@@ -12,7 +12,7 @@ from metadata.instream.model import InStreamModel
 from metadata.maintenance.orphans import named_files
 from metadata.store.contract import decide
 from spark_txn_source.entries import entry_rows
-from spark_txn_source.plan import large_pieces
+from spark_txn_source.pieces import large_pieces
 from txnsegment import Cluster
 
 

@@ -25,7 +25,9 @@ from metadata.read import backlog
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name
 from metadata.rules.acks import Ack
-from spark_txn_source.plan import acknowledged, check_cursors, pieces
+from spark_txn_source.acked import acknowledged
+from spark_txn_source.losses import check_cursors
+from spark_txn_source.pieces import pieces
 
 
 def _named(cmd: Command) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.row_ranges import NONE, minus
 from metadata.rules import transitions
 from spark_txn_source.following import Following
-from spark_txn_source.plan import check_trims, hidden, known_trims
+from spark_txn_source.losses import check_trims, hidden, known_trims
 from spark_txn_source.selection import Earliest
 
 

@@ -26,7 +26,7 @@ from metadata.store.contract import decide
 from metadata.topics import policies
 from metadata.topics.topics import Topics
 from metadata.write.write_set import WriteSet
-from spark_txn_source.plan import check_trims
+from spark_txn_source.losses import check_trims
 
 Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")
 

@@ -22,7 +22,7 @@ from spark_txn_source.limits import Published, Stretch, limited
 from spark_txn_source.native_scan import _blocks
 from spark_txn_source.offsets import StreamOffset
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.plan import runs
+from spark_txn_source.pieces import runs
 from spark_txn_source.selection import Pattern, Position, Topics, selection_of
 from spark_txn_source.tasks import Piece, _wanted
 

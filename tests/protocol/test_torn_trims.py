@@ -19,7 +19,7 @@ from metadata.records.row_ranges import NONE, before, end_of, minus
 from metadata.rules.acks import Ack, up_to
 from metadata.rules.retention import without_drained
 from metadata.topics.policies import set_for_topic
-from spark_txn_source.plan import check_cursors, check_trims, hidden, known_trims
+from spark_txn_source.losses import check_cursors, check_trims, hidden, known_trims
 from spark_txn_source.selection import AtLog, Earliest
 
 

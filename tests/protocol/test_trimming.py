@@ -21,7 +21,8 @@ from metadata.rules.acks import done as done_of
 from metadata.rules.retention import Kept
 from metadata.topics.policies import set_for_namespace, set_for_topic
 from metadata.topics.subscriptions import Subscriptions, behind
-from spark_txn_source.plan import check_cursors, check_trims, known_trims, start_number
+from spark_txn_source.losses import check_cursors, check_trims, known_trims
+from spark_txn_source.plan import start_number
 from spark_txn_source.selection import AtLog, AtTime, Earliest
 
 DAY = 24 * 3_600_000

@@ -1,0 +1,44 @@
+"""Rows of a subscription: what is acknowledged, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ledgers.model import Ledger
+from metadata.client.client import Client
+from metadata.client.providers import Providers
+from metadata.read.backlog import acked, pending
+from metadata.read.reading import Reading
+from metadata.read.segment_view import SegmentView
+from metadata.records.row_ranges import NONE, Rows, before, end_of, last_of, minus, union
+
+
+def acknowledged(client: Client, reading: Reading, subscription: str) -> dict[str, Rows]:
+    """What a subscription has done of each segment of a reading. Raises SubscriptionNotFound."""
+    names = [segment.name for segment in reading.segments]
+    cursors = Providers(client).of(names).acks.read((name, subscription) for name in names)
+    return acked({segment: cursor for (segment, _), cursor in cursors.items()})
+
+
+def ledger_at(segment: SegmentView, numbers: Mapping[str, int], log: str = "log") -> int:
+    """Up to which ledger of a segment these numbers of an offset reach: its topic's own, or that of the log that it stands in."""
+    return numbers[segment.name] if segment.name in numbers else segment.ledger_id(numbers.get(log, 0))
+
+
+def first_left(segment: SegmentView, done: Rows, among: Rows) -> Ledger | None:
+    """The first ledger of a segment of which some of these rows are left."""
+    if not among:
+        return None
+    last = last_ledger(among)
+    others = minus(before(end_of(last)), among)
+    return next((ledger for ledger, _ in pending(segment, union(done, others), 0, segment.number(last))), None)
+
+
+def upto(ledger: int) -> Rows:
+    """All rows of ledgers at or below this one (0: none)."""
+    return before(end_of(ledger)) if ledger else NONE
+
+
+def last_ledger(rows: Rows) -> int:
+    """The last ledger of which there are any (0: none)."""
+    return last_of(rows[-1][1])[0] if rows else 0

@@ -1,0 +1,104 @@
+"""A read as pieces of files, packed into tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from ledgers.model import Ledger
+from metadata.read.backlog import Left, pending
+from metadata.read.segment_view import SegmentView
+from metadata.records.row_ranges import NONE, Rows
+from spark_txn_source.tasks import Piece, of_stretch
+
+
+def large_pieces(segment: SegmentView, start: int, end: int, *, marks: bool) -> Iterator[Piece]:
+    """Everything visible of a segment with start < number <= end, in order: part by part, but what lies together in a compacted
+    file is one piece. `marks`: with what the positions of its rows come from.
+    """
+    for found in segment.stretches(start, end, marks=marks):
+        yield of_stretch(segment.name, found)
+
+
+def pieces(segment: SegmentView, start: int, end: int, *, marks: bool, done: Rows = NONE) -> Iterator[Piece]:
+    """As `large_pieces`, but for the rows in `done`."""
+    touched = segment.number(done[-1][1].ledger_id) if done else 0
+    middle = min(max(start, touched), end)
+    for ledger, left in pending(segment, done, start, middle):
+        yield from _left_pieces(segment.name, ledger, left)
+    yield from large_pieces(segment, middle, end, marks=marks)
+
+
+def _left_pieces(segment: str, ledger: Ledger, left: Sequence[Left] | None) -> Iterator[Piece]:
+    """What is left of one ledger, part by part."""
+    bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
+    if left is None:
+        for base, part in zip(bases, ledger.parts, strict=False):
+            yield Piece(segment, ledger.id, base, ledger.publish_ms, ledger.txn, part, 0, len(part.entries) - 1)
+        return
+    for number, first, last, row, stop in runs(left):
+        yield Piece(segment, ledger.id, bases[number], ledger.publish_ms, ledger.txn, ledger.parts[number], first, last, row, stop)
+
+
+def runs(left: Iterable[Left]) -> Iterator[tuple[int, int, int, int, int | None]]:
+    """What is left of a ledger in as few pieces as can be: (part, first entry, last entry, row, stop)."""
+    whole: tuple[int, int, int] | None = None
+    for one in left:
+        if whole is not None and (one.first, one.stop) == (0, one.of) and (one.part, one.entry) == (whole[0], whole[2] + 1):
+            whole = (*whole[:2], one.entry)
+            continue
+        if whole is not None:
+            yield (*whole, 0, None)
+            whole = None
+        if (one.first, one.stop) == (0, one.of):
+            whole = (one.part, one.entry, one.entry)
+        else:
+            yield one.part, one.entry, one.entry, one.first, one.stop
+    if whole is not None:
+        yield (*whole, 0, None)
+
+
+def split(found: Iterable[Piece], size: int) -> Iterator[Piece]:
+    """Cut pieces above `size` bytes between entries (of a compacted file: between row groups)."""
+    for one in found:
+        if one.bytes <= size or one.first == one.last:
+            yield one
+            continue
+        part = one.part
+        first, weight = one.first, 0
+        for entry in range(one.first, one.last + 1):
+            bytes_of = part.bytes * part.entries[entry] // max(1, part.rows)
+            if entry > first and weight + bytes_of > size:
+                yield one.narrowed(first, entry - 1)
+                first, weight = entry, 0
+            weight += bytes_of
+        yield one.narrowed(first, one.last)
+
+
+def packed(found: Iterable[Piece], size: int) -> Iterator[list[Piece]]:
+    """Consecutive pieces together while they stay within `size` bytes."""
+    group: list[Piece] = []
+    weight = 0
+    for piece in found:
+        if group and weight + piece.bytes > size:
+            yield group
+            group, weight = [], 0
+        group.append(piece)
+        weight += piece.bytes
+    if group:
+        yield group
+
+
+def merged(groups: Iterable[list[Piece]], size: int) -> list[list[Piece]]:
+    """Put small groups of several segments together: many tiny segments need few tasks."""
+    found: list[list[Piece]] = []
+    weight = 0
+    for group in groups:
+        bytes_of = sum(p.bytes for p in group)
+        if found and weight + bytes_of <= size // 4:
+            found[-1].extend(group)
+            weight += bytes_of
+        else:
+            found.append(list(group))
+            weight = bytes_of
+    return found
