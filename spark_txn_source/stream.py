@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,25 +18,20 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from metadata.client.client import Client, shared_client
-from metadata.client.providers import Providers
 from metadata.common import metrics
-from metadata.common.errors import OptionError, SubscriptionExists
-from metadata.read.backlog import Lag, first_pending, lag, measure, pending, total
 from metadata.read.reading import Reading
-from metadata.records.names import TopicName, is_persistent, persistent_name, topic_name, topic_of
-from metadata.records.row_ranges import NONE, Rows, before, end_of, minus, texts, union
+from metadata.records.names import TopicName, is_persistent, persistent_name, topic_name
+from metadata.records.row_ranges import NONE, union
 from metadata.rules import transitions
-from metadata.rules.acks import up_to
 from spark_txn_source import persistent
-from spark_txn_source.acked import acknowledged, first_left, last_ledger, ledger_at, upto
+from spark_txn_source.cursors import Cursors
 from spark_txn_source.following import Following
 from spark_txn_source.following_topics import FollowingTopics
-from spark_txn_source.losses import NOTHING, check_cursors, check_deletions, check_trims, hidden, known_trims
+from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range
 from spark_txn_source.plan import (
-    check_not_moved_back,
     deleted_to,
     reading_final,
     reading_now,
@@ -47,7 +41,7 @@ from spark_txn_source.plan import (
     within_log,
 )
 from spark_txn_source.schema_checks import check_replay, check_schema
-from spark_txn_source.selection import AtTime, Earliest, Pattern, Position, selection_of
+from spark_txn_source.selection import AtTime, Pattern, Position
 from spark_txn_source.tasks import read_task
 from spark_txn_source.topics import columns_wanted, nothing_read, onward, reads_log, selected, standing
 
@@ -68,13 +62,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = StreamOffset(0, self._selection.key)
         self._following: Following | None = None
         self._following_topics: FollowingTopics | None = None
-        self._joined: dict[str, set[int]] = {}
         self._onward: tuple[TopicName, ...] | None = None
-        self._acked_to: dict[str, int] = {}
+        subscription = self._options.subscription
+        self._cursors = None if subscription is None else Cursors(self._client, self._options, subscription)
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
-        return self.__dict__ | {"_following": None, "_following_topics": None}
+        return self.__dict__ | {"_following": None, "_following_topics": None, "_cursors": None}
 
     def follow(self) -> Following | None:
         """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
@@ -127,8 +121,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topics = persistent.read_final(client, self._options, start.ms - 1)
         else:
             reading, topics = reading_now(client, self._selection), persistent.read(client, self._selection)
-        if self._options.subscription is not None:
-            return self._initial(self._at_cursor(reading, topics, self._options.subscription))
+        if self._cursors is not None:
+            return self._initial(self._cursors.start(reading, topics))
         number = start_number(reading, start) if reads_log(reading) else 0
         within_log(number, reading)
         known = deleted_to(reading, start, self._options.end)
@@ -137,45 +131,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = StreamOffset(number, self._selection.key, known, trims=trims, positions=positions)
         return self._initial(found)
 
-    def _at_cursor(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> StreamOffset:
-        """Before the first row that is not acknowledged; with what is acknowledged beyond it."""
-        self._join(reading, topics, subscription)
-        done = acknowledged(self._client(), reading, subscription)
-        number = reading.cluster.before_lost(first_pending(reading, done, reading.cut))
-        beyond = {s.name: minus(done[s.name], before(end_of(s.ledger_id(number)))) for s in reading.segments}
-        positions = {}
-        for one in topics:
-            at, rows = persistent.at_cursor(self._client(), one, subscription, one.cut, fail=self._options.fail_on_data_loss)
-            positions[one.name] = persistent.position(one, at)
-            beyond[one.name] = minus(rows, before(end_of(at)))
-        acked = tuple((segment, tuple(texts(rows))) for segment, rows in sorted(beyond.items()) if rows)
-        if self._options.fail_on_data_loss:
-            check_cursors(reading, done, subscription)
-        known = deleted_to(reading, Earliest(), self._options.end)
-        trims = known_trims(reading, self._options.start, cursors=True)
-        found = StreamOffset(number, self._selection.key, known, acked, trims, positions)
-        return dataclasses.replace(found, acked_to=found.numbers())
-
     def _initial(self, offset: StreamOffset) -> dict[str, Any]:
         return dataclasses.replace(self._signed(offset), is_initial=True).to_json()
 
     def _signed(self, offset: StreamOffset) -> StreamOffset:
         """With what its numbers are of, and which cursors follow."""
         return dataclasses.replace(offset, cluster=self._client().cluster.id, subscription=self._options.subscription)
-
-    def _join(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> None:
-        """Of a pattern: topics that this query meets for the first time get the subscription, at their first row. So do those that
-        were deleted and made again, which have none of the segments that they had.
-        """
-        there = {str(topic.name): topic for topic in [*reading.topics, *map(persistent.topic, topics)]}
-        segments = {name: {info.segment_id for info in topic.layout.kept()} for name, topic in there.items()}
-        met, self._joined = self._joined, segments
-        if isinstance(self._selection, Pattern):
-            for name in sorted(segments):
-                if name in met and (segments[name] == met[name] or segments[name] & met[name]):
-                    continue
-                with suppress(SubscriptionExists):  # another query beside us has just made it
-                    Providers(self._client()).subscribe(there[name].name, subscription, at=0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.max_rows_per_trigger is not None:
@@ -200,9 +161,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if reads_log(reading):
             within_log(begin, reading)
         migrated = _migrated(reading, begin)
-        if self._options.subscription is not None:
-            self._join(reading, topics, self._options.subscription)
-            if not self._check_added(reading, topics, offset, self._options.subscription):
+        if self._cursors is not None:
+            self._cursors.join(reading, topics)
+            if not self._cursors.check_added(reading, topics, offset):
                 self._reached = given
                 return given.to_json()
         offset = offset.as_segments(migrated)
@@ -232,47 +193,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             weights = reading.weights(begin, end)
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
         came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
-        after = dataclasses.replace(offset, acked_to=self._acked_now(reading, topics, offset)).after(begin, migrated)
+        acked_to = {} if self._cursors is None else self._cursors.acked_to(reading, topics, offset)
+        after = dataclasses.replace(offset, acked_to=acked_to).after(begin, migrated)
         trims = {**after.trims, **{name: n for name, n in came.items() if n}}
         began = offset.began if given.is_initial else None
         after = self._signed(dataclasses.replace(after, trims=trims, began=began))
         self._reached = self._given(after, number, positions)
         return self._reached.to_json()
-
-    def _check_added(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset, subscription: str) -> bool:
-        """What a restart adds starts where the stream stands: topics (`topicsChanged=continue`), or the subscription itself. Raises
-        OptionError if the subscription has rows of it left that this query would acknowledge and never give out: below, or among
-        those that the stream leaves out, since its earlier subscription had acknowledged them. False: nobody knows yet, since not
-        all is decided there.
-        """
-        before = selection_of(offset.read)
-        if before is None:
-            return True
-        added = [(reading, segment, offset.log) for segment in reading.segments]
-        left_out: Mapping[str, Rows] = NOTHING
-        if offset.subscription == subscription or offset.cluster is None:  # (an older version did not say which it was)
-            if offset.read == self._selection.key:
-                return True
-            begun = set(onward(self._client(), before))
-            added = [one for one in added if one[1].topic.name not in begun and not before.covers(one[1].name, one[1].topic.name)]
-        else:
-            views = [(persistent.view(one), offset.number(one.name)) for one in topics if one.name in offset.positions]
-            added += [(view, segment, number) for view, number in views for segment in view.segments]
-            left_out = offset.done()
-        for view, segment, number in added:
-            done = acknowledged(self._client(), view, subscription)[segment.name]
-            wanted = union(upto(segment.ledger_id(number)), left_out.get(segment.name, NONE))
-            if first_left(segment, done, wanted) is not None:
-                through = max(number, segment.number(last_ledger(wanted)))
-                to = through if view is reading else "latest"
-                why = "where the stream stands" if through == number else "and the stream leaves out what another one acknowledged"
-                raise OptionError(
-                    f"{subscription!r} has rows of {segment.topic.name} left at or below {through}, {why}. It "
-                    "began without them, so they would be acknowledged without having been read.",
-                    advice="Use a new checkpoint location: it starts at the first row that is left. Or give the rows up: "
-                    f"txnsegment subscriptions seek {segment.topic.name} {subscription} --to {to}",
-                )
-        return not added or reading.cut >= offset.log or not reads_log(reading)
 
     def _beyond(self, offset: StreamOffset, topics: Sequence[TopicReading]) -> list[Range]:
         """Of the persistent topics those with anything new, and up to where."""
@@ -290,32 +217,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
         reached = self._reached
         reading, topics = self._newest()
-        if self._options.subscription is not None:
-            self._join(reading, topics, self._options.subscription)
+        if self._cursors is not None:
+            self._cursors.join(reading, topics)
         positions = {
             one.name: persistent.position(one, last)
             for one in topics
             if (last := one.last_change(reached.number(one.name))) > reached.number(one.name)
         }
         newest = self._given(reached, max(reached.log, reading.last_change(reached.log)), positions)
-        if self._options.subscription is None:
+        if self._cursors is None:
             return newest.to_json()
-        left = self._lag(reading, topics, self._options.subscription)
+        left = self._cursors.lag(reading, topics, reached)
         return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
-
-    def _lag(self, reading: Reading, topics: Sequence[TopicReading], subscription: str) -> Lag:
-        """What this query has still to get for its subscription: what it has read already counts as done, though the cursor follows
-        only with the next batch."""
-        found: dict[str, Lag] = {}
-        views = [(reading, self._reached.log), *((persistent.view(one), self._reached.number(one.name)) for one in topics)]
-        for view, number in views:
-            done = acknowledged(self._client(), view, subscription)
-            read = {s.name: before(end_of(s.ledger_id(number))) for s in view.segments}
-            lags = {s.name: lag(view, s, union(done[s.name], read[s.name]), view.cut) for s in view.segments}
-            for topic in view.topics:
-                measure(str(topic.name), subscription, total({s: one for s, one in lags.items() if topic_of(s) == topic.name}))
-            found |= lags
-        return total(found)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan a GIVEN range, the first time or as a replay: the same rows for ever. Raises OffsetOutOfRange or DataLoss rather
@@ -361,56 +274,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         of somebody else claims rows of this batch; or the subscription was moved back, or deleted and made again),
         SubscriptionNotFound (it was deleted).
         """
-        subscription = self._options.subscription
-        if subscription is not None:
-            to, (reading, topics), ends = offset_of(end), self._newest(), {}
-            self._join(reading, topics, subscription)
-            numbers, acked_to = to.numbers(), self._acked_before(to)
-            # (A topic that was migrated, or deleted, and let go since has no cursor any more.)
-            # (A persistent topic without a position was not read: its log is not the one that `to.log` counts.)
-            views = self._views(reading, topics)
-            for log, shown in views.items():
-                done = acknowledged(self._client(), shown, subscription)
-                through = {one.name: ledger_at(one, numbers, log) for one in shown.segments}
-                if acked_to:
-                    beyond = {one.name: to.acked_beyond(one.name) for one in shown.segments}
-                    were = {one.name: union(upto(ledger_at(one, acked_to, log)), beyond[one.name]) for one in shown.segments}
-                    check_not_moved_back(self._client(), shown, done, were, through, subscription=subscription)
-                for segment in shown.segments:
-                    for ledger, _ in pending(segment, done[segment.name], 0, segment.number(through[segment.name])):
-                        # Behind the last row, and not behind the empty space after it: that is where acks of consumers begin.
-                        ends[segment.name] = end_of(ledger.id, ledger.last_entry)
-            Providers(self._client()).advance(up_to(name, subscription, row) for name, row in sorted(ends.items()))
-            # (A persistent topic that is not read now has a position still, and was not acknowledged up to there.)
-            self._acked_to = {log: numbers[log] if log in views else acked_to.get(log, 0) for log in numbers}
-
-    @staticmethod
-    def _views(reading: Reading, topics: Sequence[TopicReading]) -> dict[str, Reading]:
-        """What is read, by the logs that an offset has numbers of."""
-        log = {"log": reading} if reads_log(reading) else {}
-        return log | {one.name: persistent.view(one) for one in topics}
-
-    def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
-        """Up to where everything has been acknowledged: by this process, else when the offset was planned. Of one from before a
-        restore nothing is known, since the backup may have the cursors as they were earlier.
-        """
-        if self._acked_to:
-            return self._acked_to
-        return offset.acked_to if offset.cluster == self._client().cluster.id else {}
-
-    def _acked_now(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset) -> Mapping[str, int]:
-        """The same for a batch that is planned after `offset`. A run that has not committed yet asks the cursors: it may be one of
-        one batch, of which none ever plans after a commit.
-        """
-        known, subscription = self._acked_before(offset), self._options.subscription
-        if self._acked_to or subscription is None:
-            return known
-        numbers, found = offset.numbers(), dict(known)
-        for log, shown in self._views(reading, topics).items():
-            if log in numbers:
-                first = first_pending(shown, acknowledged(self._client(), shown, subscription), numbers[log])
-                found[log] = max(first, known.get(log, 0))
-        return found
+        if self._cursors is not None:
+            self._cursors.commit(offset_of(end), *self._newest())
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""

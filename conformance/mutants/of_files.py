@@ -91,7 +91,7 @@ MUTANTS = (
         "last-entry-lost-in-the-split",
         "8.5, 8.9",
         "A piece that is cut by size is cut whole: every entry of it is in a task.",
-        ("spark_txn_source.pieces:_split", "yield one.narrowed(first, one.last)", "yield one.narrowed(first, one.last - 1)"),
+        ("spark_txn_source.pieces:split", "yield one.narrowed(first, one.last)", "yield one.narrowed(first, one.last - 1)"),
     ),
     mutant(
         "cut-snapshot-keeps-its-rows",

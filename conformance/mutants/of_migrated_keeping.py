@@ -80,7 +80,7 @@ MUTANTS = (
         "another-topic-lets-go-of-the-cursors",
         "8.11",
         "A topic that somebody else made under the name has no say over the cursors: the migration goes on under another one.",
-        ("metadata.maintenance.remains:_let_go", "if migrated.let_go(name, layout)", "if layout is not None"),
+        ("metadata.maintenance.remains:_let_go", "if let_go(name, layout)", "if layout is not None"),
         tests=(f"{_KEPT}::test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found",),
     ),
     mutant(
@@ -88,7 +88,7 @@ MUTANTS = (
         "8.4",
         "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
         ("metadata.client.providers:Providers.select", "if to is None or not is_its_own(to.layout, name):", "if to is None:"),
-        ("metadata.instream.migrating:Migrator._further", "and rules.is_its_own(Layout.of(record), name)", ""),
+        ("metadata.instream.migrating:Migrator._further", "and migrated.is_its_own(Layout.of(record), name)", ""),
         tests=(
             "tests/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
             "tests/instream/test_instream_life.py::test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated",
@@ -158,7 +158,7 @@ MUTANTS = (
         "deleted-rows-read-under-the-old-name",
         "8.4",
         "What went with the topic that a persistent one was migrated to is read no more, also once that is made again.",
-        ("spark_txn_source.persistent:holding", "and not rules.holds(layout, name)", "and False"),
+        ("spark_txn_source.persistent:holding", "and not holds(layout, name)", "and False"),
         tests=(f"{_STREAMS}::test_streams_of_what_is_deleted_with_the_new_topic",),
     ),
     mutant(
