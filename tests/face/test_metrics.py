@@ -30,7 +30,7 @@ def test_what_a_task_imports_leaves_no_metrics(tmp_path: Path) -> None:
 
 
 def test_gauges_of_dead_processes_go_and_counters_stay(tmp_path: Path) -> None:
-    code = "from metadata import metrics; metrics.READ_LAG.labels(topic='t').set(7); metrics.ROWS_WRITTEN.inc(5)"
+    code = "from metadata.common import metrics; metrics.READ_LAG.labels(topic='t').set(7); metrics.ROWS_WRITTEN.inc(5)"
     pid = run(code, tmp_path)
     mine = tmp_path / f"gauge_livemostrecent_{os.getpid()}.db"
     dead = tmp_path / f"gauge_livemostrecent_{pid}.db"
