@@ -151,12 +151,10 @@ class Cursors:
         return log | {one.name: persistent.view(one) for one in topics}
 
     def _acked_before(self, offset: StreamOffset) -> Mapping[str, int]:
-        """Up to where everything has been acknowledged: by this process, else when the offset was planned. Of one from before a
-        restore nothing is known, since the backup may have the cursors as they were earlier.
-        """
+        """Up to where everything has been acknowledged: by this process, else when the offset was planned."""
         if self._acked_to:
             return self._acked_to
-        return offset.acked_to if offset.cluster == self._client().cluster.id else {}
+        return acked_when_planned(self._client(), offset)
 
     def acked_to(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset) -> Mapping[str, int]:
         """The same for a batch that is planned after `offset`. A run that has not committed yet asks the cursors: it may be one of
@@ -171,3 +169,10 @@ class Cursors:
                 first = first_pending(shown, acknowledged(self._client(), shown, self.subscription), numbers[log])
                 found[log] = max(first, known.get(log, 0))
         return found
+
+
+def acked_when_planned(client: Client, offset: StreamOffset) -> Mapping[str, int]:
+    """Up to where everything had been acknowledged when the offset was planned. Of one from before a restore nothing is known,
+    since the backup may have the cursors as they were earlier.
+    """
+    return offset.acked_to if offset.cluster == client.cluster.id else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from metadata.records.names import TopicName, is_persistent, persistent_name, to
 from metadata.records.row_ranges import NONE, union
 from metadata.rules import transitions
 from spark_txn_source import persistent
-from spark_txn_source.cursors import Cursors
+from spark_txn_source.cursors import Cursors, acked_when_planned
 from spark_txn_source.following import Following
 from spark_txn_source.following_topics import FollowingTopics
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
@@ -63,12 +64,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._following: Following | None = None
         self._following_topics: FollowingTopics | None = None
         self._onward: tuple[TopicName, ...] | None = None
-        subscription = self._options.subscription
-        self._cursors = None if subscription is None else Cursors(self._client, self._options, subscription)
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
-        return self.__dict__ | {"_following": None, "_following_topics": None, "_cursors": None}
+        kept = {name: value for name, value in self.__dict__.items() if name != "_cursors"}
+        return kept | {"_following": None, "_following_topics": None}
+
+    @cached_property
+    def _cursors(self) -> Cursors | None:
+        """Those of its subscription."""
+        subscription = self._options.subscription
+        return None if subscription is None else Cursors(self._client, self._options, subscription)
 
     def follow(self) -> Following | None:
         """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
@@ -193,7 +199,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             weights = reading.weights(begin, end)
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
         came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
-        acked_to = {} if self._cursors is None else self._cursors.acked_to(reading, topics, offset)
+        client, cursors = self._client(), self._cursors
+        acked_to = acked_when_planned(client, offset) if cursors is None else cursors.acked_to(reading, topics, offset)
         after = dataclasses.replace(offset, acked_to=acked_to).after(begin, migrated)
         trims = {**after.trims, **{name: n for name, n in came.items() if n}}
         began = offset.began if given.is_initial else None

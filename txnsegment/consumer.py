@@ -90,6 +90,7 @@ class Consumer:
         self._current: Iterator[Batch] | None = None
         self._ahead: Ahead | None = None
         self._rewind_due = False
+        self._skipped = False
         try:
             self.rewind()
         except BaseException:
@@ -98,25 +99,32 @@ class Consumer:
 
     def rewind(self) -> None:
         """Deliver again what is not acknowledged. It happens by itself, at the next delivery, when a transaction that acknowledges
-        ends without a commit, or its commit is skipped.
+        ends without a commit, or its commit is skipped. Called by the program, it also goes on without the rows of topics that
+        were deleted.
 
         Raises SubscriptionNotFound, TopicNotFound, DataLoss (retention has taken rows of it). Then the next delivery tries again.
         """
+        self._begin(lambda feed: None)
+
+    def _begin(self, check: Callable[[Feed], None]) -> None:
         self._rewind_due = True
         self._next.clear()
         self._current = self._ahead = None
         before_it = self._feeds.done
-        self._feeds.begin()
+        self._feeds.begin(check)
         self._given_before |= {s: end for s, end in self._given.items() if end > self._given_before.get(s, FIRST)}
         for segment, acked in self._feeds.done.items():
             if minus(before_it.get(segment, NONE), acked):  # a seek went back: rows before these were never handed out
                 self._given_before.pop(segment, None)
         self._floor, self._floors, self._given = {}, {}, {}
-        self._rewind_due = False
+        self._rewind_due = self._skipped = False
 
-    def _drop(self) -> None:
-        """A transaction with acks of this consumer ended without a commit. It does not read: who aborts is not to fail for it."""
+    def _drop(self, skipped: bool) -> None:
+        """A transaction with acks of this consumer ended without a commit, or its commit was skipped. It does not read: the caller
+        of `abort` is not to fail for it.
+        """
         self._rewind_due = True
+        self._skipped = self._skipped or skipped
 
     # --- delivering -----------------------------------------------------------------------------------------------
 
@@ -160,8 +168,8 @@ class Consumer:
 
     def _read_ahead(self) -> Ahead | None:
         """The batch with the row that comes next; None: there is nothing new."""
-        if self._rewind_due:
-            self.rewind()
+        if self._rewind_due:  # what went with a topic is told of all the same: nothing that was given back is done
+            self._begin(lambda feed: self._check_deletions(feed, feed.reading, 0, {}))
         while self._ahead is None or not self._ahead.left:
             if self._current is None:
                 self._woken.clear()  # before looking: a wake-up in between is not lost
@@ -186,7 +194,7 @@ class Consumer:
 
     def _deliver(self, feed: Feed, reading: Reading) -> Iterator[Batch]:
         done, known = self._not_again(reading), feed.known
-        check_deletions(reading, feed.after, reading.cut, feed.deleted_to, known, done, _DELETED_ADVICE)
+        self._check_deletions(feed, reading, feed.after, done)
         try:
             check_trims(reading, feed.after, reading.cut, known, done)
         except DataLoss:
@@ -206,6 +214,17 @@ class Consumer:
             for rows in in_order(self._client.cluster.storage, found, wanted, None if codec is None else codec.filled):
                 yield self._made(rows if codec is None else rows._replace(batch=as_values(codec, rows)))
         feed.after = reading.cut
+
+    def _check_deletions(self, feed: Feed, reading: Reading, after: int, done: Mapping[str, Rows]) -> None:
+        """Raise DataLoss if rows above `after` that are not done went with a topic that was deleted since this began. What the
+        subscription had acknowledged is no loss, whoever acknowledged it.
+        """
+        try:
+            check_deletions(reading, after, reading.cut, feed.deleted_to, feed.known, done, _DELETED_ADVICE)
+        except DataLoss:
+            acked = feed.done_of_deleted(reading)
+            done = {s.name: union(done.get(s.name, NONE), acked.get(s.name, NONE)) for s in reading.gone}
+            check_deletions(reading, after, reading.cut, feed.deleted_to, feed.known, done, _DELETED_ADVICE)
 
     def _not_again(self, reading: Reading) -> dict[str, Rows]:
         """By segment, what is not to be delivered: what was acknowledged when it began, and what was handed out since. The latter
@@ -274,10 +293,18 @@ class Consumer:
         `persistent://` topic in that topic alone (also if it was migrated since), else in all `topic://` topics. What was read
         ahead, and the rows behind it in its own transaction and batch, are not acknowledged.
 
-        Raises as `ack` does, NotDelivered (this consumer has not handed it out), and DataLoss if the segment has gone since: it
+        Raises as `ack` does, NotDelivered (this consumer has not handed it out, or a transaction that was skipped gave rows back
+        which come with the next delivery), and DataLoss if the segment has gone since: it
         does not say any more what came before.
         """
         last = given.id if isinstance(given, Message) else given.ids[-1]
+        if self._skipped:
+            raise NotDelivered(
+                f"The commit of a transaction with acknowledgements of this consumer of {self._subscription!r} was skipped, so "
+                f"rows before {last} of {given.segment} may not have been processed.",
+                advice="Nothing was acknowledged. Take the next delivery first: it begins with these rows. Or acknowledge single "
+                "rows (ack).",
+            )
         feed = next((found for found in self._feeds if found.covers(given.segment)), None)
         if feed is None:
             raise DataLoss(

@@ -5,18 +5,20 @@ is migrated: from then on it is one of those that the one log orders.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from metadata.client.client import Client
 from metadata.client.providers import Providers, one_model
-from metadata.common.errors import TopicExists
+from metadata.common.errors import SubscriptionNotFound, TopicExists
 from metadata.instream import paths
 from metadata.read import backlog
 from metadata.read.reading import Reading, Selection
 from metadata.records.names import PersistentName, is_persistent, persistent_name
 from metadata.records.persistent_records import Model, PersistentLayout
 from metadata.records.row_ranges import NONE, Rows
+from metadata.rules import acks
 from spark_txn_source.acked import acknowledged
 from spark_txn_source.following import Following
 from spark_txn_source.losses import check_cursors, check_trims
@@ -47,7 +49,7 @@ class Feed:
     """One log's part of a consumer. `after`: the number in that log up to which all has been delivered, or was never wanted.
 
     `known`: the same of single segments, where it is more; and of topics, what retention had taken when this began: no loss for it.
-    `deleted_to`: the newest seal of a deletion when this began: no loss for it either.
+    `deleted_to`: the newest seal of a deletion when this began (0 if it was joined since): no loss for it either.
     """
 
     def __init__(self, client: Client, names: Sequence[str], follows: _Follows, subscription: str) -> None:
@@ -73,6 +75,15 @@ class Feed:
 
     def done(self, reading: Reading) -> dict[str, Rows]:
         return acknowledged(self._client, reading, self._subscription)
+
+    def done_of_deleted(self, reading: Reading) -> dict[str, Rows]:
+        """The same of segments that went with their topic: their cursors stay for the grace period. Without one: nothing."""
+        found = {}
+        for segment in reading.gone:
+            where = (segment.name, self._subscription)
+            with suppress(SubscriptionNotFound):
+                found[segment.name] = acks.done(self._client.coordinator.acks.read([where])[where])
+        return found
 
     def onward(self) -> str | None:
         """The topic:// that goes on from this persistent topic, as of the last look; None: it is not migrated. Raises TopicNotFound
@@ -126,9 +137,13 @@ class Feeds:
     def __iter__(self) -> Iterator[Feed]:
         return iter(self._feeds)
 
-    def begin(self) -> None:
-        """Begin anew where the subscription stands. Raises SubscriptionNotFound, DataLoss, TopicNotFound."""
+    def begin(self, check: Callable[[Feed], None]) -> None:
+        """Begin anew where the subscription stands, once each feed has passed the check. Raises what it raises,
+        SubscriptionNotFound, DataLoss, TopicNotFound.
+        """
         self.look()
+        for feed in self._feeds:
+            check(feed)
         self.done = {segment: done for feed in self._feeds for segment, done in feed.begin().items()}
 
     def look(self) -> None:
@@ -164,7 +179,7 @@ class Feeds:
                 at.append(known[name])
             joined.after = min(at, default=0)
             joined.known = known | (dict(before.known) if before is not None else {})
-            joined.deleted_to = max(reading.deletions(), default=0) if before is None else before.deleted_to
+            joined.deleted_to = 0 if before is None else before.deleted_to  # the topic is no older than what began on its log
             self.done = joined.done(reading) | self.done
         except BaseException:
             joined.close()

@@ -73,7 +73,7 @@ class Transaction:
         self._acks: list[Ack] = []
         self._touched: dict[str, None] = {}
         """Topics and segments that it has to do with, rows or none: they are all of one kind."""
-        self._dropped: list[Callable[[], None]] = []
+        self._dropped: list[Callable[[bool], None]] = []
         self._staged_ms: int | None = None
         self._query: str | None = None
         """The streaming query in whose `foreachBatch` it writes or acknowledges, where that is known."""
@@ -140,11 +140,11 @@ class Transaction:
         self._check_takes_more("append to")  # what gives the batches may have ended it meanwhile
         self._staged.append(Appended(name, types, now.layout.key, tuple((s, part) for s, part in closed if part is not None)))
 
-    def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[], None] | None = None) -> None:
+    def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[bool], None] | None = None) -> None:
         """Acknowledge with the commit, all of it or nothing (`Consumer.ack` and what reads a subscription call this).
 
-        `dropped` is called when the transaction ends without a commit, or its commit is skipped: then what was acknowledged is to
-        be delivered again.
+        `dropped` is called when the transaction ends without a commit (False), or its commit is skipped (True): then what was
+        acknowledged is to be delivered again.
         Raises TxnConflict (ended, or a commit was tried whose outcome is not known), AckConflict (rows that this transaction
         acknowledges already), OptionError (topics of the other kind than those before).
         """
@@ -235,7 +235,7 @@ class Transaction:
         self._committed = committed
         self._id = committed.txn_id or self._id
         if committed.skipped:
-            self._give_back()
+            self._give_back(skipped=True)
         return committed
 
     def _coordinator(self) -> CoordinatorProvider:
@@ -290,14 +290,14 @@ class Transaction:
             self._coordinator().abort_attempt(self._application, "", self.claim)
         if not self._aborted:
             self._aborted = True
-            self._give_back()
+            self._give_back(skipped=False)
         self._staged.clear()
         self._acks.clear()
 
-    def _give_back(self) -> None:
+    def _give_back(self, *, skipped: bool) -> None:
         """What it was to acknowledge is to be delivered again: its acknowledgements do not count."""
         for dropped in self._dropped:
-            dropped()
+            dropped(skipped)
 
     def _check_open(self, verb: str) -> None:
         if self._committed is not None or self._aborted:

@@ -162,8 +162,32 @@ MUTANTS = (
         "consumer-passes-over-a-deletion",
         "8.14",
         "A consumer that is behind says which rows went with a topic that was deleted and made again.",
-        ("txnsegment.consumer:Consumer._deliver", "reading.cut, feed.deleted_to", "feed.after, feed.deleted_to"),
+        ("txnsegment.consumer:Consumer._deliver", "self._check_deletions(feed, reading, feed.after, done)", "pass"),
         tests=("tests/face/test_consumer.py::test_a_topic_that_was_deleted_and_made_again_is_a_loss",),
+    ),
+    mutant(
+        "deletion-forgotten-after-an-abort",
+        "8.14",
+        "A consumer that begins anew by itself says what a deletion took: only the program can go on without these rows.",
+        ("txnsegment.consumer:Consumer._read_ahead", "self._check_deletions(feed, feed.reading, 0, {})", "None"),
+        tests=(
+            "tests/face/test_consumer.py::test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took[abort]",
+            "tests/face/test_consumer.py::test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took[skip]",
+        ),
+    ),
+    mutant(
+        "acknowledged-rows-lost-with-their-topic",
+        "8.14",
+        "What another consumer of the subscription had acknowledged before a deletion is no loss.",
+        ("txnsegment.feeds:Feed.done_of_deleted", "for segment in reading.gone:", "for segment in ():"),
+        tests=("tests/face/test_consumer.py::test_what_another_consumer_acknowledged_before_a_deletion_is_no_loss",),
+    ),
+    mutant(
+        "cumulative-ack-takes-what-was-given-back",
+        "8.8",
+        "No cumulative ack takes rows that a skipped transaction gave back, before they are delivered again.",
+        ("txnsegment.consumer:Consumer.ack_cumulative", "if self._skipped:", "if False:"),
+        tests=("tests/face/test_consumer.py::test_no_cumulative_ack_takes_what_a_skipped_transaction_gave_back",),
     ),
     mutant(
         "uncommitted-block-says-nothing",

@@ -60,12 +60,14 @@ class Following:
         """The rows of its cumulative acks that count by now. It does not repeat them in a later transaction."""
         return {n for one, rows in self.floors if one is None or one.written.state == "committed" for n in rows}
 
-    def begun(self) -> None:
+    def begun(self, *, by_itself: bool = False) -> None:
+        """It began anew. `by_itself`: it still owes the rows that went with a topic."""
+        owed = self.owed if by_itself else set()
         self.due = False
         self.acked = set()
         for topic in self.topics:
             self.acked |= self.world.model.acked.get((topic, self.subscription), set())
-        self.handed, self.last, self.floors, self.owed = [], None, [], set()
+        self.handed, self.last, self.floors, self.owed = [], None, [], owed
 
     def close(self) -> None:
         self.consumer.close()
@@ -244,7 +246,7 @@ def take(bench: Bench, following: Following, made: Any, count: int, leave: int) 
     """Whether the generator came to its end. `leave`: kept for later, left by break, by an exception in the body, or closed."""
     ended = True
     if following.due:
-        following.begun()
+        following.begun(by_itself=True)
     with attempt(bench, *LOST) as tried:
         try:
             for taken, given in enumerate(made, 1):

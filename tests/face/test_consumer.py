@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from metadata.common.errors import AckConflict, DataLoss, SubscriptionNotFound, TxnConflict, ValueFormatError
+from metadata.common.errors import AckConflict, DataLoss, NotDelivered, SubscriptionNotFound, TxnConflict, ValueFormatError
 from metadata.records.names import topic_name
 from metadata.records.row_ranges import texts
 from metadata.rules.acks import done
@@ -385,3 +385,53 @@ def test_a_topic_that_was_deleted_once_all_was_delivered_is_no_loss(topic: Clust
     topic.topics.create("t", schema="k string, n bigint")
     write(topic, 2, count=1)
     assert numbers(consumer) == [2]
+
+
+@pytest.mark.parametrize("end", ["abort", "skip"])
+def test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took(topic: Cluster, consumer: Consumer, end: str) -> None:
+    with topic.begin(app="etl", version=1) as txn:
+        txn.commit()
+    write(topic, 0, count=1)
+    (first,) = consumer.messages(timeout=NOW)
+    with topic.begin(app="etl", version=1) as txn:
+        consumer.ack(first, txn=txn)
+        write(topic, 1, count=1)
+        topic.topics.delete("t")
+        topic.topics.create("t", schema="k string, n bigint")
+        topic.subscriptions.create("t", "s", start="earliest")
+        if end == "abort":
+            txn.abort()
+        else:
+            assert txn.commit().skipped
+    for _ in range(2):
+        with pytest.raises(DataLoss, match="was deleted by the seal"):
+            numbers(consumer)
+    write(topic, 2, count=1)
+    consumer.rewind()
+    assert numbers(consumer) == [2]
+
+
+def test_what_another_consumer_acknowledged_before_a_deletion_is_no_loss(topic: Cluster, consumer: Consumer) -> None:
+    write(topic, 0, count=3)
+    with topic.consumer("t", "s") as other:
+        other.ack(other.messages(timeout=NOW))
+    topic.topics.delete("t")
+    topic.topics.create("t", schema="k string, n bigint")
+    write(topic, 3, count=1)
+    assert numbers(consumer) == [3]
+
+
+def test_no_cumulative_ack_takes_what_a_skipped_transaction_gave_back(topic: Cluster, consumer: Consumer) -> None:
+    with topic.begin(app="etl", version=1) as txn:
+        txn.commit()
+    write(topic, 0, count=2)
+    first, second = consumer.messages(timeout=NOW)
+    with topic.begin(app="etl", version=1) as txn:
+        consumer.ack_cumulative(first, txn=txn)
+        assert txn.commit().skipped
+    with pytest.raises(NotDelivered, match="was skipped"):
+        consumer.ack_cumulative(second)
+    *_, last = consumer.messages(timeout=NOW)
+    consumer.ack_cumulative(last)
+    consumer.rewind()
+    assert numbers(consumer) == []

@@ -216,3 +216,18 @@ def test_what_is_deleted_with_the_topic_that_goes_on(cluster: Cluster) -> None:
         assert numbers(consumer) == [2, 3]
         with pytest.raises(DataLoss, match=f"{X} was migrated to {Y}, which was deleted"):
             numbers(other)
+
+
+def test_rows_of_the_new_topic_that_was_deleted_and_made_again_are_a_loss(cluster: Cluster) -> None:
+    write(cluster, 1, X)
+    with cluster.consumer(X, "s", start="earliest") as consumer:
+        assert numbers(consumer) == [1]
+        cluster.topics.migrate(X, Y)
+        write(cluster, 2, X)
+        cluster.topics.delete(Y)
+        cluster.topics.create(Y, schema="n bigint")
+        cluster.subscriptions.create(Y, "s")
+        write(cluster, 3, X)
+        with pytest.raises(DataLoss, match=f"{Y} was deleted by the seal"):
+            numbers(consumer)
+        consumer.rewind()
