@@ -11,7 +11,7 @@ from conformance.surface.model import Fault
 from conformance.surface.operations import PICK, Args, one_of, operation
 from conformance.surface.world import Process, World
 from conformance.surface.writing import topic_of
-from metadata.common.errors import AckConflict, DataLoss, SubscriptionExists, SubscriptionNotFound, TopicNotFound
+from metadata.common.errors import AckConflict, DataLoss, NotDelivered, SubscriptionExists, SubscriptionNotFound, TopicNotFound
 from txnsegment import Batch, Message
 
 LOST = (TopicNotFound, SubscriptionNotFound, DataLoss)
@@ -39,6 +39,8 @@ class Following:
     """The number in the log of the last row that it has handed out and that had one."""
     due: bool = False
     """A transaction that holds its acknowledgements ended without a commit: it begins anew at its next delivery."""
+    skipped: bool = False
+    """The commit of such a transaction was skipped: until that delivery it acknowledges nothing cumulatively."""
     floors: list[tuple[Open | None, set[int]]] = field(default_factory=list)
     """The rows of its cumulative acks since it last began, with the transaction that holds them (None: they count at once)."""
 
@@ -63,7 +65,7 @@ class Following:
     def begun(self, *, by_itself: bool = False) -> None:
         """It began anew. `by_itself`: it still owes the rows that went with a topic."""
         owed = self.owed if by_itself else set()
-        self.due = False
+        self.due = self.skipped = False
         self.acked = set()
         for topic in self.topics:
             self.acked |= self.world.model.acked.get((topic, self.subscription), set())
@@ -394,8 +396,10 @@ def ack_cumulative(bench: Bench, a: Args) -> object:
         if n not in world.model.acked.get((name, following.subscription), set()):
             rows.setdefault(name, set()).add(n)
     into: Open | None = one_of(fitting(world, following), a["x"]) if a["txn"] == 0 else None
-    with attempt(bench, AckConflict, *LOST) as tried:
+    with attempt(bench, AckConflict, *LOST, *((NotDelivered,) if following.skipped else ())) as tried:
         following.consumer.ack_cumulative(given, txn=None if into is None else into.txn)
+    if following.skipped and tried.error is None:
+        raise Fault("ack", f"a cumulative ack of {sorted(upto)} behind a transaction that was skipped and gave rows back")
     if into is not None and tried.error is None:
         into.written.acks += [(t, following.subscription, frozenset(found)) for t, found in rows.items()]
         into.consumers.append(following)

@@ -181,7 +181,7 @@ def decided(world: World, one: Open, done: object) -> None:
     if getattr(done, "skipped", False):
         one.written.state = "skipped"
         for consumer in one.consumers:
-            consumer.due = True
+            consumer.due = consumer.skipped = True
         return
     for topic, sub, rows in one.written.acks:
         # (A cumulative ack covers what is acknowledged already, too: it is refused only if nothing else is left of it.)
