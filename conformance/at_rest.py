@@ -17,7 +17,7 @@ from pathlib import Path
 from ledgers import snapshots
 from ledgers.model import Part
 from metadata.client.client import Client, client
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.client.upkeep import upkeep
 from metadata.cluster.cluster import open_cluster
 from metadata.common.clock import SystemClock
@@ -162,7 +162,7 @@ class AtRest:
                 self.clock.ahead_ms += SETTINGS.orphan_age_ms + SETTINGS.grace_period_ms + 1
                 made.sweep()
                 upkeep(made)
-                sweep_orphans(cluster)
+                delete_orphans(cluster)
             made.sweep()
             return self._left(made, (a, b), most)
         finally:

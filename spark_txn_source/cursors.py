@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from metadata.instream.reading import TopicReading
 
 
-class Cursors:
+class StreamCursors:
     """The cursors of one stream's subscription, in the process that plans the stream. `client`: opens the process's client."""
 
     def __init__(self, client: Callable[[], Client], options: ReadOptions, subscription: str) -> None:
@@ -156,7 +156,7 @@ class Cursors:
             return self._acked_to
         return acked_when_planned(self._client(), offset)
 
-    def acked_to(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset) -> Mapping[str, int]:
+    def acked_now(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset) -> Mapping[str, int]:
         """The same for a batch that is planned after `offset`. A run that has not committed yet asks the cursors: it may be one of
         one batch, of which none ever plans after a commit.
         """

@@ -25,7 +25,7 @@ from metadata.records.names import TopicName, is_persistent, persistent_name, to
 from metadata.records.row_ranges import NONE, union
 from metadata.rules import transitions
 from spark_txn_source import persistent
-from spark_txn_source.cursors import Cursors, acked_when_planned
+from spark_txn_source.cursors import StreamCursors, acked_when_planned
 from spark_txn_source.following import Following
 from spark_txn_source.following_topics import FollowingTopics
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
@@ -71,10 +71,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return kept | {"_following": None, "_following_topics": None}
 
     @cached_property
-    def _cursors(self) -> Cursors | None:
+    def _cursors(self) -> StreamCursors | None:
         """Those of its subscription."""
         subscription = self._options.subscription
-        return None if subscription is None else Cursors(self._client, self._options, subscription)
+        return None if subscription is None else StreamCursors(self._client, self._options, subscription)
 
     def follow(self) -> Following | None:
         """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
@@ -200,7 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
         came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
         client, cursors = self._client(), self._cursors
-        acked_to = acked_when_planned(client, offset) if cursors is None else cursors.acked_to(reading, topics, offset)
+        acked_to = acked_when_planned(client, offset) if cursors is None else cursors.acked_now(reading, topics, offset)
         after = dataclasses.replace(offset, acked_to=acked_to).after(begin, migrated)
         trims = {**after.trims, **{name: n for name, n in came.items() if n}}
         began = offset.began if given.is_initial else None

@@ -18,7 +18,7 @@ import pyarrow as pa
 from conformance.chaos.clocks import ROWS, SUBSCRIPTION
 from conformance.chaos.reading import Following
 from conformance.cluster.clock_shim import install, set_shift
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.client.upkeep import upkeep
 from metadata.common.clock import SystemClock
 from metadata.common.errors import SessionLost, TxnSegmentError, Unavailable
@@ -128,7 +128,7 @@ def _sweep(cluster: Cluster, stop: Path, note: Note) -> None:
     """Everything that a sweeper does, in each round. One last round begins after all was written."""
     while True:
         last = stop.exists()
-        for work in (cluster.sweep, lambda: upkeep(cluster.client), lambda: sweep_orphans(cluster.client.cluster)):
+        for work in (cluster.sweep, lambda: upkeep(cluster.client), lambda: delete_orphans(cluster.client.cluster)):
             _again(work)
         note([1])
         if last:

@@ -166,14 +166,14 @@ MUTANTS = (
         "migrated-cursor-by-numbers-of-the-log",
         "8.11",
         "A stream's commit moves the cursor of a migrated topic by its ledgers: as numbers of the log they cover rows not read.",
-        ("spark_txn_source.cursors:Cursors.commit", "end_of(ledger.id, ledger.last_entry)", "end_of(to.log)"),
+        ("spark_txn_source.cursors:StreamCursors.commit", "end_of(ledger.id, ledger.last_entry)", "end_of(to.log)"),
         tests=(f"{_AFTER}::test_a_stream_of_the_new_name_acknowledges_what_it_has_read_and_no_more",),
     ),
     mutant(
         "acked-rows-of-migrated-topics-come-again",
         "8.5",
         "What was acknowledged beyond a stream's start is kept by the ledgers of a migrated topic.",
-        ("spark_txn_source.cursors:Cursors.start", "s.ledger_id(number)", "number"),
+        ("spark_txn_source.cursors:StreamCursors.start", "s.ledger_id(number)", "number"),
         tests=(f"{_AFTER}::test_what_was_acknowledged_one_by_one_stays_so_for_a_stream",),
     ),
     mutant(

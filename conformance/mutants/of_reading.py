@@ -226,14 +226,14 @@ MUTANTS = (
         "stream-acknowledges-what-was-moved-back",
         "6, 7",
         "A stream acknowledges no row of a subscription that was moved back, or made again: it does not give it out again.",
-        ("spark_txn_source.cursors:Cursors.commit", "if acked_to:", "if False:"),
+        ("spark_txn_source.cursors:StreamCursors.commit", "if acked_to:", "if False:"),
         tests=(_MOVED_BACK,),
     ),
     mutant(
         "what-was-acknowledged-beyond-the-start",
         "6, 7",
         "Nor a row that was acknowledged beyond its start when it began, and is left again.",
-        ("spark_txn_source.cursors:Cursors.commit", "to.acked_beyond(one.name) for", "NONE for"),
+        ("spark_txn_source.cursors:StreamCursors.commit", "to.acked_beyond(one.name) for", "NONE for"),
         tests=(_MOVED_BACK,),
     ),
     mutant(

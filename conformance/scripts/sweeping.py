@@ -11,7 +11,7 @@ from collections.abc import Callable
 from conformance.scripts import answers
 from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.world import Process, World
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.maintenance import remains
 from metadata.maintenance.folding import Folding
 from metadata.maintenance.sweeper import FORGET_LIMIT, SweepReport
@@ -32,7 +32,7 @@ _PARTS: dict[str, Callable[[Process], object]] = {
     "aborted": lambda p: Folding(p.cluster, p.client.buffer).collect_aborted(),
     "remains": lambda p: remains.collect_remains(p.cluster.store, p.cluster.settings.grace_period_ms),
     "forget": lambda p: p.client.sweeper.forget(SweepReport(), limit=FORGET_LIMIT),
-    "orphans": lambda p: sweep_orphans(p.cluster),
+    "orphans": lambda p: delete_orphans(p.cluster),
     "all": lambda p: p.client.sweeper.sweep(),
 }
 

@@ -17,7 +17,7 @@ from conformance.simulator.stage import T, U
 from conformance.simulator.writers import hands_on
 from ledgers.compaction import Policy
 from ledgers.errors import CorruptSnapshot, MissingFile
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import StorageError, TxnSegmentError
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.trimming import Trimmer
@@ -144,7 +144,7 @@ def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Act
                     for segment in topic.segments():
                         Compactor(process.cluster, joined).compact(segment, policy, Compacted())
                 if world.files_go:
-                    sweep_orphans(process.cluster)
+                    delete_orphans(process.cluster)
             except (CorruptSnapshot, MissingFile, StorageError) as error:
                 world.history.bad(f"{name}: {error}", 5)
                 return

@@ -24,7 +24,7 @@ from conformance.simulator.readers import Stream, start_batch_reader
 from conformance.simulator.scheduler import SETTINGS, Process, World
 from conformance.simulator.stage import P, Q, T, staged
 from conformance.simulator.writers import Job, start_driver
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import TxnSegmentError
 from metadata.read.reading import Selection
 from metadata.records.names import persistent_name
@@ -200,7 +200,7 @@ def finish_in_stream(world: World, jobs: list[Job]) -> None:
     if world.rng.random() < 0.15:  # and nobody's file is taken for an orphan
         world.clock.now += world.settings.orphan_age_ms + 1
         for _ in range(2):
-            sweep_orphans(Process(world, "end").cluster)
+            delete_orphans(Process(world, "end").cluster)
             world.clock.now += world.settings.grace_period_ms + 1
         _read_everything(world, "end1")
     world.clock.now += world.settings.header_retention_ms + 1

@@ -23,7 +23,7 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.writers import start_driver
 from ledgers import snapshots
 from ledgers.compaction import COMPACTED
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.instream import snapshots as buffer_snapshots
 from metadata.instream import steps, transaction_log
 from metadata.read.reading import Selection
@@ -176,12 +176,12 @@ def _subscribed(world: World) -> bool:
 
 def _sweep_files(world: World, process: Process) -> None:
     """In the end only files are left that something names."""
-    sweep_orphans(process.cluster)
+    delete_orphans(process.cluster)
     world.clock.now += world.settings.orphan_age_ms + 1
-    sweep_orphans(process.cluster)
+    delete_orphans(process.cluster)
     for _ in range(3):  # a deleted topic's snapshots are kept for the grace period, then seen, then kept once more
         world.clock.now += world.settings.grace_period_ms + 1
-        sweep_orphans(process.cluster)
+        delete_orphans(process.cluster)
     _read_all(world, Process(world, "end2"), "after the orphan sweep")
     newest = b"".join(record.value for key, record in world.state.records.items() if key.path.startswith("/log/"))
     newest += b"".join(data for path, (data, _) in world.disk.files.items() if path.encode() in newest)  # its manifest

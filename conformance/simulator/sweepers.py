@@ -7,7 +7,7 @@ from functools import partial
 
 from conformance.simulator.scheduler import Actor, Process, World
 from ledgers.errors import CorruptSnapshot, MissingFile
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import StorageError, SweepIncomplete, TxnSegmentError
 from metadata.maintenance.sweeper import FORGET_LIMIT, Sweeper, SweepReport, complain
 from metadata.records.names import topic_name
@@ -42,7 +42,7 @@ def start_sweeper(
                     world.history.swept(name, began, min(now_ms, *world.clock.falls[falls:], now_ms))
             if orphans:
                 try:
-                    sweep_orphans(process.cluster)
+                    delete_orphans(process.cluster)
                 except (CorruptSnapshot, MissingFile, StorageError) as error:
                     world.history.bad(f"{name}: {error}")
                     return

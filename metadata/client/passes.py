@@ -41,7 +41,7 @@ def sweep_pass(client: Client, *, files: bool) -> tuple[SweepReport, dict[str, E
     return report, failed
 
 
-def sweep_orphans(cluster: Cluster) -> Orphans:
+def delete_orphans(cluster: Cluster) -> Orphans:
     """Delete the files of a cluster that nothing protects any more."""
     return orphans.sweep_orphans(cluster, InStreamModel(cluster))
 
@@ -50,7 +50,7 @@ def _delete(cluster: Cluster) -> Orphans:
     """The orphan sweep. It writes to the store before it deletes: on a full disk into room that was kept for that."""
     while True:
         try:
-            return sweep_orphans(cluster)
+            return delete_orphans(cluster)
         except Unavailable as error:
             if not cluster.store.make_room():
                 raise

@@ -27,7 +27,7 @@ from metadata.store.contract import decide, look, time_ms
 log = logging.getLogger("txnsegment.instream")
 
 
-class Taken(NamedTuple):
+class TrimmedTo(NamedTuple):
     """What a trim took away itself: rows, and bytes as they were written. `to`: up to which number rows are gone now."""
 
     to: int
@@ -44,14 +44,14 @@ class InStreamTrimmer:
     topics: PersistentTopics
     acks: InStreamAcks
 
-    def trim(self, name: PersistentName) -> Taken:
+    def trim(self, name: PersistentName) -> TrimmedTo:
         """Trim a topic by its policies, or its namespace's. Raises TopicNotFound."""
         reading = self.buffer.read(name)
         if reading.topic.layout.sealing and reading.topic.layout.migrated_to is not None:
-            return Taken(reading.trimmed_to)  # its rows belong to the topic that goes on, whose retention and cursors hold
+            return TrimmedTo(reading.trimmed_to)  # its rows belong to the topic that goes on, whose retention and cursors hold
         policies = self._policies(reading.topic)
         if policies.retention_ms is None and policies.retention_bytes is None:
-            return Taken(reading.trimmed_to)
+            return TrimmedTo(reading.trimmed_to)
         total = sum(weight.bytes for weight in reading.weights())
         kept = (Kept(found.id, found.publish_ms, found.bytes) for found in reading.ledgers())
         now_ms, keep_ms = reading.now_ms, policies.retention_ms
@@ -108,7 +108,7 @@ class InStreamTrimmer:
         return decide(self.cluster.store, every)
 
 
-def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> Taken:
+def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> TrimmedTo:
     """Take everything up to this number away, as far as it is decided and in a snapshot. A seal stays: a topic without it would
     take writes again.
     """
@@ -116,16 +116,16 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
     if reading.sealed_at is not None:
         to = min(to, reading.sealed_at - 1)
     if to <= reading.trimmed_to:
-        return Taken(reading.trimmed_to)
+        return TrimmedTo(reading.trimmed_to)
     latest = max((ms for _, ms in reading.published(0, to)), default=0)
     gone = Trimmed(to=to, at_ms=reading.now_ms)
     last, going = _of(reading, reading.trimmed_to, to)
-    ours = Taken(0)
+    ours = TrimmedTo(0)
 
     def trimmed(layout: PersistentLayout) -> PersistentLayout:
         nonlocal ours
         if layout.trimmed_log >= to or not _replayable(layout, to):
-            ours = ours if gone in layout.leaving else Taken(0)  # it may be our own, whose reply was lost
+            ours = ours if gone in layout.leaving else TrimmedTo(0)  # it may be our own, whose reply was lost
             return layout
         # What others took since the reading was made is not ours.
         ours = going if layout.trimmed_log <= reading.trimmed_to else _of(reading, layout.trimmed_log, to)[1]
@@ -145,12 +145,12 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
     return ours._replace(to=after)
 
 
-def _of(reading: TopicReading, after: int, to: int) -> tuple[Position | None, Taken]:
+def _of(reading: TopicReading, after: int, to: int) -> tuple[Position | None, TrimmedTo]:
     """What is visible with after < number <= to: its last position, and how much it is."""
     last, rows, size = None, 0, 0
     for found in reading.ledgers(after, to):
         last, rows, size = Position(ledger_id=found.id, entry_id=found.last_entry), rows + found.rows, size + found.bytes
-    return last, Taken(to, rows, size)
+    return last, TrimmedTo(to, rows, size)
 
 
 def _replayable(layout: PersistentLayout, to: int) -> bool:

@@ -16,7 +16,7 @@ from metadata.instream.buffer import InStreamBuffer
 from metadata.instream.reading import TopicReading
 from metadata.instream.topics import PersistentTopics
 from metadata.instream.transaction_log import TRANSACTION_LOG
-from metadata.instream.trimming import Taken
+from metadata.instream.trimming import TrimmedTo
 from metadata.maintenance.trimming import Trimmed
 from metadata.records.names import persistent_name
 from txnsegment import Cluster, connect
@@ -155,7 +155,7 @@ def test_a_trim_reports_what_it_took_itself(cluster: Cluster, monkeypatch: pytes
     cluster.retention.set(P, keep_bytes=1)
     trim, read, looks = trimming.trim_log, InStreamBuffer.read, []
 
-    def together(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> Taken:
+    def together(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> TrimmedTo:
         with connect(cluster.client.cluster.url) as other:
             assert trim(other.client.instream.buffer, other.client.instream.topics, reading, at).to == at
         return trim(buffer, topics, reading, to)

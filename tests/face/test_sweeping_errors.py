@@ -215,7 +215,7 @@ def test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails
         listed.append(1)
         return Orphans(0, 0)
 
-    monkeypatch.setattr(passes, "sweep_orphans", counted)
+    monkeypatch.setattr(passes, "delete_orphans", counted)
     foreign(monkeypatch, "a", RuntimeError("Planted."))
     assert swept(two, passes=3, orphans_every=3600) == 2
     assert len(listed) == 1

@@ -9,7 +9,7 @@ import pytest
 from instream_bench import At, Bench, Party, T
 
 from conformance.simulator.faults import Fate
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import SubscriptionNotFound, TopicNotFound, TopicSealed, TransactionNotFound
 from metadata.instream import paths
 from metadata.instream.migrating import Migrator
@@ -36,7 +36,7 @@ def sweep(bench: Bench, party: Party | None = None) -> None:
     party = bench.party() if party is None else party
     party.sweeper.sweep()
     Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
-    sweep_orphans(party.cluster)
+    delete_orphans(party.cluster)
 
 
 def later(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from test_migration import Y, foreign
 
 from conformance.simulator.faults import Fate
 from metadata.client.client import Client
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.client.providers import Providers
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.errors import (
@@ -330,7 +330,7 @@ def test_the_orphan_sweep_keeps_what_logs_name_and_takes_the_rest() -> None:
     bench.clock.now += bench.settings.orphan_age_ms + 1
     party.coordinator.append(None, {T: [bench.part("young")]})
     before = set(bench.disk.files)
-    deleted = sweep_orphans(party.cluster)
+    deleted = delete_orphans(party.cluster)
     assert deleted.files == 1
     (gone,) = before - {path for path in bench.disk.files if "sweep/" not in path}
     assert "orphan" in gone

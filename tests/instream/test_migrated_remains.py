@@ -11,7 +11,7 @@ from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.model import Part
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError
 from metadata.instream.migrating import Migrator
 from metadata.instream.model import transaction_buffer
@@ -62,7 +62,7 @@ def sweep(bench: Bench, party: Party | None = None) -> None:
     Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
     with suppress(TopicNotFound):
         trim(bench, party)
-    sweep_orphans(party.cluster)
+    delete_orphans(party.cluster)
 
 
 def later(bench: Bench) -> None:

@@ -11,7 +11,7 @@ import pytest
 from instream_bench import At, Bench, Party, T, U, each, label
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import (
     NotAllowed,
     OptionError,
@@ -426,7 +426,7 @@ def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:
         bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms) + 1
         Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
         party.sweeper.sweep()
-        sweep_orphans(party.cluster)
+        delete_orphans(party.cluster)
     assert rows(bench) == ["app.1", "plain"]
     for ledger in read(bench).segments[0].ledgers(0, read(bench).cut):
         assert all(part.path in bench.disk.files for part in ledger.parts)

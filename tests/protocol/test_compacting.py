@@ -11,7 +11,7 @@ from conformance.simulator.origins import joined
 from ledgers import snapshots
 from ledgers.compaction import Policy
 from ledgers.model import CompactedPart
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import TxnSegmentError
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.read.reading import Selection
@@ -53,14 +53,14 @@ def test_rows_stay_and_old_files_go_after_the_grace_period_by_the_orphan_sweep_a
     assert rows(bench) == before
     assert len(files(bench)) == 2 + 4
     bench.clock.now += bench.settings.orphan_age_ms + 1
-    sweep_orphans(bench.party().cluster)
+    delete_orphans(bench.party().cluster)
     assert old <= bench.disk.files.keys(), "whoever planned before reads on"
     bench.clock.now += bench.settings.grace_period_ms
-    sweep_orphans(bench.party().cluster)
+    delete_orphans(bench.party().cluster)
     assert old <= bench.disk.files.keys()
     bench.clock.now += 2
     for _ in range(2):  # the first takes the snapshot that listed them, the second sees that it is gone
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
         bench.clock.now += bench.settings.orphan_age_ms + 1
     kept = {path for path in bench.disk.files if path.endswith(".parquet")}
     assert kept == files(bench)
@@ -100,7 +100,7 @@ def test_a_compaction_stops_at_every_step(fate: Fate) -> None:
         assert rows(bench) == before, gate.hit
         bench.clock.now += bench.settings.orphan_age_ms + bench.settings.grace_period_ms + 2
         for _ in range(3):
-            sweep_orphans(bench.party().cluster)
+            delete_orphans(bench.party().cluster)
             bench.clock.now += bench.settings.orphan_age_ms + bench.settings.grace_period_ms + 2
         assert {path for path in bench.disk.files if path.endswith(".parquet")} == files(bench), gate.hit
         assert rows(bench) == before, gate.hit
@@ -125,7 +125,7 @@ def test_somebody_else_works_at_every_step(other: str) -> None:
                 compact(party)
             else:
                 bench.clock.now += bench.settings.orphan_age_ms // 4
-                sweep_orphans(party.cluster)
+                delete_orphans(party.cluster)
 
         gate = At(k, meanwhile=meanwhile)
         compact(bench.party(gate))
@@ -147,7 +147,7 @@ def test_a_compaction_at_every_step_of_an_orphan_sweep_takes_no_file_from_a_read
         old = files(bench)
         bench.clock.now += bench.settings.orphan_age_ms + 1
         gate = At(k, meanwhile=lambda bench=bench: compact(bench.party()))
-        sweep_orphans(bench.party(gate).cluster)
+        delete_orphans(bench.party(gate).cluster)
         assert old <= bench.disk.files.keys(), gate.hit
         if not gate.hit:
             return
@@ -162,7 +162,7 @@ def test_a_compaction_that_slept_too_long_does_not_name_files_that_may_be_gone()
 
         def slept(bench: Bench = bench) -> None:
             bench.clock.now += bench.settings.orphan_age_ms + 1
-            sweep_orphans(bench.party().cluster)
+            delete_orphans(bench.party().cluster)
 
         gate = At(k, meanwhile=slept)
         try:

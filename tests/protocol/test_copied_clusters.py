@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from conformance.simulator.clock import SimulatedClock
 from ledgers.storage import LedgerStorage
 from metadata.backup.restore import Restoration
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.cluster import cluster as metadata_cluster
 from metadata.cluster import ledger_root
 from metadata.cluster.cluster import open_cluster, take_over
@@ -232,7 +232,7 @@ def test_a_copy_that_takes_the_root_over_is_the_owner_and_the_store_before_it_is
     assert not take_over(copy), "again: nothing to do"
     there = files(root)
     with pytest.raises(ConfigurationError, match="has taken it over"):
-        sweep_orphans(before.client.cluster)
+        delete_orphans(before.client.cluster)
     before.close()
     refused(url, "has taken it over")
     assert files(root) == there
@@ -338,7 +338,7 @@ def test_a_folder_replaced_under_an_open_cluster_is_noticed_before_a_delete(tmp_
         orphan.write_text("x")
         age(prod)
         with pytest.raises(ConfigurationError, match="was replaced"):
-            sweep_orphans(cluster.client.cluster)
+            delete_orphans(cluster.client.cluster)
         assert orphan.exists()
 
 
@@ -377,10 +377,10 @@ def test_a_user_who_may_not_write_the_mark_of_an_older_version_opens_the_cluster
         orphan.write_text("x")
         age(tmp_path / "root")
         with connect(url) as cluster, pytest.raises(ConfigurationError, match="does not say where"):
-            sweep_orphans(cluster.client.cluster)
+            delete_orphans(cluster.client.cluster)
         assert orphan.exists()
     with connect(url) as cluster:
-        assert sweep_orphans(cluster.client.cluster).files == 1
+        assert delete_orphans(cluster.client.cluster).files == 1
 
 
 class Dies(BaseException):
@@ -498,7 +498,7 @@ def test_a_sweep_deletes_nothing_once_a_take_over_is_complete(tmp_path: Path, af
         monkeypatch.setattr(LedgerStorage, "delete", deletes)
         monkeypatch.setattr(LedgerStorage, "replace", marks)
         with pytest.raises(ConfigurationError, match="has taken it over"):
-            sweep_orphans(cluster.client.cluster)
+            delete_orphans(cluster.client.cluster)
         for one in taking:
             one.result()
     assert complete.is_set()
@@ -540,7 +540,7 @@ def test_a_sweep_that_was_under_way_during_a_restore_deletes_nothing_of_it(
     cluster = open_cluster(url, clock=clock)
     try:
         with pytest.raises(ConfigurationError, match="belongs to another cluster"):
-            sweep_orphans(cluster)
+            delete_orphans(cluster)
     finally:
         cluster.close()
     assert rows(again) == [1, 2]
@@ -552,7 +552,7 @@ def test_a_sweep_is_refused_once_a_restore_into_its_own_store_began(tmp_path: Pa
         begun = Restoring(backup="x", id="y", ledgers="z", began_ms=0, by="somebody")
         cluster.client.cluster.store.put(paths.RESTORING, begun.to_bytes(), expect=ABSENT)
         with pytest.raises(RestoreRefused, match="half of a cluster"):
-            sweep_orphans(cluster.client.cluster)
+            delete_orphans(cluster.client.cluster)
     assert "public/default/t/0000-ffff-0/x0.parquet" in files(tmp_path / "prod" / "ledgers")
 
 
@@ -577,7 +577,7 @@ def test_a_restore_beside_a_sweep_has_all_files_or_says_which_are_missing(
             except ConfigurationError:
                 pass
             else:
-                swept.append(sweep_orphans(cluster).files > 0)
+                swept.append(delete_orphans(cluster).files > 0)
                 cluster.close()
         return inner(self, *args, **kwargs)
 
@@ -630,7 +630,7 @@ def test_a_slow_batch_of_deletes_ends_after_its_seconds(tmp_path: Path, monkeypa
     cluster = open_cluster(url, clock=clock)
     try:
         clock.now += 1_000_000_000_000
-        assert sweep_orphans(cluster).files == 20
+        assert delete_orphans(cluster).files == 20
     finally:
         cluster.close()
     assert len(since) > 20

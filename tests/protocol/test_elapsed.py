@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.client.client import client
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.clock import SystemClock
 from metadata.rules import elapsed
@@ -241,7 +241,7 @@ def test_an_embedded_cluster_keeps_its_rows_when_the_clock_leaps_ahead_and_back(
         assert again.retention.trim("t").rows == 0
         (part,) = [file for file in cluster.storage.list("public") if file.path.endswith(".parquet")]
         clock.ahead_ms = 1000 * HOUR
-        sweep_orphans(cluster)
+        delete_orphans(cluster)
         assert cluster.storage.info(part.path) is not None
         clock.ahead_ms = 0
         assert again.retention.trim("t").rows == 0
@@ -275,7 +275,7 @@ def test_a_staged_part_outlives_a_leap_of_the_clock(tmp_path: Path) -> None:
         with face.begin() as txn:
             txn.append("t", pa.table({"a": [1]}))
             clock.ahead_ms = 1000 * HOUR
-            sweep_orphans(cluster)
+            delete_orphans(cluster)
             clock.ahead_ms = 0
             txn.commit()
         assert face.subscriptions.create("t", "s", start="earliest").name == "s"

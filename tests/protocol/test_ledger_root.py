@@ -13,7 +13,7 @@ import pytest
 from conformance.simulator.clock import SimulatedClock
 from ledgers.disk import LocalDisk
 from ledgers.storage import LedgerStorage
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.cluster.cluster import open_cluster, read_cluster_record
 from metadata.common.clock import SystemClock
 from metadata.common.errors import ConfigurationError, StorageError, Unavailable
@@ -62,7 +62,7 @@ def test_the_orphan_sweep_leaves_what_is_not_ours(tmp_path: Path) -> None:
         old(root / "manifests/0_1-ab.json"),
     ]
     theirs = [old(root / "holiday.jpg"), old(root / "notes/a.parquet"), old(root / "public/default/t/0000-ffff-0/readme.txt")]
-    swept = sum(sweep_orphans(cluster).files for _ in range(100))  # the manifest goes once it was seen for the grace period
+    swept = sum(delete_orphans(cluster).files for _ in range(100))  # the manifest goes once it was seen for the grace period
     assert swept == len(ours)
     assert not any(p.exists() for p in ours)
     assert all(p.exists() for p in theirs)

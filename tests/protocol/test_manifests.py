@@ -9,7 +9,7 @@ import pytest
 from bench import Bench, T, U
 
 from ledgers.errors import TxnSegmentError
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import CorruptRecord, SweepIncomplete
 from metadata.read.reading import Selection
 from metadata.records.records import Registration
@@ -52,7 +52,7 @@ def test_a_damaged_manifest_is_an_error_that_names_it(name: str, monkeypatch: py
         bench.read()
     named(wrong)
     with pytest.raises(CorruptRecord) as wrong:
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
     named(wrong)
     with pytest.raises(SweepIncomplete) as incomplete:
         bench.party().sweeper.sweep()
@@ -88,9 +88,9 @@ def test_a_manifest_that_a_reader_has_planned_from_stays_for_the_grace_period(mo
     bench.party().sweeper.sweep()
     bench.old()
     bench.party().sweeper.sweep()
-    sweep_orphans(bench.party().cluster)
+    delete_orphans(bench.party().cluster)
     planned = [ledger.id for segment in reading.segments for ledger in segment.ledgers(0, reading.cut)]
     assert planned == [1, 1, 1]
     bench.clock.now += bench.settings.grace_period_ms + 1
-    sweep_orphans(bench.party().cluster)
+    delete_orphans(bench.party().cluster)
     assert manifest not in bench.disk.files

@@ -6,7 +6,7 @@ import pytest
 from bench import At, Bench, T, U
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import TxnConflict, TxnSegmentError
 from metadata.maintenance.orphans import _seen
 from metadata.write.write_set import WriteSet
@@ -33,12 +33,12 @@ def test_what_nothing_names_goes_at_the_orphan_age_and_superseded_snapshots_afte
     needed = _history(bench)
     assert len(_snapshots(bench)) == 6
     bench.work(3)  # staged, never committed
-    assert sweep_orphans(bench.party().cluster).files == 0
+    assert delete_orphans(bench.party().cluster).files == 0
     bench.clock.now += bench.settings.orphan_age_ms + 1
-    assert sweep_orphans(bench.party().cluster).files == 3
+    assert delete_orphans(bench.party().cluster).files == 3
     assert _parts(bench) == needed
     bench.clock.now += bench.settings.grace_period_ms + 1
-    assert sweep_orphans(bench.party().cluster).files == 3
+    assert delete_orphans(bench.party().cluster).files == 3
     assert len(_snapshots(bench)) == 3
     bench.finish()
 
@@ -49,14 +49,14 @@ def test_the_grace_period_counts_from_when_a_file_was_superseded() -> None:
     while True:
         bench = Bench()
         bench.party().coordinator.commit(bench.work(1))
-        gate = At(k, meanwhile=lambda bench=bench: sweep_orphans(bench.party().cluster), kinds=("write",))
+        gate = At(k, meanwhile=lambda bench=bench: delete_orphans(bench.party().cluster), kinds=("write",))
         bench.party(gate).sweeper.sweep()
         bench.clock.now += bench.settings.grace_period_ms + bench.settings.orphan_age_ms
         bench.party().coordinator.commit(bench.work(2))
         named = _snapshots(bench)
         assert len(named) == 3
         bench.party().sweeper.sweep()  # supersedes them only now
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
         assert named <= _snapshots(bench), gate.hit
         if not gate.hit:
             return
@@ -69,11 +69,11 @@ def test_two_orphan_sweeps_at_once() -> None:
         bench = Bench()
         needed = _history(bench)
         bench.clock.now += bench.settings.orphan_age_ms + 1
-        gate = At(k, meanwhile=lambda bench=bench: sweep_orphans(bench.party().cluster))
-        sweep_orphans(bench.party(gate).cluster)
+        gate = At(k, meanwhile=lambda bench=bench: delete_orphans(bench.party().cluster))
+        delete_orphans(bench.party(gate).cluster)
         bench.clock.now += bench.settings.grace_period_ms + 1
-        sweep_orphans(bench.party().cluster)
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
         assert _parts(bench) == needed, gate.hit
         assert len(_snapshots(bench)) == 3, gate.hit
         bench.finish()
@@ -91,13 +91,13 @@ def test_an_orphan_sweep_dies_at_every_step(fate: Fate) -> None:
         bench.clock.now += bench.settings.orphan_age_ms + 1
         gate = At(k, fate)
         try:
-            sweep_orphans(bench.party(gate).cluster)
+            delete_orphans(bench.party(gate).cluster)
         except (Crashed, TxnSegmentError):
             assert gate.hit
         bench.clock.now += bench.settings.grace_period_ms + 1
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
         bench.clock.now += bench.settings.grace_period_ms + 1
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
         assert _parts(bench) == needed, gate.hit
         assert len(_snapshots(bench)) == 3, gate.hit
         if not gate.hit:
@@ -113,7 +113,7 @@ def test_a_driver_that_slept_longer_than_the_orphan_age_cannot_commit_parts_that
 
     def long_after() -> None:
         bench.clock.now += bench.settings.orphan_age_ms + 1
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
 
     # Each step between opening and deciding: append, op records, the deciding CAS.
     gate = At(4 if before_deciding else 2, meanwhile=long_after, kinds=("write",))
@@ -132,7 +132,7 @@ def test_a_sweep_overtaken_by_time_does_not_take_what_is_committed_meanwhile() -
             bench.clock.now += bench.settings.orphan_age_ms + 1
 
         def sweep(slept: object = slept, bench: Bench = bench, k: int = k) -> None:
-            sweep_orphans(bench.party(At(k, meanwhile=slept)).cluster)  # type: ignore[arg-type]
+            delete_orphans(bench.party(At(k, meanwhile=slept)).cluster)  # type: ignore[arg-type]
 
         try:
             bench.party(At(4, meanwhile=sweep, kinds=("write",))).coordinator.commit(work)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench import Bench
 
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import PartsGone, StorageError
 from metadata.write.write_set import Committed
 from txnsegment import connect
@@ -25,7 +25,7 @@ def test_files_that_a_sweep_took_while_the_clock_was_ahead_are_not_committed() -
     work = bench.work(2)
     leap = bench.settings.orphan_age_ms + 1
     bench.clock.now += leap
-    assert sweep_orphans(bench.party().cluster).files == 3
+    assert delete_orphans(bench.party().cluster).files == 3
     bench.clock.now -= leap
     with pytest.raises(PartsGone, match=r"Of the 3 files that app staged 3 are gone or not whole: parts/app/2/.* is not there"):
         bench.party().coordinator.commit(work)

@@ -12,7 +12,7 @@ from bench import Bench, T
 from ledgers.model import CompactedPart, Part
 from ledgers.part_reader import EntryBatch
 from ledgers.stretches import Marks
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import OffsetOutOfRange
 from metadata.read.backlog import Left
 from metadata.read.reading import Selection
@@ -97,7 +97,7 @@ def test_a_topic_made_again_after_the_grace_period_keeps_the_guard_of_its_deleti
     party.coordinator.commit(bench.work(topics=(T,)))
     party.topics.delete(topic_name(T))
     bench.clock.now += bench.settings.grace_period_ms + 1
-    sweep_orphans(party.cluster)
+    delete_orphans(party.cluster)
     party.topics.create(topic_name(T))
     guard = party.topics.get(topic_name(T)).layout.deleted_to_log
     assert guard == 2

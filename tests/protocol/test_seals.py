@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bench import Bench, T, U
 
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import SegmentSealed
 from metadata.read.reading import Selection
 from metadata.records import paths
@@ -65,17 +65,17 @@ def test_the_files_of_a_deleted_topic_stay_for_the_grace_period(made_again: bool
     party.coordinator.commit(bench.work(2, topics=(T,)))  # the newest record of the log is another's
     party.sweeper.sweep()
     bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms // 2) + 1
-    sweep_orphans(party.cluster)
+    delete_orphans(party.cluster)
     assert part in bench.disk.files
     assert _layout(bench, U).gone()
     bench.clock.now += bench.settings.grace_period_ms + 1
-    sweep_orphans(party.cluster)
+    delete_orphans(party.cluster)
     assert part not in bench.disk.files
     after = _layout(bench, U)
     assert (after.gone(), len(after.segments), after.deleted) == ([], int(made_again), None if made_again else True)
     assert after.deleted_to_log is not None
     again = _layout(bench, U)
-    sweep_orphans(party.cluster)
+    delete_orphans(party.cluster)
     assert _layout(bench, U) == again
 
 
@@ -89,7 +89,7 @@ def test_deleting_and_making_again_many_times() -> None:
         party.topics.delete(topic_name(U))
         party.topics.create(topic_name(U))
         bench.clock.now += bench.settings.grace_period_ms + 1
-        sweep_orphans(party.cluster)
+        delete_orphans(party.cluster)
         layout = _layout(bench, U)
         assert list(layout.segments) == [str(version)]
         assert layout.deleted_to_log is not None

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.simulator.faults import Crashed, Fate
 from ledgers.errors import CorruptSnapshot
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import SweepIncomplete
 from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
@@ -63,7 +63,7 @@ def test_one_unreadable_snapshot_holds_up_its_segment_only(how: str, gone: bool)
     assert not bench.headers(), "forgetting stopped"
     assert len(bench.kept("/log/")) == 1, "the rows of the other topic are folded, and its registration dropped"
     with pytest.raises(CorruptSnapshot):
-        sweep_orphans(bench.party().cluster)  # what the snapshot protects is unknown: no file is deleted
+        delete_orphans(bench.party().cluster)  # what the snapshot protects is unknown: no file is deleted
     bench.disk.files[damaged[0]] = was
     bench.finish()
 
@@ -142,10 +142,10 @@ def test_deleted_topics_leave_a_tombstone_and_no_more() -> None:
 
     bench.party().sweeper.sweep()
     assert left() == (5, 10)
-    sweep_orphans(cluster)
+    delete_orphans(cluster)
     assert left() == (5, 10), "a reader may hold the older layout"
     bench.clock.now += bench.settings.grace_period_ms + bench.settings.orphan_age_ms + 1
-    sweep_orphans(cluster)
+    delete_orphans(cluster)
     bench.party().sweeper.sweep()
     assert left() == (0, 1), "the newest schema stays: its number is never used again"
     name = topic_name("topic://public/default/v")

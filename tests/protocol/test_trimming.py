@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.simulator.faults import Crashed, Fate
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TxnConflict, TxnSegmentError
 from metadata.maintenance.trimming import Trimmed, Trimmer
 from metadata.read.reading import Selection
@@ -207,11 +207,11 @@ def test_files_go_by_the_orphan_sweep_after_the_grace_period() -> None:
     trim(bench.party())
     bench.clock.now += bench.settings.orphan_age_ms + 1
     for _ in range(2):
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
         assert parts <= bench.disk.files.keys(), "whoever planned before reads on"
     for _ in range(2):
         bench.clock.now += bench.settings.grace_period_ms + bench.settings.orphan_age_ms + 1
-        sweep_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
     assert not parts & bench.disk.files.keys()
 
 

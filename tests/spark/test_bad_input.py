@@ -32,7 +32,7 @@ from conformance.proxy import TcpProxy
 from conformance.servers import ZooKeeperServer, free_ports
 from ledgers.storage import LedgerStorage
 from metadata.client.client import Client, client, shared_client
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.clock import SystemClock
 from metadata.common.errors import (
@@ -327,7 +327,7 @@ def test_the_ledger_folder_is_gone(site: Site) -> None:
         site.write(rows_of({"n": [1]}))
     assert not ledgers.exists()
     with pytest.raises(StorageError, match="does not exist"), site.client() as one:
-        sweep_orphans(one.cluster)
+        delete_orphans(one.cluster)
     away.rename(ledgers)
     site.write(rows_of({"n": [1]}))
     assert len(site.read()) == 101

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss
 from metadata.records.cluster_records import Settings
 from pyspark_txnsegment import DefaultSource
@@ -162,7 +162,7 @@ def test_the_deletion_is_known_after_the_grace_period(here: Deployment) -> None:
     cluster = here.cluster.client.cluster
     cluster.settings = Settings(grace_period_ms=0)
     cluster.clock.sleep(0.01)
-    sweep_orphans(cluster)
+    delete_orphans(cluster)
     layout = here.cluster.client.topics.get(next(t.name for t in here.cluster.client.topics.list(".*/x"))).layout
     assert len(layout.segments) == 1
     assert layout.deleted_to_log is not None

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.proxy import LOCAL, TcpProxy
 from conformance.zookeeper_server import ZooKeeperServer
-from metadata.client.passes import sweep_orphans
+from metadata.client.passes import delete_orphans
 from metadata.cluster.cluster import take_over
 from metadata.cluster.ledger_root import read_mark
 from metadata.common.errors import ConfigurationError
@@ -55,7 +55,7 @@ def test_a_snapshot_on_another_port_is_refused_until_it_takes_the_root_over(tmp_
             with connect(url) as cluster:
                 assert take_over(other)
                 with pytest.raises(ConfigurationError, match="has taken it over"):
-                    sweep_orphans(cluster.client.cluster)
+                    delete_orphans(cluster.client.cluster)
             with pytest.raises(ConfigurationError, match="has taken it over"):
                 connect(url)
             with connect(other) as cluster:
