@@ -104,9 +104,9 @@ class Consumer:
 
         Raises SubscriptionNotFound, TopicNotFound, DataLoss (retention has taken rows of it). Then the next delivery tries again.
         """
-        self._begin(lambda feed: None)
+        self._begin_anew(lambda feed: None)
 
-    def _begin(self, check: Callable[[Feed], None]) -> None:
+    def _begin_anew(self, check: Callable[[Feed], None]) -> None:
         self._rewind_due = True
         self._next.clear()
         self._current = self._ahead = None
@@ -169,7 +169,7 @@ class Consumer:
     def _read_ahead(self) -> Ahead | None:
         """The batch with the row that comes next; None: there is nothing new."""
         if self._rewind_due:  # what went with a topic is told of all the same: nothing that was given back is done
-            self._begin(lambda feed: self._check_deletions(feed, feed.reading, 0, {}))
+            self._begin_anew(lambda feed: self._check_deletions(feed, feed.reading, 0, {}))
         while self._ahead is None or not self._ahead.left:
             if self._current is None:
                 self._woken.clear()  # before looking: a wake-up in between is not lost

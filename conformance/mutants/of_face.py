@@ -75,14 +75,14 @@ MUTANTS = (
         "seek-forgets-what-was-never-delivered",
         "8.11",
         "Rows that a seek gave back were not handed out: no older row acknowledges them.",
-        (f"{_CONSUMER}.rewind", "self._given_before.pop(segment, None)", "pass"),
+        (f"{_CONSUMER}._begin_anew", "self._given_before.pop(segment, None)", "pass"),
         tests=(f"{_TAKING_UP}::test_rows_that_a_seek_gave_back_are_not_acknowledged_by_an_older_row",),
     ),
     mutant(
         "failed-rewind-is-forgotten",
         "8.5",
         "A rewind that failed is made up for before the next row.",
-        (f"{_CONSUMER}.rewind", "self._rewind_due = True", "pass"),
+        (f"{_CONSUMER}._begin_anew", "self._rewind_due = True", "pass"),
         tests=(f"{_TAKING_UP}::test_a_rewind_that_fails_is_made_up_for",),
     ),
     mutant(
