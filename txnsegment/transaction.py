@@ -235,7 +235,8 @@ class Transaction:
         self._committed = committed
         self._id = committed.txn_id or self._id
         if committed.skipped:
-            self._give_back(skipped=True)
+            # Without an application only an earlier commit() of this transaction can have been first: its acknowledgements count.
+            self._give_back(skipped=self._app is not None)
         return committed
 
     def _coordinator(self) -> CoordinatorProvider:

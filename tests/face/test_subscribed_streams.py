@@ -5,6 +5,7 @@ they gave out, fail for no move that nobody made, and keep their offsets small.
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from conformance.surface.spark import Engine
 from metadata.common.errors import AckConflict, OptionError
 from metadata.write.coordinator import Coordinator
+from pyspark_txnsegment import DefaultSource
 from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster
 
@@ -398,3 +400,16 @@ def test_the_error_names_what_a_migrated_topic_goes_by(cluster: Cluster) -> None
         query.rest()
     given_up(cluster, failed)
     assert left(cluster, new) == [7]
+
+
+def test_a_reader_that_was_pickled_still_acknowledges(cluster: Cluster) -> None:
+    """Spark sends the reader to its tasks, which only read; a copy is a whole reader all the same."""
+    make(cluster, "a")
+    write(cluster, "a", 1)
+    options = {"serviceUrl": cluster.url, "topics": "a", "subscription": "s"}
+    reader = StreamReader(options, DefaultSource(options).schema())
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    copy = pickle.loads(pickle.dumps(reader))
+    copy.commit(end)
+    assert left(cluster, "a") == []

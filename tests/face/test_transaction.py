@@ -487,12 +487,14 @@ def test_a_lost_reply_commits_once(cluster: Cluster, prefix: str, happened: bool
 
 
 class GoesAway(LosesReplies):
-    """The store is away from the deciding write on, which never reached it."""
+    """The store is away from the deciding write on, which reached it (`happened`) or not."""
 
     away = False
 
     def write(self, *writes: Write) -> list[Record | None]:
         if any(isinstance(w, Put) and w.key.path.startswith("/txn/id/") and isinstance(w.expect, Record) for w in writes):
+            if self._happened and not self.away:
+                self._store.write(*writes)
             self.away = True
         if self.away:
             raise UnknownOutcome("the reply was lost")
@@ -540,6 +542,28 @@ def test_what_may_have_committed_takes_nothing_more(cluster: Cluster) -> None:
             consumer.ack(next(consumer.messages(timeout=0)), txn=txn)
         txn.commit()
     assert [row["n"] for row in rows(cluster, "t")] == [0, 1]
+
+
+def test_a_second_commit_that_finds_the_first_one_gives_no_row_back(cluster: Cluster) -> None:
+    """Without an application nobody else commits under its name: its acknowledgements count, and later ones go on behind them."""
+    cluster.topics.create("t", schema="k string, n bigint")
+    with cluster.begin() as txn:
+        txn.append("t", table(["x", "y"]))
+        txn.commit()
+    inner = cluster.client.coordinator.cluster
+    with cluster.consumer("t", "s", start="earliest") as consumer:
+        first, second = consumer.messages(timeout=0)
+        txn = cluster.begin()
+        consumer.ack_cumulative(first, txn=txn)
+        store = GoesAway(cluster, prefix="", happened=True)
+        cluster.client.coordinator.cluster = dataclasses.replace(inner, store=store)  # type: ignore[arg-type]
+        with pytest.raises(OutcomeUnknown):
+            txn.commit()
+        cluster.client.coordinator.cluster = inner
+        assert txn.commit().skipped
+        consumer.ack_cumulative(second)
+        consumer.rewind()
+        assert list(consumer.messages(timeout=0)) == []
 
 
 def test_a_full_sweep_keeps_committed_rows_and_deletes_nothing_young(cluster: Cluster, tmp_path: Path) -> None:
