@@ -40,7 +40,7 @@ class StreamCursors:
         self._acked_to: dict[str, int] = {}
 
     def start(self, reading: Reading, topics: Sequence[TopicReading]) -> StreamOffset:
-        """Before the first row that is not acknowledged; with what is acknowledged beyond it."""
+        """The start offset: before the first row that is not acknowledged. It carries the acknowledged ranges above it."""
         self.join(reading, topics)
         done = acknowledged(self._client(), reading, self.subscription)
         number = reading.cluster.before_lost(first_pending(reading, done, reading.cut))
@@ -157,8 +157,8 @@ class StreamCursors:
         return acked_when_planned(self._client(), offset)
 
     def acked_now(self, reading: Reading, topics: Sequence[TopicReading], offset: StreamOffset) -> Mapping[str, int]:
-        """The same for a batch that is planned after `offset`. A run that has not committed yet asks the cursors: it may be one of
-        one batch, of which none ever plans after a commit.
+        """Up to where everything is acknowledged when a batch is planned after `offset`. A run that has not committed yet asks the
+        cursors: it may be one of one batch, of which none ever plans after a commit.
         """
         known = self._acked_before(offset)
         if self._acked_to:

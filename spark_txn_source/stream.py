@@ -72,7 +72,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _cursors(self) -> StreamCursors | None:
-        """Those of its subscription."""
+        """The cursors of the stream's subscription; None: the stream has no subscription."""
         subscription = self._options.subscription
         return None if subscription is None else StreamCursors(self._client, self._options, subscription)
 

@@ -107,6 +107,7 @@ class Consumer:
         self._begin_anew(lambda feed: None)
 
     def _begin_anew(self, check: Callable[[Feed], None]) -> None:
+        """Go back to where the subscription stands, if each feed passes the check. After an error the next delivery tries again."""
         self._rewind_due = True
         self._next.clear()
         self._current = self._ahead = None

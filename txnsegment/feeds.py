@@ -74,10 +74,13 @@ class Feed:
         return done
 
     def done(self, reading: Reading) -> dict[str, Rows]:
+        """What the subscription has acknowledged of each segment of a reading. Raises SubscriptionNotFound."""
         return acknowledged(self._client, reading, self._subscription)
 
     def done_of_deleted(self, reading: Reading) -> dict[str, Rows]:
-        """The same of segments that went with their topic: their cursors stay for the grace period. Without one: nothing."""
+        """What the subscription has acknowledged of the segments of deleted topics. Their cursors stay for the grace period. Of a
+        segment without a cursor nothing counts as acknowledged.
+        """
         found = {}
         for segment in reading.gone:
             where = (segment.name, self._subscription)

@@ -1,6 +1,7 @@
-"""What a topic that was migrated has of the persistent topic that it was (docs/in_stream.md, Migration). PURE: no I/O, no clock.
+"""The rules of migrated topics: who owns the old name, where its rows stand, what retention takes (docs/in_stream.md, Migration).
 
-The persistent topic is a segment of it. The ledgers there keep their ids, which are numbers of the persistent topic's own log.
+PURE: no I/O, no clock. The persistent topic is a segment of the topic:// that it became. Its ledgers keep their ids, which are
+numbers of the persistent topic's own log.
 """
 
 from __future__ import annotations
