@@ -77,10 +77,12 @@ lint: venv  ## style, formatting, types and import rules
 	$(BIN)/lint-imports
 
 # What needs no Spark, no ZooKeeper and no other process: rules, records, golden scripts, files, options, hostile input.
-PURE := tests/scripts tests/ledgers tests/options tests/hostile tests/conformance/test_history.py \
-  $(addprefix tests/protocol/test_,acks.py elapsed.py following.py live_log.py pending_ack.py reading_rules.py records.py \
-  scaling.py seals.py splits.py sweeping.py timestamps.py torn_trims.py transitions.py trimming.py round_trips.py) \
-  tests/instream/test_instream_rules.py tests/store/test_memory.py
+PURE := tests/scripts tests/ledgers tests/conformance/history tests/spark_txn_source/test_reading_rules.py \
+  $(addprefix tests/spark_txn_source/test_,options_page.py option_values.py source_options.py) \
+  tests/spark_txn_sink/test_sink_options.py tests/metadata/store/test_memory.py \
+  $(addprefix tests/metadata/,common cursors log read records rules maintenance/test_scaling.py maintenance/test_sweeping.py \
+  maintenance/test_torn_trims.py maintenance/test_trimming.py cluster/test_elapsed.py write/test_seals.py write/test_splits.py \
+  write/test_round_trips.py instream/test_instream_rules.py)
 
 .PHONY: check
 check: venv lint  ## lint and the tests that need no other process, within 90 seconds: for the loop at the desk

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from conformance.servers import ZooKeeperServer
+from txnsegment import Cluster, connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +29,10 @@ settings.register_profile(
 settings.load_profile("same-draws")
 
 
-LONG = ("cluster", "chaos", "packaging", "spark", "store", "conformance", "surface")
+LONG = ("conformance/cluster", "conformance/chaos", "packaging", "spark", "metadata/store", "conformance")
 """Folders with servers, drivers, or files that take longer than others."""
+
+HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,8 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     left to do.
     """
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
-    rank = {folder: number for number, folder in enumerate(LONG)}
-    items.sort(key=lambda item: (item.path not in slow, rank.get(item.path.parent.name, len(LONG))))
+
+    def rank(path: Path) -> int:
+        place = f"{path.relative_to(HERE).as_posix()}"
+        return next((number for number, folder in enumerate(LONG) if place.startswith(f"{folder}/")), len(LONG))
+
+    items.sort(key=lambda item: (item.path not in slow, rank(item.path)))
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +55,30 @@ def closed() -> Iterator[None]:
     yield
     left = sorted(one.name for one in set(threading.enumerate()) - before if one.name == "txnsegment-lease")
     assert not left, f"a cluster was not closed: its threads {left} go on"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/cluster"
+
+
+@pytest.fixture
+def cluster(url: str) -> Iterator[Cluster]:
+    """A real embedded cluster."""
+    with connect(url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One real ZooKeeper server for all tests of a process; each test has a chroot of its own."""
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def zk_url(zookeeper: ZooKeeperServer) -> str:
+    return f"zk://{zookeeper.hosts}/{uuid.uuid4().hex}"
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from functools import partial
 from conformance.mutants import planting
 
 mutant = partial(planting.mutant, kind="acking")
-_TESTS = "tests/protocol/test_pending_ack.py"
+_TESTS = "tests/metadata/cursors/test_pending_ack.py"
 _ACKNOWLEDGED = "metadata.rules.acks:acknowledged"
 _CONFLICTS = (f"{_TESTS}::test_two_transactions_one_message_one_wins",)
 _STEPS = (f"{_TESTS}::test_all_or_nothing_at_every_step[acks-Fate.CRASH_AFTER]",)
@@ -19,7 +19,7 @@ MUTANTS = (
         "8.11",
         "A topic that was made again has no subscription of the one that was deleted.",
         ("metadata.topics.subscriptions:Subscriptions.list", "if s in segments", "if s"),
-        tests=("tests/protocol/test_torn_trims.py",),
+        tests=("tests/metadata/maintenance/test_torn_trims.py",),
     ),
     mutant(
         "claims-hold-nobody-off",
@@ -155,7 +155,7 @@ MUTANTS = (
         "8.16",
         "What comes between the first reading and its watches wakes whoever waits for the next one.",
         ("spark_txn_source.following:Following._watch", "self.wake()", "self._woken.is_set()"),
-        tests=("tests/protocol/test_following.py",),
+        tests=("tests/metadata/read/test_following.py",),
     ),
     mutant(
         "subscription-made-blindly",

@@ -7,10 +7,10 @@ from functools import partial
 from conformance.mutants import planting
 
 mutant = partial(planting.mutant, kind="backing")
-_TESTS = "tests/protocol/test_backups.py::"
-_IN_STREAM = "tests/instream/test_instream_backups.py::"
-_KILLS = "tests/store/test_restore_kills.py::"
-_HOSTILE = "tests/hostile/test_hostile_backups.py::"
+_TESTS = "tests/metadata/backup/test_backups.py::"
+_IN_STREAM = "tests/metadata/instream/test_instream_backups.py::"
+_KILLS = "tests/metadata/backup/test_restore_kills.py::"
+_HOSTILE = "tests/metadata/backup/test_hostile_backups.py::"
 _EVERY_MOMENT = (
     f"{_IN_STREAM}test_backups_at_any_moment_of_simulated_worlds",
     f"{_IN_STREAM}test_a_backup_at_every_moment_of_a_transaction",

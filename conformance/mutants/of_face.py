@@ -6,12 +6,12 @@ from conformance.mutants.planting import mutant
 
 _CONSUMER = "txnsegment.consumer:Consumer"
 _PRODUCER = "txnsegment.producer:Producer"
-_PRODUCERS = "tests/face/test_producer.py"
-_SINK = "tests/face/test_sink_commit.py"
+_PRODUCERS = "tests/txnsegment/test_producer.py"
+_SINK = "tests/spark_txn_sink/test_sink_commit.py"
 _TOGETHER = "txnsegment.spark_transaction:SparkTransaction"
 _TRANSACTION = "txnsegment.transaction:Transaction"
-_TOKENS = "tests/face/test_batch_tokens.py"
-_TAKING_UP = "tests/face/test_taking_up.py"
+_TOKENS = "tests/spark_txn_sink/test_batch_tokens.py"
+_TAKING_UP = "tests/txnsegment/test_taking_up.py"
 
 MUTANTS = (
     mutant(
@@ -23,7 +23,7 @@ MUTANTS = (
             "if not below or end_of(below) >= self._handed_to(view.name):",
             "if True:",
         ),
-        tests=("tests/surface/test_surface.py",),
+        tests=("tests/conformance/surface/test_surface.py",),
     ),
     mutant(
         "read-ahead-counts-as-delivered",
@@ -62,7 +62,7 @@ MUTANTS = (
         "8.11",
         "Rows that another consumer of the subscription acknowledged, and retention took, are no loss to a consumer that runs.",
         (f"{_CONSUMER}._deliver", "now = feed.done(reading)", "now: dict[str, Rows] = {}"),
-        tests=("tests/face/test_consumer.py::test_what_another_consumer_acknowledged_and_retention_took_is_no_loss",),
+        tests=("tests/txnsegment/test_consumer.py::test_what_another_consumer_acknowledged_and_retention_took_is_no_loss",),
     ),
     mutant(
         "cumulative-acks-of-what-others-delivered",
@@ -104,21 +104,21 @@ MUTANTS = (
         "8.5",
         "A transaction that may have committed takes nothing more: it would be in no commit.",
         ("txnsegment.transaction:Transaction._check_takes_more", "if self._unknown:", "if False:"),
-        tests=("tests/face/test_transaction.py::test_what_may_have_committed_takes_nothing_more",),
+        tests=("tests/txnsegment/test_transaction.py::test_what_may_have_committed_takes_nothing_more",),
     ),
     mutant(
         "gathered-rows-appended-again",
         "8.8",
         "What a commit that failed had gathered is not taken for newly appended by the next append.",
         ("txnsegment.spark_transaction:SparkTransaction._put_back", "self._staged = []", "pass"),
-        tests=("tests/face/test_spark_transaction.py::test_what_comes_after_a_commit_that_failed_is_added_once",),
+        tests=("tests/txnsegment/test_spark_transaction.py::test_what_comes_after_a_commit_that_failed_is_added_once",),
     ),
     mutant(
         "forked-child-gives-its-parents-ids",
         "8.3",
         "A forked child gives no ids of the block that its parent took.",
         ("metadata.write.txn_ids:TxnIds.next", "if os.getpid() != self._pid:", "if False:"),
-        tests=("tests/face/test_transaction.py::test_a_forked_child_has_ids_and_a_background_of_its_own",),
+        tests=("tests/txnsegment/test_transaction.py::test_a_forked_child_has_ids_and_a_background_of_its_own",),
     ),
     mutant(
         "producer-keeps-to-a-topic-that-is-gone",
@@ -154,8 +154,8 @@ MUTANTS = (
         "Rows that a skipped transaction was to acknowledge are delivered again: its acknowledgements do not count.",
         (f"{_TRANSACTION}.commit", "if committed.skipped:", "if False:"),
         tests=(
-            "tests/face/test_consumer.py::test_a_transaction_that_was_skipped_gives_back_its_rows[True]",
-            "tests/face/test_consumer.py::test_a_transaction_that_was_skipped_gives_back_its_rows[False]",
+            "tests/txnsegment/test_consumer.py::test_a_transaction_that_was_skipped_gives_back_its_rows[True]",
+            "tests/txnsegment/test_consumer.py::test_a_transaction_that_was_skipped_gives_back_its_rows[False]",
         ),
     ),
     mutant(
@@ -163,7 +163,7 @@ MUTANTS = (
         "8.14",
         "A consumer that is behind says which rows went with a topic that was deleted and made again.",
         ("txnsegment.consumer:Consumer._deliver", "self._check_deletions(feed, reading, feed.after, done)", "pass"),
-        tests=("tests/face/test_consumer.py::test_a_topic_that_was_deleted_and_made_again_is_a_loss",),
+        tests=("tests/txnsegment/test_consumer.py::test_a_topic_that_was_deleted_and_made_again_is_a_loss",),
     ),
     mutant(
         "deletion-forgotten-after-an-abort",
@@ -171,8 +171,8 @@ MUTANTS = (
         "A consumer that begins anew by itself says what a deletion took: only the program can go on without these rows.",
         ("txnsegment.consumer:Consumer._read_ahead", "self._check_deletions(feed, feed.reading, 0, {})", "None"),
         tests=(
-            "tests/face/test_consumer.py::test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took[abort]",
-            "tests/face/test_consumer.py::test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took[skip]",
+            "tests/txnsegment/test_consumer.py::test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took[abort]",
+            "tests/txnsegment/test_consumer.py::test_a_consumer_that_begins_anew_by_itself_says_what_a_deletion_took[skip]",
         ),
     ),
     mutant(
@@ -180,21 +180,21 @@ MUTANTS = (
         "8.14",
         "What another consumer of the subscription had acknowledged before a deletion is no loss.",
         ("txnsegment.feeds:Feed.done_of_deleted", "for segment in reading.gone:", "for segment in ():"),
-        tests=("tests/face/test_consumer.py::test_what_another_consumer_acknowledged_before_a_deletion_is_no_loss",),
+        tests=("tests/txnsegment/test_consumer.py::test_what_another_consumer_acknowledged_before_a_deletion_is_no_loss",),
     ),
     mutant(
         "cumulative-ack-takes-what-was-given-back",
         "8.8",
         "No cumulative ack takes rows that a skipped transaction gave back, before they are delivered again.",
         ("txnsegment.consumer:Consumer.ack_cumulative", "if self._skipped:", "if False:"),
-        tests=("tests/face/test_consumer.py::test_no_cumulative_ack_takes_what_a_skipped_transaction_gave_back",),
+        tests=("tests/txnsegment/test_consumer.py::test_no_cumulative_ack_takes_what_a_skipped_transaction_gave_back",),
     ),
     mutant(
         "uncommitted-block-says-nothing",
         "5",
         "A block that ends without a commit says what it has left out.",
         ("txnsegment.transaction:Transaction.__exit__", "if kind is None and not self._tried and", "if False and"),
-        tests=("tests/face/test_transaction.py::test_leaving_without_a_commit_forgets_it",),
+        tests=("tests/txnsegment/test_transaction.py::test_leaving_without_a_commit_forgets_it",),
     ),
     mutant(
         "batch-tokens-without-their-query",
@@ -233,42 +233,44 @@ MUTANTS = (
         "5, 8.5",
         "The parts of a transaction are as old as its first write says.",
         (f"{_TOGETHER}._gather", "self._staged_ms = min(begun", "self._staged_ms = max(begun"),
-        tests=("tests/face/test_spark_transaction.py::test_a_transaction_is_as_old_as_its_first_write",),
+        tests=("tests/txnsegment/test_spark_transaction.py::test_a_transaction_is_as_old_as_its_first_write",),
     ),
     mutant(
         "staged-when-the-last-append-began",
         "5, 8.5",
         "The parts of a transaction are as old as its first append says.",
         (f"{_TRANSACTION}.append", "if self._staged_ms is None:", "if True:"),
-        tests=("tests/face/test_transaction.py::test_a_transaction_is_as_old_as_its_first_append",),
+        tests=("tests/txnsegment/test_transaction.py::test_a_transaction_is_as_old_as_its_first_append",),
     ),
     mutant(
         "unknown-commit-not-told",
         "5, 8.5",
         "A commit that is tried again after an unknown outcome says so: what became of the first try may be forgotten by then.",
         (f"{_TRANSACTION}.commit", "retried=self._unknown", "retried=False"),
-        tests=("tests/face/test_transaction.py", "tests/protocol/test_outcomes.py"),
+        tests=("tests/txnsegment/test_transaction.py", "tests/metadata/write/test_outcomes.py"),
     ),
     mutant(
         "abort-leaves-it-open",
         "A4",
         "Giving a transaction up ends what a commit that raised has left OPEN.",
         (f"{_TRANSACTION}.abort", "if self._tried and not self._aborted:", "if False:"),
-        tests=("tests/face/test_transaction.py::test_giving_up_ends_what_a_commit_left_open",),
+        tests=("tests/txnsegment/test_transaction.py::test_giving_up_ends_what_a_commit_left_open",),
     ),
     mutant(
         "seek-beyond-the-cut",
         "8.5",
         "A subscription is not moved beyond what is decided: rows of open transactions would be passed over.",
         ("txnsegment.subscriptions:ClusterSubscriptions._number", "if number > reading.cut:", "if False:"),
-        tests=("tests/face/test_subscriptions.py::test_a_subscription_is_not_moved_beyond_what_is_decided",),
+        tests=("tests/txnsegment/test_subscriptions.py::test_a_subscription_is_not_moved_beyond_what_is_decided",),
     ),
     mutant(
         "few-files-compacted",
         "7",
         "Compaction leaves runs of fewer files than it was told as they are.",
         ("txnsegment.cluster:Cluster.compact", "Policy(target_bytes, min_files)", "Policy(target_bytes, 2)"),
-        tests=("tests/face/test_compacted_reading.py::test_the_call_and_the_command_leave_fewer_files_than_they_are_told",),
+        tests=(
+            "tests/spark_txn_source/test_compacted_reading.py::test_the_call_and_the_command_leave_fewer_files_than_they_are_told",
+        ),
     ),
     mutant(
         "keys-of-tasks-mixed",
@@ -296,6 +298,8 @@ MUTANTS = (
         "7",
         "The command compacts as its options say.",
         ("txnsegment.cli.storage:compact", "min_files=min_files", "min_files=2"),
-        tests=("tests/face/test_compacted_reading.py::test_the_call_and_the_command_leave_fewer_files_than_they_are_told",),
+        tests=(
+            "tests/spark_txn_source/test_compacted_reading.py::test_the_call_and_the_command_leave_fewer_files_than_they_are_told",
+        ),
     ),
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_JSON = ("tests/hostile/test_json_text.py",)
-_FILES = ("tests/hostile/test_hostile_files.py",)
-_TEXT = ("tests/hostile/test_hostile_text.py",)
-_AVRO = ("tests/hostile/test_hostile_avro.py",)
+_JSON = ("tests/metadata/records/test_json_text.py",)
+_FILES = ("tests/ledgers/test_hostile_files.py",)
+_TEXT = ("tests/metadata/common/test_hostile_text.py",)
+_AVRO = ("tests/ledgers/test_hostile_avro.py",)
 
 MUTANTS = (
     mutant(

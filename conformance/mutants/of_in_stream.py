@@ -227,7 +227,7 @@ MUTANTS = (
         "in-stream end, 8.14",
         "Who finishes what others left gives no marker to a topic that has it, or takes none: else a stall grows with each look.",
         (f"{_END}._takes_no_marker", "return state.sealed_at is not None or has_ended(state, txn)", "return state is None"),
-        tests=("tests/instream/test_instream_stalls.py",),
+        tests=("tests/metadata/instream/test_instream_stalls.py",),
     ),
     mutant(
         "timed-out-too-early",
@@ -240,6 +240,6 @@ MUTANTS = (
         "in-stream end, A36",
         "Spark's abort of a transaction that others have ended, and forgotten, meanwhile does nothing.",
         ("metadata.instream.coordinator:InStreamCoordinator.abort_attempt", "(TxnConflict, TransactionNotFound)", "TxnConflict"),
-        tests=("tests/instream/test_instream_faults.py::test_a_late_abort_sleeps_while_others_act",),
+        tests=("tests/metadata/instream/test_instream_faults.py::test_a_late_abort_sleeps_while_others_act",),
     ),
 )

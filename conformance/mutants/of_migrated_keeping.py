@@ -7,10 +7,10 @@ from functools import partial
 from conformance.mutants import planting
 
 mutant = partial(planting.mutant, kind="migrating")
-_KEPT = "tests/instream/test_migrated_remains.py"
-_BARE = "tests/instream/test_bare_names.py"
-_STREAMS = "tests/instream/test_migrated_streams.py"
-_BATCHES = "tests/instream/test_persistent_batches.py"
+_KEPT = "tests/metadata/instream/test_migrated_remains.py"
+_BARE = "tests/metadata/instream/test_bare_names.py"
+_STREAMS = "tests/spark_txn_source/test_migrated_streams.py"
+_BATCHES = "tests/spark_txn_source/test_persistent_batches.py"
 _TRIM = "metadata.instream.legacy:LegacySegment"
 _RULES = "metadata.rules.migrated"
 
@@ -90,8 +90,8 @@ MUTANTS = (
         ("metadata.client.providers:Providers.select", "if to is None or not is_its_own(to.layout, name):", "if to is None:"),
         ("metadata.instream.migrating:Migrator._further", "and migrated.is_its_own(Layout.of(record), name)", ""),
         tests=(
-            "tests/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
-            "tests/instream/test_instream_life.py::test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated",
+            "tests/metadata/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+            "tests/metadata/instream/test_instream_life.py::test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated",
         ),
     ),
     mutant(

@@ -7,14 +7,14 @@ from functools import partial
 from conformance.mutants import planting
 
 mutant = partial(planting.mutant, kind="migrating")
-_TESTS = "tests/instream/test_migration.py"
-_STREAMS = "tests/instream/test_migrated_streams.py"
+_TESTS = "tests/metadata/instream/test_migration.py"
+_STREAMS = "tests/spark_txn_source/test_migrated_streams.py"
 _MIGRATOR = "metadata.instream.migrating:Migrator"
 _ACKS = "metadata.instream.pending_ack:InStreamAcks"
-_WHILE = "tests/instream/test_subscriptions_while_migrating.py"
-_AFTER = "tests/instream/test_migrated_subscriptions.py"
+_WHILE = "tests/metadata/instream/test_subscriptions_while_migrating.py"
+_AFTER = "tests/spark_txn_source/test_migrated_subscriptions.py"
 _STREAM = "spark_txn_source.stream:StreamReader"
-_CONSUMERS = "tests/face/test_migrated_consumers.py"
+_CONSUMERS = "tests/txnsegment/test_migrated_consumers.py"
 _CONSUMER = "txnsegment.consumer:Consumer"
 _FEEDS = "txnsegment.feeds:Feeds"
 
@@ -265,6 +265,6 @@ MUTANTS = (
         "in-stream log, 8.1, 8.4",
         "Two threads read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
         ("metadata.instream.replay:Replay._read", "with self.lock:", "if True:"),
-        tests=("tests/instream/test_replaying.py",),
+        tests=("tests/metadata/instream/test_replaying.py",),
     ),
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_TESTS = "tests/instream/test_persistent_source.py"
+_TESTS = "tests/spark_txn_source/test_persistent_source.py"
 
-_TIMES = "tests/instream/test_persistent_timestamps.py"
+_TIMES = "tests/spark_txn_source/test_persistent_timestamps.py"
 
 MUTANTS = (
     mutant(
@@ -71,7 +71,7 @@ MUTANTS = (
             "self.storage.info(self._path(PERSISTENT)) is None",
             "True",
         ),
-        tests=("tests/instream/test_staging_kinds.py",),
+        tests=("tests/spark_txn_sink/test_staging_kinds.py",),
     ),
     mutant(
         "open-transactions-of-persistent-topics-hold-no-timestamp",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_TESTS = "tests/power/test_power.py::"
+_TESTS = "tests/conformance/power/test_power.py::"
 _PUBLISHED = (f"{_TESTS}test_a_power_cut_after_a_decision_loses_no_file",)
 _KILLED = (f"{_TESTS}test_a_cluster_that_was_killed_and_opened_again_outlives_a_power_cut",)
 _RESTORED = (f"{_TESTS}test_a_restore_that_was_killed_and_run_again_outlives_a_power_cut",)

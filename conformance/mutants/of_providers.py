@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_TESTS = "tests/face/test_persistent.py"
-_NAMES = "tests/face/test_persistent_names.py"
-_DAMAGE = "tests/instream/test_instream_damage.py"
+_TESTS = "tests/txnsegment/test_persistent.py"
+_NAMES = "tests/txnsegment/test_persistent_names.py"
+_DAMAGE = "tests/metadata/instream/test_instream_damage.py"
 _CONSUMER = "txnsegment.consumer:Consumer"
 
 MUTANTS = (
@@ -93,6 +93,6 @@ MUTANTS = (
         "8.10",
         "The doctor tells to end what is OPEN past its deadline; what is decided and stalls at a seal is not.",
         ("txnsegment.doctor:_transactions", "if t.state is TxnState.OPEN]", "]"),
-        tests=("tests/instream/test_instream_stalls.py::test_the_doctor_counts_what_is_open_alone",),
+        tests=("tests/metadata/instream/test_instream_stalls.py::test_the_doctor_counts_what_is_open_alone",),
     ),
 )

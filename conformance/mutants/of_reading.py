@@ -13,9 +13,9 @@ _LIVE = "metadata.read.segment_view:StoredSegment._live"
 _LIMITED = "metadata.rules.transitions:limited"
 _FOLLOWING = "spark_txn_source.following:Following"
 
-_MOVED_BACK = "tests/face/test_streams_of_moved_subscriptions.py"
-_TIMES = "tests/protocol/test_timestamps.py"
-_FIRST = "tests/instream/test_first_micro_batch.py"
+_MOVED_BACK = "tests/spark_txn_source/test_streams_of_moved_subscriptions.py"
+_TIMES = "tests/metadata/read/test_timestamps.py"
+_FIRST = "tests/spark_txn_source/test_first_micro_batch.py"
 
 _LOG = "    listing = self.log.list(view, again=self.still_open)\n    verdicts = self.verdicts(view, listing)\n"
 
@@ -154,7 +154,7 @@ MUTANTS = (
             "[self._entries[n] for n in numbers if n in self._entries]",
         ),
         ("metadata.log.live_log:LiveLog.list", "in known.values():", "in [known[n] for n in wanted if n in known]:"),
-        tests=("tests/protocol/test_live_log.py",),
+        tests=("tests/metadata/log/test_live_log.py",),
     ),
     mutant(
         "replay-with-fewer-rows",
@@ -220,7 +220,7 @@ MUTANTS = (
         "6",
         "A range by timestamps of which all rows were trimmed is DataLoss, and not empty.",
         ("spark_txn_source.persistent:among_trimmed", "max(end, start + 1) if isinstance(given, AtTime) else end", "end"),
-        tests=("tests/surface/test_surface.py", "tests/instream/test_persistent_source.py"),
+        tests=("tests/conformance/surface/test_surface.py", "tests/spark_txn_source/test_persistent_source.py"),
     ),
     mutant(
         "stream-acknowledges-what-was-moved-back",
@@ -322,6 +322,6 @@ MUTANTS = (
         "6, Timestamps",
         "In a persistent topic, too, no publish time is before its transaction began.",
         ("metadata.instream.steps:TransactionSteps.append", "0 if txn is None else self.log.began_ms(self._least(txn))", "0"),
-        tests=("tests/instream/test_persistent_timestamps.py::test_no_publish_time_is_before_its_transaction_began",),
+        tests=("tests/spark_txn_source/test_persistent_timestamps.py::test_no_publish_time_is_before_its_transaction_began",),
     ),
 )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_COPIES = "tests/protocol/test_copied_clusters.py::"
-_ROOTS = "tests/protocol/test_ledger_root.py::"
-_URLS = "tests/options/test_credentials_in_urls.py"
+_COPIES = "tests/metadata/cluster/test_copied_clusters.py::"
+_ROOTS = "tests/metadata/cluster/test_ledger_root.py::"
+_URLS = "tests/metadata/common/test_credentials_in_urls.py"
 
 MUTANTS = (
     mutant(
@@ -14,7 +14,7 @@ MUTANTS = (
         "4",
         "Who opens a folder whose store was lost leaves nothing there that a restore would refuse.",
         ("metadata.cluster.cluster:_found", "(other := marked(storage)) is not None and", "(other := None) is not None and"),
-        tests=("tests/store/test_backup_stores.py::test_opening_a_folder_whose_store_was_lost_is_in_no_restores_way",),
+        tests=("tests/metadata/backup/test_backup_stores.py::test_opening_a_folder_whose_store_was_lost_is_in_no_restores_way",),
     ),
     mutant(
         "copied-store-opens-the-root",
@@ -133,6 +133,8 @@ MUTANTS = (
         "4, The ledger root",
         "A restore whose root somebody else took over meanwhile is not complete.",
         ("metadata.backup.restore:Restoration.run", "self._check_taken(restoring)", "pass"),
-        tests=("tests/store/test_restore_kills.py::test_of_two_restores_over_one_root_at_once_one_is_told_that_it_has_not_got_it",),
+        tests=(
+            "tests/metadata/backup/test_restore_kills.py::test_of_two_restores_over_one_root_at_once_one_is_told_that_it_has_not_got_it",
+        ),
     ),
 )

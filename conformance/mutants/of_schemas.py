@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.mutants.planting import mutant
 
 _ROWS = "tests/ledgers/test_avro.py"
-_VALUES = "tests/face/test_values.py"
+_VALUES = "tests/spark_txn_source/test_values.py"
 
 MUTANTS = (
     mutant(

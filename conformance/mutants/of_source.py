@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_RULES = "tests/protocol/test_reading_rules.py"
-_SUBSCRIBED = "tests/face/test_subscribed_streams.py"
+_RULES = "tests/spark_txn_source/test_reading_rules.py"
+_SUBSCRIBED = "tests/spark_txn_source/test_subscribed_streams.py"
 
 MUTANTS = (
     mutant(
@@ -13,21 +13,25 @@ MUTANTS = (
         "6, 8.5",
         "The numbers of an offset count in the cluster that it names alone, and in those restored from its backups.",
         ("metadata.cluster.cluster:Cluster.check_is_mine", "or cluster in (self.id, *before)", "or cluster"),
-        tests=("tests/face/test_checkpoints.py::test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with",),
+        tests=("tests/spark_txn_source/test_checkpoints.py::test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with",),
     ),
     mutant(
         "added-subscription-is-acknowledged-unread",
         "6, 8.11",
         "A stream that began without a subscription never moves its cursors over rows that it started behind.",
         ("spark_txn_source.cursors:StreamCursors.check_added", "if offset.subscription == self.subscription or", "if True or"),
-        tests=("tests/face/test_checkpoints.py::test_a_subscription_that_is_added_to_a_stream_loses_no_row_that_is_left",),
+        tests=(
+            "tests/spark_txn_source/test_checkpoints.py::test_a_subscription_that_is_added_to_a_stream_loses_no_row_that_is_left",
+        ),
     ),
     mutant(
         "added-topic-is-acknowledged-unread",
         "6, 8.11",
         "A subscribed stream never moves the cursor of an added topic over rows that it starts behind.",
         ("spark_txn_source.cursors:StreamCursors.check_added", "if first_left(", "if False and first_left("),
-        tests=("tests/face/test_checkpoints.py::test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left",),
+        tests=(
+            "tests/spark_txn_source/test_checkpoints.py::test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left",
+        ),
     ),
     mutant(
         "what-another-subscription-had-done-is-acknowledged-unread",
@@ -140,14 +144,14 @@ MUTANTS = (
         "6, 8.9",
         "A persistent topic that a pattern matches is met as soon as it is there.",
         ("spark_txn_source.following_topics:FollowingTopics._are_newest", "return not new", "return True"),
-        tests=("tests/instream/test_following_topics.py",),
+        tests=("tests/spark_txn_source/test_following_topics.py",),
     ),
     mutant(
         "gap-counts-as-acknowledged",
         "7, A19",
         "Retention stops before the first row that a subscription has not acknowledged, also before a gap.",
         ("metadata.rules.acks:first_left", "if behind and behind[0][0] == FIRST else", "if behind else"),
-        tests=("tests/protocol/test_acks.py",),
+        tests=("tests/metadata/rules/test_acks.py",),
     ),
     mutant(
         "topic-made-again-forgets-its-deletion",
@@ -165,6 +169,6 @@ MUTANTS = (
         "6, A19",
         "The guard of deletions is the highest seal of those that were forgotten.",
         ("metadata.rules.transitions:without_gone", '"deleted_to_log": max(numbers)', '"deleted_to_log": min(numbers)'),
-        tests=("tests/protocol/test_transitions.py",),
+        tests=("tests/metadata/rules/test_transitions.py",),
     ),
 )

@@ -9,8 +9,8 @@ from conformance.mutants import planting
 mutant = partial(planting.mutant, kind="splitting")
 _SEALED_LAYOUT = "metadata.rules.transitions:sealed_layout"
 _REROUTED = "metadata.write.rerouting:rerouted"
-_SPLITS = "tests/protocol/test_splits.py"
-_SCALING = "tests/protocol/test_scaling.py"
+_SPLITS = "tests/metadata/write/test_splits.py"
+_SCALING = "tests/metadata/maintenance/test_scaling.py"
 
 MUTANTS = (
     mutant(
@@ -18,14 +18,14 @@ MUTANTS = (
         "8.13",
         "A segment is merged with one neighbour in a pass, not with both.",
         ("metadata.rules.scaling:_merges", "and taken.isdisjoint(ids)", ""),
-        tests=("tests/protocol/test_scaling.py",),
+        tests=("tests/metadata/maintenance/test_scaling.py",),
     ),
     mutant(
         "young-segments-count-as-idle",
         "8.13",
         "A segment that is too young to be measured is not taken for an idle one.",
         ("metadata.rules.scaling:_merges", "shares.get(i, 1.0)", "shares.get(i, 0.0)"),
-        tests=("tests/protocol/test_scaling.py",),
+        tests=("tests/metadata/maintenance/test_scaling.py",),
     ),
     mutant(
         "merge-of-strangers",
@@ -107,7 +107,7 @@ MUTANTS = (
         "8.11",
         "The cursors of children, made before the layout shows them, are nobody's remains.",
         ("metadata.maintenance.remains:_left", "name.segment_id < layout.next_segment_id and ", ""),
-        tests=("tests/protocol/test_pending_ack.py::test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet",),
+        tests=("tests/metadata/cursors/test_pending_ack.py::test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet",),
     ),
     mutant(
         "stale-leader-acts",

@@ -7,11 +7,11 @@ from functools import partial
 from conformance.mutants import planting
 
 mutant = partial(planting.mutant, kind="compacting")
-_COMPACTING = ("tests/protocol/test_compacting.py",)
+_COMPACTING = ("tests/metadata/maintenance/test_compacting.py",)
 _COMPACTED = ("tests/ledgers/test_compaction.py::test_rows_positions_and_order_stay",)
-_TRIMMING = "tests/protocol/test_trimming.py"
-_ELAPSED = "tests/protocol/test_elapsed.py"
-_TORN = "tests/protocol/test_torn_trims.py"
+_TRIMMING = "tests/metadata/maintenance/test_trimming.py"
+_ELAPSED = "tests/metadata/cluster/test_elapsed.py"
+_TORN = "tests/metadata/maintenance/test_torn_trims.py"
 
 MUTANTS = (
     mutant(
@@ -134,7 +134,7 @@ MUTANTS = (
         "7, 8.5",
         "Of several notes of what is unprotected the latest time counts: since then all sweeps have seen it so.",
         ("metadata.maintenance.orphans:_seen", "max(note[name] for note in found)", "min(note[name] for note in found)"),
-        tests=("tests/protocol/test_orphans.py",),
+        tests=("tests/metadata/maintenance/test_orphans.py",),
     ),
     mutant(
         "age-by-the-store-s-clock",

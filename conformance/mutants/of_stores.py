@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from conformance.mutants.planting import mutant
 
-_CLOCKS = "tests/store/test_server_clocks.py"
-_FULL = "tests/store/test_full_disk.py::"
+_CLOCKS = "tests/metadata/cluster/test_server_clocks.py"
+_FULL = "tests/metadata/store/test_full_disk.py::"
 _STATE = "metadata.store.memory:MemoryState"
 
 MUTANTS = (
@@ -117,14 +117,14 @@ MUTANTS = (
         "the sync before acting on absence left out, A30, 3",
         "A view's first reads see everything that was acknowledged before it, on whichever server.",
         ("metadata.store.zookeeper:ZooKeeperView._fly", "if self._synced:", "if True:"),
-        tests=("tests/store/test_ensemble.py::test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before",),
+        tests=("tests/metadata/store/test_ensemble.py::test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before",),
     ),
     mutant(
         "full-disk-tried-again-and-again",
         "issue 13, 23",
         "After the disk has failed in a commit the next write first makes sure that it takes one, and says what it lacks.",
         ("metadata.store.sqlite_database:Database.writing", "if self._failed:", "if False:"),
-        tests=("tests/store/test_sqlite.py::TestCommitErrors",),
+        tests=("tests/metadata/store/test_sqlite.py::TestCommitErrors",),
     ),
     mutant(
         "full-disk-cannot-be-opened",

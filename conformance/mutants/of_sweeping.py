@@ -13,7 +13,7 @@ _LISTED = 'files = {f.path: f for f in storage.list("")}'
 _TIME = """clocks = clock_looks.look(cluster.store, cluster.clock)
     now_ms = now_for(clocks, max(settings.orphan_age_ms, settings.grace_period_ms))"""
 
-_ERRORS = "tests/face/test_sweeping_errors.py::"
+_ERRORS = "tests/txnsegment/test_sweeping_errors.py::"
 
 MUTANTS = (
     mutant(
@@ -189,7 +189,7 @@ MUTANTS = (
         "Who sweeps while rows are published, a committer too, notes a clock that is behind.",
         ("metadata.maintenance.sweeper:Sweeper._steps", 'self._step("look at the clocks", self._look, failed)', "pass"),
         tests=(
-            "tests/protocol/test_elapsed.py::test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays",
+            "tests/metadata/cluster/test_elapsed.py::test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays",
         ),
     ),
     mutant(
@@ -201,7 +201,7 @@ MUTANTS = (
             'publish(self._note, b"")',
             "publish(self._note, self._cluster.owner.encode())",
         ),
-        tests=("tests/store/test_full_disk.py::test_a_full_volume_of_ledgers_is_swept",),
+        tests=("tests/metadata/store/test_full_disk.py::test_a_full_volume_of_ledgers_is_swept",),
     ),
     mutant(
         "all-files-listed-at-each-pass-that-fails",
@@ -215,6 +215,6 @@ MUTANTS = (
         "7",
         "A persistent topic that is deleted while it is swept is a race, and no failure.",
         ("metadata.instream.sweeping:InStreamSweeper.sweep", "report.failed, races=RACES", "report.failed"),
-        tests=("tests/instream/test_instream_life.py::test_a_topic_that_is_deleted_while_it_is_swept_is_no_failure",),
+        tests=("tests/metadata/instream/test_instream_life.py::test_a_topic_that_is_deleted_while_it_is_swept_is_no_failure",),
     ),
 )

@@ -9,7 +9,7 @@ from conformance.mutants import planting
 mutant = partial(planting.mutant, kind="moving")
 _AREA = "metadata.write.staging_manifests:StagingArea"
 _SWEEP = "metadata.maintenance.orphans:sweep_orphans"
-_TESTS = "tests/face/test_spark_transaction.py"
+_TESTS = "tests/txnsegment/test_spark_transaction.py"
 
 MUTANTS = (
     mutant(

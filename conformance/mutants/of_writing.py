@@ -187,14 +187,14 @@ MUTANTS = (
         "8.13",
         "The children of a split tile their parent's range.",
         ("metadata.rules.transitions:child_ranges", "Range(start=middle + 1, end=one.end)", "Range(start=middle, end=one.end)"),
-        tests=("tests/protocol/test_splits.py::test_a_segment_is_halved_and_joined_again",),
+        tests=("tests/metadata/write/test_splits.py::test_a_segment_is_halved_and_joined_again",),
     ),
     mutant(
         "children-before-parents",
         "8.13",
         "What was staged for a segment comes before what was staged for its children, so that each key's rows keep their order.",
         ("metadata.write.rerouting:rerouted", "segment_name(item[0]).segment_id)", "-segment_name(item[0]).segment_id)"),
-        tests=("tests/face/test_key_order.py::test_rows_of_a_key_keep_their_order_over_any_splits_and_merges",),
+        tests=("tests/spark_txn_sink/test_key_order.py::test_rows_of_a_key_keep_their_order_over_any_splits_and_merges",),
     ),
     mutant(
         "layouts-before-seals",
@@ -240,21 +240,21 @@ MUTANTS = (
         "5, 8.5",
         "A commit names no file that is gone: a clock that leapt and came back may have let a sweep take it.",
         ("metadata.write.coordinator:Coordinator._commit", "refuse_missing(self.cluster, work.app, work.parts)", "pass"),
-        tests=("tests/protocol/test_parts_gone.py",),
+        tests=("tests/metadata/write/test_parts_gone.py",),
     ),
     mutant(
         "rows-behind-a-volume",
         "5, 8.5",
         "A commit names no file in a root without a mark: its volume may have gone, and would hide the file when it is back.",
         ("metadata.write.write_set:refuse_missing", "if cluster.id is not None and mark is None:", "if False:"),
-        tests=("tests/protocol/test_parts_gone.py::test_rows_that_were_staged_without_their_volume_are_not_committed",),
+        tests=("tests/metadata/write/test_parts_gone.py::test_rows_that_were_staged_without_their_volume_are_not_committed",),
     ),
     mutant(
         "lengths-are-not-looked-at",
         "5, 8.5",
         "A commit names no file that is cut short.",
         ("metadata.write.write_set:refuse_missing", "if info is None or info[0] != part.bytes", "if info is None"),
-        tests=("tests/protocol/test_parts_gone.py::test_a_file_that_is_cut_short_is_not_committed",),
+        tests=("tests/metadata/write/test_parts_gone.py::test_a_file_that_is_cut_short_is_not_committed",),
     ),
     mutant(
         "who-slept-is-told-of-a-deletion",
@@ -267,7 +267,7 @@ MUTANTS = (
         ),
         ("metadata.write.coordinator:Coordinator._sealed_below", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
         tests=(
-            "tests/protocol/test_trimming.py::test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old",
+            "tests/metadata/maintenance/test_trimming.py::test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old",
         ),
     ),
     mutant(

@@ -1,6 +1,6 @@
 """A pytest plugin that switches in the mutant of the environment variable TXNSEGMENT_MUTANT, for the whole run:
 
-TXNSEGMENT_MUTANT=keep-tail python -m pytest -p conformance.mutants.plugin tests/protocol
+TXNSEGMENT_MUTANT=keep-tail python -m pytest -p conformance.mutants.plugin tests/metadata/maintenance
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from ledgers.avro.rows import Codec
 from ledgers.avro.schema import dump
 from ledgers.errors import SchemaError, ValueFormatError
 from ledgers.schema import evolve
-from tests.ledgers.avro_schemas import changed, records, values, witnesses
 from tests.ledgers.test_schema import struct
+from tests.support.avro_schemas import changed, records, values, witnesses
 
 COLUMN = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "int"}]}
 

@@ -1,0 +1,228 @@
+"""The history checker and the older model: its logs, positions of each topic's own, histories of both kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.history.checker import check, verdict
+from conformance.history.files import line, parse
+from conformance.history.format import Ack, Commit, Entry, Event, Horizon, Plan, Poll, Read, Row, Told, Trim, Written
+from tests.support.told import Telling
+
+P, Q, T = "persistent://p/d/p", "persistent://p/d/q", "topic://p/d/t"
+SEGMENT = "segment://p/d/t/0000-ffff-0"
+COORDINATOR = "persistent://pulsar/system/__transaction_log_0"
+
+
+class H(Telling):
+    """A history of the older model. Transactions are 1000000_<number of their NEW>."""
+
+    def begins(self, txn: int, *topics: str, **more: Any) -> H:
+        self._last[COORDINATOR] = txn - 1
+        return self.entry(COORDINATOR, "NEW", txn, topics=topics, **more)
+
+    def status(self, txn: int, *states: str) -> H:
+        for state in states:
+            self.entry(COORDINATOR, "STATUS", txn, state=state)
+        return self
+
+    def data(self, topic: str, row: str, txn: int | None = None, **more: Any) -> H:
+        return self.entry(topic, "DATA", txn, rows=(Written(row, None, topic),), **more)
+
+    def marks(self, topic: str, kind: str, txn: int, **more: Any) -> H:
+        return self.entry(topic, kind, txn, **more)
+
+    def whole(self, txn: int, *rows: str, topic: str = P, commit: bool = True) -> H:
+        """A transaction from its beginning to its end in one topic."""
+        self.begins(txn, topic)
+        for row in rows:
+            self.data(topic, row, txn)
+        self.status(txn, "COMMITTING" if commit else "ABORTING").marks(topic, "COMMIT" if commit else "ABORT", txn)
+        return self.status(txn, "COMMITTED" if commit else "ABORTED")
+
+    def reads(self, *rows: tuple[int, str], cut: int, topic: str = P, **more: Any) -> H:
+        seen = tuple(Row(row, topic, (number, 0, 0)) for number, row in rows)
+        return self.add(Read, more.pop("began", len(self.events)), "r", (topic,), seen, 0, cut, cut, log=topic, **more)
+
+
+def committed() -> H:
+    return H().whole(1, "a")
+
+
+def forgotten(*, trimmed: bool) -> H:
+    """Late data of a committed transaction whose marker was trimmed is given another one."""
+    history = H().whole(1)
+    if trimmed:
+        history.add(Trim, len(history.events), P, 1)
+    return history.data(P, "late", 1).marks(P, "ABORT", 1).reads(cut=3)
+
+
+def passed_over(*, trimmed: bool) -> H:
+    """A subscription is given the rows beyond one that it has released."""
+    claimed = {"segment": P, "subscription": "s", "ranges": (((1, 0), (1, 0, 0)),), "txn": "1000000_9"}
+    history = committed().data(P, "b").begins(9).add(Ack, **claimed, state="pending")
+    if trimmed:
+        history.add(Trim, len(history.events), P, 1)
+    history.status(9, "ABORTING").add(Ack, **claimed, state="released").status(9, "ABORTED")
+    began = len(history.events)
+    return history.add(Poll, began, "c", 0, (P,), (Row("b", P, (3, 0, 0)),), subscription="s", ordered=False, log=P)
+
+
+CASES: list[tuple[str, int, H, H]] = [
+    ("aborted read", 4, H().whole(1, "a", commit=False).reads((1, "a"), cut=2), H().whole(1, "a", commit=False).reads(cut=2)),
+    (
+        "precommitted read",
+        4,
+        H().begins(1, P).data(P, "a", 1).reads((1, "a"), cut=1).status(1, "COMMITTING").marks(P, "COMMIT", 1),
+        H().begins(1, P).data(P, "a", 1).reads(cut=0).status(1, "COMMITTING").marks(P, "COMMIT", 1),
+    ),
+    ("stale read", 9, committed().reads(cut=0), committed().reads((1, "a"), cut=2)),
+    ("lost write", 5, committed().reads(cut=2), committed().data(P, "b").reads((1, "a"), (3, "b"), cut=3)),
+    (
+        "aborted read",  # data after its own marker
+        4,
+        committed().data(P, "late", 1).reads((1, "a"), (3, "late"), cut=3),
+        committed().data(P, "late", 1).reads((1, "a"), cut=3),
+    ),
+    (
+        "aborted read",  # the second append of one id
+        4,
+        H().begins(1, P).data(P, "a", 1, id="x").data(P, "a", 1, id="x").status(1, "COMMITTING").marks(P, "COMMIT", 1)
+        .reads((1, "a"), (2, "a"), cut=3),
+        H().begins(1, P).data(P, "a", 1, id="x").data(P, "a", 1, id="x").status(1, "COMMITTING").marks(P, "COMMIT", 1)
+        .reads((1, "a"), cut=3),
+    ),
+    (
+        "aborted read",  # a zombie below the low-water mark
+        4,
+        H().whole(1).begins(9, P).status(9, "ABORTING").marks(P, "ABORT", 9, low_water=1).data(P, "z", 1).reads((3, "z"), cut=3),
+        H().whole(1).begins(9, P).status(9, "ABORTING").marks(P, "ABORT", 9, low_water=1).data(P, "z", 1).reads(cut=3),
+    ),
+    (
+        "unwritten read",
+        4,
+        committed().reads((1, "a"), (2, "b"), cut=2),
+        committed().reads((1, "a"), cut=2),
+    ),
+    (
+        "beyond an open transaction",
+        6,
+        H().begins(1, P).data(P, "a", 1).reads(cut=1),
+        H().begins(1, P).data(P, "a", 1).reads(cut=0),
+    ),
+    (
+        "horizon went back",
+        6,
+        committed().reads((1, "a"), cut=2).reads((1, "a"), cut=1),
+        committed().reads((1, "a"), cut=2).reads((1, "a"), cut=2),
+    ),
+    (
+        "trimmed rows came back",
+        5,
+        committed().add(Trim, 5, P, 2).reads((1, "a"), cut=2),
+        committed().add(Trim, 5, P, 2).reads(cut=2),
+    ),
+    (
+        "late registration",
+        7,
+        committed().add(Entry, P, 1, "DATA", "again"),
+        committed().add(Entry, P, 3, "DATA", "again"),
+    ),
+    ("marker without a decision", 4, H().begins(1, P).data(P, "a", 1).marks(P, "COMMIT", 1), committed()),
+    ("marker without a decision", 4, H().begins(1, P).status(1, "COMMITTING").marks(P, "ABORT", 1), committed()),
+    (
+        "marker without a decision",  # COMMITTING did not count: another one has committed this version
+        4,
+        H().begins(1, P, app="q", version=1).begins(2, P, app="q", version=1).status(1, "COMMITTING").status(2, "COMMITTING")
+        .marks(P, "COMMIT", 2),
+        H().begins(1, P, app="q", version=1).begins(2, P, app="q", version=1).status(1, "COMMITTING").status(2, "COMMITTING")
+        .marks(P, "COMMIT", 1),
+    ),
+    (
+        "participant left out",
+        9,
+        H().begins(1, P, Q).data(P, "a", 1).data(Q, "b", 1).status(1, "COMMITTING").marks(P, "COMMIT", 1)
+        .reads(cut=0, topic=Q, final=True),
+        H().begins(1, P, Q).data(P, "a", 1).data(Q, "b", 1).status(1, "COMMITTING").marks(P, "COMMIT", 1).marks(Q, "COMMIT", 1)
+        .reads((1, "b"), cut=2, topic=Q, final=True),
+    ),
+    (
+        "ended before its markers",
+        9,
+        H().begins(1, P).data(P, "a", 1).status(1, "COMMITTING", "COMMITTED").marks(P, "COMMIT", 1),
+        committed(),
+    ),
+    (
+        "ended before its markers",  # a seal takes none, and none is missed where nothing stands below it
+        9,
+        H().begins(1, P).data(P, "a", 1).entry(P, "SEAL", why="terminate").status(1, "COMMITTING", "COMMITTED"),
+        H().begins(1, P).data(P, "a").entry(P, "SEAL", why="terminate").status(1, "COMMITTING", "COMMITTED"),
+    ),
+    (
+        "low-water mark too high",
+        4,
+        H().begins(1, Q).begins(3, P).status(3, "COMMITTING").marks(P, "COMMIT", 3, low_water=1),
+        H().begins(1, Q).begins(3, P).status(3, "COMMITTING").marks(P, "COMMIT", 3, low_water=0),
+    ),
+    (
+        "replay differs",
+        5,
+        committed().data(P, "b").add(Poll, 9, "s", 0, (P,), (Row("a", P, (1, 0, 0)),), 0, 2, log=P)
+        .add(Poll, 9, "s", 0, (P,), (), 0, 2, log=P),
+        committed().data(P, "b").add(Poll, 9, "s", 0, (P,), (Row("a", P, (1, 0, 0)),), 0, 2, log=P)
+        .add(Poll, 9, "s", 1, (P,), (Row("b", P, (3, 0, 0)),), 2, 3, log=P),
+    ),
+    ("not redelivered", 11, passed_over(trimmed=False), passed_over(trimmed=True)),
+    (
+        "stands still",
+        9,
+        committed().add(Plan, 6, "s", (P,), 0, 0, 2, log=P),
+        committed().add(Plan, 6, "s", (P,), 0, 2, 2, log=P),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("word", "invariant", "wrong", "right"), CASES, ids=[f"{i}-{c[0].replace(' ', '-')}" for i, c in enumerate(CASES)]
+)
+def test_what_is_wrong_is_found_and_its_twin_passes(word: str, invariant: int, wrong: H, right: H) -> None:
+    found = check(wrong.events)
+    assert (word, invariant) in {(f.anomaly, f.invariant) for f in found}, list(map(str, found))
+    assert list(map(str, check(right.events))) == []
+
+
+def test_numbers_of_one_log_say_nothing_of_another() -> None:
+    history = H().whole(1, "a").data(Q, "b").data(Q, "c").reads((1, "a"), cut=2).reads((1, "b"), (2, "c"), cut=2, topic=Q)
+    assert list(map(str, check(history.events))) == []
+    assert verdict(history.events).commits == 3
+    history.add(Horizon, len(history.events), "r", (Q,), 1, ((Q, (1, 0)),), log=Q)
+    assert {f.anomaly for f in check(history.events)} == {"stale read", "horizon went back"}
+
+
+def test_a_history_of_clients_over_both_kinds_is_judged_log_by_log() -> None:
+    def history(*seen: Row) -> list[Event]:
+        rows = (Written("a", None, P), Written("b", None, Q))
+        made = H().add(Commit, "c1", "w", "app", "", 1, rows).add(Told, "c1", "committed", "1000000_1")
+        made.add(Commit, "c2", "w", "other", T, 1, (Written("c"),)).add(Told, "c2", "committed", "0_1", 7)
+        return made.add(Read, 4, "r", (P, Q, T), seen, ordered=False, final=True).events
+
+    a, b, c = Row("a", P, (5, 0, 0)), Row("b", Q, (900, 0, 0)), Row("c", SEGMENT, (7, 0, 0))
+    assert list(map(str, check(history(a, b, c)))) == []
+    assert verdict(history(a, b, c)).commits == 3
+    assert {f.anomaly for f in check(history(a, c))} == {"lost write"}
+    assert {f.anomaly for f in check(history(a, b))} == {"lost write"}
+    assert {f.anomaly for f in check(history(a, a, b, c))} >= {"duplicate"}
+
+
+def test_an_entry_is_a_line_like_any_other_event() -> None:
+    entry = Entry(1.0, COORDINATOR, 1, "NEW", "x", "1000000_1", topics=(P,), app="q", version=0, deadline=5)
+    assert parse(line(entry)) == entry
+    read = Read(2.0, 1.0, "r", (P,), (Row("a", P, (1, 0, 0)),), 0, 2, 2, log=P)
+    assert parse(line(read)) == read
+
+
+def test_late_data_of_what_is_forgotten_is_aborted() -> None:
+    assert check(forgotten(trimmed=True).events) == []
+    assert [found.anomaly for found in check(forgotten(trimmed=False).events)] == ["marker without a decision"]

@@ -1,0 +1,574 @@
+"""Claims, acks inside transactions, and settling them, through every fault (protocol.md section 7, Acks)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import count, takewhile
+
+import pytest
+
+from conformance.simulator.faults import Crashed, Fate
+from metadata.common.errors import (
+    AckConflict,
+    BadVersion,
+    Fenced,
+    OutcomeUnknown,
+    SubscriptionExists,
+    SubscriptionNotFound,
+    TxnConflict,
+    Unavailable,
+    UnknownOutcome,
+)
+from metadata.maintenance.remains import collect_remains
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import Cursor, Op, OpKind, State
+from metadata.records.row_ranges import NONE, Rows, end_of, parse_all, texts
+from metadata.rules import acks
+from metadata.rules.acks import Ack, up_to
+from metadata.topics.subscriptions import Subscriptions, behind
+from metadata.write.write_set import WriteSet
+from tests.support.bench import At, Bench, Party, T, U, each_step
+
+NAME = topic_name(T)
+SUB = "etl"
+FAULTS = [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_REPLY, Fate.LATE]
+GIVEN_UP = (Crashed, UnknownOutcome, OutcomeUnknown, Unavailable, TxnConflict)
+
+
+def subscriptions(party: Party) -> Subscriptions:
+    return Subscriptions(party.cluster, party.coordinator.acks)
+
+
+def subscribed(*names: str) -> tuple[Bench, str, str, int]:
+    """A topic with a row in each of two segments, and subscriptions: the bench, the segments, the number of the rows."""
+    bench = Bench()
+    party = bench.party()
+    for name in names or (SUB,):
+        subscriptions(party).create(NAME, name, at=0)
+    number = party.coordinator.commit(bench.work(0, topics=(T,), app="setup")).number
+    assert number is not None
+    first, second = party.topics.get(NAME).segments()
+    return bench, first, second, number
+
+
+def stored(bench: Bench, segment: str, name: str = SUB) -> Cursor:
+    record = bench.state.records[paths.cursor(segment, name)]
+    return Cursor.from_bytes(record.value)
+
+
+def done(bench: Bench, segment: str, name: str = SUB) -> list[str]:
+    return texts(acks.done(stored(bench, segment, name)))
+
+
+def acking(bench: Bench, *wanted: Ack, version: int = 1, topics: tuple[str, ...] = (), app: str = "app") -> WriteSet:
+    return dataclasses.replace(bench.work(version, topics=topics, app=app), acks=wanted)
+
+
+def one(segment: str, number: int, name: str = SUB) -> Ack:
+    return Ack(segment, name, parse_all([f"{number}:0"]))
+
+
+@dataclass
+class Before:
+    """A gate that does something, once, before the first write of a record of this kind."""
+
+    path: str
+    meanwhile: Callable[[], object] = lambda: None
+    fate: Fate = Fate.GO
+    hit: bool = False
+
+    def __call__(self, kind: str, what: str) -> Fate:
+        if kind == "write" and self.path in what and not self.hit:
+            self.hit = True
+            self.meanwhile()
+            return self.fate
+        return Fate.CRASH_BEFORE if self.hit and self.fate is Fate.CRASH_BEFORE else Fate.GO  # the dead do not clean up
+
+
+# --- one transaction ----------------------------------------------------------------------------------------------
+
+
+def test_only_acks_register_nothing() -> None:
+    bench, first, second, number = subscribed()
+    party = bench.party()
+    before = bench.kept("/log/")
+    made = party.coordinator.commit(acking(bench, one(first, number), one(second, number)))
+    assert made.number is None
+    assert made.txn_id is not None
+    assert bench.kept("/log/") == before
+    assert bench.headers()[made.txn_id] is State.COMMITTED
+    assert done(bench, first) == done(bench, second) == [f"{number}:0"]
+    assert not bench.kept("/txn/op/")
+    bench.finish()
+
+
+def test_rows_and_acks_are_decided_together() -> None:
+    bench, first, _, number = subscribed()
+    party = bench.party()
+    made = party.coordinator.commit(acking(bench, up_to(first, SUB, end_of(number)), topics=(U,)))
+    assert made.number is not None
+    assert done(bench, first) == [f"0..{number}"]
+    assert stored(bench, first).mark_delete is not None
+    bench.finish()
+
+
+def test_what_was_acked_is_refused_and_leaves_nothing_behind() -> None:
+    bench, first, second, number = subscribed()
+    party = bench.party()
+    party.coordinator.acks.acknowledge([one(first, number)])
+    before = (bench.kept("/txn/op/"), stored(bench, second))
+    with pytest.raises(AckConflict, match=rf"Rows {number}:0 of {first} .*acknowledged already"):
+        party.coordinator.commit(acking(bench, one(second, number), one(first, number), topics=(U,)))
+    assert (bench.kept("/txn/op/"), stored(bench, second)) == before
+    assert not bench.committed(1)
+    with pytest.raises(AckConflict, match="already"):
+        party.coordinator.acks.acknowledge([one(first, number)])
+    bench.finish()
+
+
+def test_two_transactions_one_message_one_wins() -> None:
+    """The loser claims while the winner is still OPEN; what it held elsewhere is given back at once."""
+    bench, first, second, number = subscribed()
+    lost: list[BaseException] = []
+
+    def meanwhile() -> None:
+        with pytest.raises(AckConflict) as found:
+            bench.party().coordinator.commit(acking(bench, one(first, number), one(second, number), app="other"))
+        lost.append(found.value)
+
+    gate = Before("/txn/op/", meanwhile)  # written after the claim
+    bench.party(gate).coordinator.commit(acking(bench, one(second, number)))
+    assert gate.hit
+    assert len(lost) == 1
+    assert "claims them" in str(lost[0])
+    assert done(bench, first) == []
+    assert not stored(bench, first).claims
+    assert done(bench, second) == [f"{number}:0"]
+    bench.finish()
+
+
+def test_a_claim_made_in_between_is_seen() -> None:
+    """A33: both read the cursor before either has written it; who comes second must see what the first one claimed."""
+    bench, first, _, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.acks.acknowledge([one(first, number)])
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises(AckConflict, match="already"):
+        bench.party(gate).coordinator.commit(acking(bench, one(first, number)))
+    assert gate.hit
+    assert done(bench, first) == [f"{number}:0"]
+    assert not bench.committed(1)
+    bench.finish()
+
+
+def test_of_two_plain_acks_of_one_row_one_wins() -> None:
+    """Both would write the very same cursor: who lost the race knows that it was not he who wrote it."""
+    bench, first, second, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.acks.acknowledge([one(first, number), one(second, number)])
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises(AckConflict, match="already"):
+        bench.party(gate).coordinator.acks.acknowledge([one(first, number), one(second, number)])
+    assert gate.hit
+    bench.finish()
+
+
+def test_a_plain_ack_that_arrives_late_is_ours() -> None:
+    """Its reply is lost, it is sent again, and the first request arrives in between: that race was lost to ourselves."""
+    bench, first, _, number = subscribed()
+    late: list[Callable[[], None]] = []
+    writes: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind != "write":
+            return Fate.GO
+        writes.append(what)
+        if len(writes) == 2:
+            late.pop()()
+        return Fate.LATE if len(writes) == 1 else Fate.GO
+
+    bench.party(gate, late=late.append).coordinator.acks.acknowledge([one(first, number)])
+    assert len(writes) == 2
+    assert done(bench, first) == [f"{number}:0"]
+    bench.finish()
+
+
+def test_names_that_begin_alike_are_strangers() -> None:
+    bench, first, _, number = subscribed("s", "s1", "s10")
+    party = bench.party()
+    party.coordinator.commit(acking(bench, one(first, number, "s1")))
+    assert [done(bench, first, name) for name in ("s", "s1", "s10")] == [[], [f"{number}:0"], []]
+    subscriptions(party).delete(NAME, "s1")
+    assert subscriptions(party).list() == [(NAME, "s"), (NAME, "s10")]
+    bench.finish()
+
+
+# --- faults -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fate", FAULTS)
+@pytest.mark.parametrize("topics", [(), (U,)], ids=["acks", "rows and acks"])
+def test_all_or_nothing_at_every_step(fate: Fate, topics: tuple[str, ...]) -> None:
+    """A22, A23: the acks of a committed transaction reach the cursor, those of any other are delivered again."""
+    worlds: list[Bench] = []
+
+    def run(gate: At) -> None:
+        bench, first, second, number = subscribed()
+        worlds.append(bench)
+        work = acking(bench, one(first, number), up_to(second, SUB, end_of(number)), topics=topics)
+        told = False
+        try:
+            told = bench.party(gate).coordinator.commit(work).txn_id is not None
+        except GIVEN_UP:
+            told = False
+        bench.finish()
+        committed = bench.committed(1)
+        assert committed or not told
+        assert done(bench, first) == ([f"{number}:0"] if committed else [])
+        assert done(bench, second) == ([f"0..{number}"] if committed else [])
+        if committed:
+            assert not any(stored(bench, segment).claims for segment in (first, second))
+        bench.party().coordinator.commit(acking(bench, version=2)) if committed else bench.party().coordinator.commit(
+            acking(bench, one(first, number), one(second, number), version=2)
+        )
+        assert done(bench, first) == [f"{number}:0"]
+        bench.finish()
+
+    hits = [gate.hit for gate in each_step(run, lambda k: At(k, fate))]
+    assert any("/cursors/" in hit for hit in hits)
+    assert any("/txn/op/" in hit for hit in hits)
+    assert len(worlds) == len(hits) + 1
+
+
+@pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.LATE])
+def test_a_sweeper_that_stops_anywhere_applies_each_ack_once(fate: Fate) -> None:
+    def run(gate: At) -> None:
+        bench, first, second, number = subscribed()
+        party = bench.party()
+        party.coordinator.aftermath = lambda job: None
+        party.coordinator.commit(acking(bench, one(first, number), one(second, number), topics=(U,)))
+        assert len(bench.kept("/txn/op/")) == 3
+        try:
+            bench.party(gate).sweeper.sweep()
+        except GIVEN_UP:
+            assert gate.hit
+        bench.finish()
+        assert done(bench, first) == done(bench, second) == [f"{number}:0"]
+
+    store = ("write", "get", "keys", "index")
+    assert list(each_step(run, lambda k: At(k, fate, kinds=store)))
+
+
+def test_a_reader_knows_what_a_committed_claim_means_before_anybody_has_settled_it() -> None:
+    bench, first, second, number = subscribed()
+    party = bench.party()
+    party.coordinator.aftermath = lambda job: None
+    party.coordinator.commit(acking(bench, one(first, number)))
+    assert stored(bench, first).claims
+    found = subscriptions(bench.party()).cursors(bench.party().topics.get(NAME), SUB)
+    assert texts(acks.done(found[first])) == [f"{number}:0"]
+    assert texts(acks.done(found[second])) == []
+
+
+def test_whoever_meets_a_claim_past_its_deadline_ends_it() -> None:
+    bench, first, _, number = subscribed()
+
+    gate = Before("/txn/op/", fate=Fate.CRASH_BEFORE)
+    with pytest.raises(Crashed):
+        bench.party(gate).coordinator.commit(acking(bench, one(first, number), topics=(U,)))
+    assert stored(bench, first).claims
+    with pytest.raises(AckConflict, match="claims them"):
+        bench.party().coordinator.acks.acknowledge([one(first, number)])
+    bench.late()
+    bench.history.acking = lambda: True
+    bench.party().coordinator.acks.acknowledge([one(first, number)])
+    assert done(bench, first) == [f"{number}:0"]
+    bench.finish()
+
+
+@pytest.mark.parametrize("fate", [*FAULTS, Fate.GO])
+def test_a_plain_ack_is_done_once_whatever_is_lost(fate: Fate) -> None:
+    def run(gate: At) -> None:
+        bench, first, second, number = subscribed()
+        told = True
+        try:
+            bench.party(gate).coordinator.acks.acknowledge([one(first, number), one(second, number)])
+        except GIVEN_UP:
+            told = False
+        found = [done(bench, segment) for segment in (first, second)]
+        if told:
+            assert found == [[f"{number}:0"]] * 2
+        bench.finish()
+
+    assert fate is Fate.GO or list(each_step(run, lambda k: At(k, fate)))
+    if fate is Fate.GO:
+        run(At(-1))
+
+
+# --- subscriptions ------------------------------------------------------------------------------------------------
+
+
+def test_create_list_seek_delete() -> None:
+    bench, first, second, number = subscribed()
+    party = bench.party()
+    here = subscriptions(party)
+    with pytest.raises(SubscriptionExists, match="etl"):
+        here.create(NAME, SUB, at=0)
+    here.create(NAME, "late", at=number)
+    assert here.list(NAME) == [(NAME, SUB), (NAME, "late")]
+    assert done(bench, first, "late") == [f"0..{number}"]
+    here.seek(NAME, SUB, to=number)
+    assert done(bench, second) == [f"0..{number}"]
+    here.seek(NAME, SUB, to=0)
+    assert done(bench, second) == []
+    here.delete(NAME, SUB)
+    assert here.list() == [(NAME, "late")]
+    with pytest.raises(SubscriptionNotFound, match="subscriptions create"):
+        party.coordinator.acks.acknowledge([one(first, number)])
+    with pytest.raises(SubscriptionNotFound):
+        here.delete(NAME, SUB)
+    here.create(NAME, SUB, at=number)
+    assert done(bench, first) == [f"0..{number}"]
+
+
+def test_a_tombstone_goes_after_the_grace_period() -> None:
+    bench, _, _, _ = subscribed("a", "b")
+    subscriptions(bench.party()).delete(NAME, "a")
+    assert len(bench.kept("/cursors/")) == 4
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    bench.party().sweeper.sweep()
+    assert len(bench.kept("/cursors/")) == 2
+    bench.party().topics.delete(NAME)
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    bench.party().topics.forget_deleted()
+    bench.party().sweeper.sweep()
+    assert not bench.kept("/cursors/")
+
+
+def test_acks_of_a_deleted_subscription_hold_up_nobody() -> None:
+    bench, first, _, number = subscribed()
+    party = bench.party()
+    party.coordinator.aftermath = lambda job: None
+    party.coordinator.commit(acking(bench, one(first, number)))
+    subscriptions(bench.party()).delete(NAME, SUB)
+    bench.finish()
+
+
+# --- splits and merges --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fate", FAULTS)
+@pytest.mark.parametrize("act", [lambda t: t.split(NAME, 0), lambda t: t.merge(NAME, 0, 1)], ids=["split", "merge"])
+def test_children_have_their_cursors_when_the_layout_shows_them(fate: Fate, act: Callable[..., object]) -> None:
+    def run(gate: At) -> None:
+        bench, first, _, number = subscribed("a", "b")
+        try:
+            act(bench.party(gate).topics)
+        except GIVEN_UP:
+            assert gate.hit
+        before = bench.party().topics.get(NAME)
+        for segment in before.segments():
+            assert paths.cursor(segment, "a") in bench.state.records, segment
+        party = bench.party()
+        party.sweeper.sweep()
+        topic = party.topics.get(NAME)
+        for name in ("a", "b"):
+            assert set(subscriptions(party).cursors(topic, name)) == set(topic.segments())
+            assert all(paths.cursor(s, name) in bench.state.records for s in topic.segments())
+        party.coordinator.acks.acknowledge([one(first, number, "a")])
+        bench.finish()
+
+    assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
+
+
+def test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet() -> None:
+    """It finished the seals before this one, and now looks for cursors whose segments are gone."""
+    bench, _, _, _ = subscribed()
+    sweeper, interrupted = bench.party(), list[bool]()
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Put /topics/") and not interrupted:
+            interrupted.append(True)
+            collect_remains(sweeper.cluster.store, bench.settings.grace_period_ms)
+        return Fate.GO
+
+    topic = bench.party(gate).topics.split(NAME, 0)
+    assert interrupted
+    assert all(paths.cursor(segment, SUB) in bench.state.records for segment in topic.segments())
+    assert set(subscriptions(bench.party()).cursors(topic, SUB)) == set(topic.segments())
+
+
+def test_a_subscription_made_or_deleted_while_a_segment_splits_is_whole() -> None:
+    """At each step of the split somebody makes one subscription and deletes another."""
+
+    def run(gate: At) -> None:
+        bench, _, _, _ = subscribed("old")
+        here = subscriptions(bench.party())
+
+        def meanwhile() -> None:
+            here.create(NAME, "new", at=0)
+            here.delete(NAME, "old")
+
+        gate.meanwhile = meanwhile
+        bench.party(gate).topics.split(NAME, 0)
+        if gate.hit:
+            topic = bench.party().topics.get(NAME)
+            assert set(here.cursors(topic, "new")) == set(topic.segments())
+            assert here.list() == [(NAME, "new")]
+            bench.party().coordinator.acks.acknowledge([one(s, 9, "new") for s in topic.segments()])
+            with pytest.raises(SubscriptionNotFound):
+                here.cursors(topic, "old")
+        bench.finish()
+
+    assert list(each_step(run, At))
+
+
+@dataclass
+class DeletedMeanwhile:
+    """A gate: before the children's cursors are made somebody deletes the subscription; then the next write of one meets `fate`."""
+
+    fate: Fate
+    delete: Callable[[], object]
+    writes: int = 0
+
+    def __call__(self, kind: str, what: str) -> Fate:
+        if kind != "write" or "/cursors/" not in what:
+            return Fate.CRASH_BEFORE if self.fate is Fate.CRASH_BEFORE and self.writes > 1 else Fate.GO
+        self.writes += 1
+        if self.writes == 1:
+            self.delete()
+        return self.fate if self.writes == 2 or (self.fate is Fate.CRASH_BEFORE and self.writes > 1) else Fate.GO
+
+
+@pytest.mark.parametrize("fate", FAULTS)
+def test_a_deleted_subscription_leaves_no_cursor_on_a_child(fate: Fate) -> None:
+    """Whoever deleted it may have looked before the split made the child's cursor: the split takes it back, whatever it is told."""
+    bench, _, _, _ = subscribed("old")
+    here = subscriptions(bench.party())
+    gate = DeletedMeanwhile(fate, lambda: here.delete(NAME, "old"))
+    try:
+        bench.party(gate).topics.split(NAME, 0)
+    except Crashed:
+        bench.party().topics.finish_seals()  # as whoever meets the seal does
+    assert gate.writes > 1
+    assert here.list() == []
+    left = [path for path in bench.kept("/cursors/") if stored(bench, *paths.cursor_of(path)).deleted_ms is None]
+    assert not left
+    bench.finish()
+
+
+def test_children_without_a_reply_end_in_an_error() -> None:
+    """A store that answers no write of a cursor, ever, and does none of them: the split says so, and the next one is whole."""
+    bench, _, _, _ = subscribed()
+
+    def gate(kind: str, what: str) -> Fate:
+        return Fate.LOSE_REQUEST if kind == "write" and "/cursors/" in what else Fate.GO
+
+    with pytest.raises(BadVersion, match="100 times in a row"):
+        bench.party(gate).topics.split(NAME, 0)
+    bench.party().topics.finish_seals()
+    topic = bench.party().topics.get(NAME)
+    assert all(paths.cursor(segment, SUB) in bench.state.records for segment in topic.segments())
+    bench.finish()
+
+
+def test_acks_go_on_over_a_split() -> None:
+    """Rows are staged for a segment that is split before the commit: the acks of the same transaction count once."""
+    bench, first, second, number = subscribed()
+    party = bench.party()
+    party.coordinator.rewrite = lambda part, segment, key, to: [(target.segment, part) for target in to]
+    work = acking(bench, one(first, number), topics=(T,))
+    bench.party().topics.split(NAME, 0)
+    assert party.coordinator.commit(work).number is not None
+    assert done(bench, first) == [f"{number}:0"]
+    assert done(bench, second) == []
+    bench.finish()
+
+
+# --- what stays cheap ---------------------------------------------------------------------------------------------
+
+
+def test_ops_of_acks_say_what_is_acked() -> None:
+    bench, first, _, number = subscribed()
+    party = bench.party()
+    party.coordinator.aftermath = lambda job: None
+    party.coordinator.commit(acking(bench, one(first, number), topics=(U,)))
+    ops = [Op.from_bytes(bench.state.records[key].value) for key in bench.state.records if key.path.startswith("/txn/op/")]
+    assert [(op.kind, op.segment, op.subscription, op.ledger_id, op.entry_id) for op in ops if op.kind is OpKind.ACK] == [
+        (OpKind.ACK, first, SUB, number, 0)
+    ]
+
+
+def test_empty_acks_are_an_empty_batch() -> None:
+    bench, first, _, _ = subscribed()
+    rows: Rows = NONE
+    made = bench.party().coordinator.commit(acking(bench, Ack(first, SUB, rows)))
+    assert (made.txn_id, made.number) == (None, None)
+    assert bench.committed(1)
+
+
+def test_fenced_acks_are_dropped() -> None:
+    bench, first, _, number = subscribed()
+
+    def meanwhile() -> None:
+        bench.party().coordinator.commit(acking(bench, version=1))
+
+    gate = Before("/cursors/", meanwhile)
+    with pytest.raises((Fenced, TxnConflict)):
+        bench.party(gate).coordinator.commit(acking(bench, one(first, number)))
+    assert gate.hit
+    assert done(bench, first) == []
+    bench.finish()
+
+
+@pytest.mark.parametrize("fate", [f for f in FAULTS if f is not Fate.CRASH_BEFORE and f is not Fate.CRASH_AFTER])
+@pytest.mark.parametrize("at", [0, 3])
+def test_a_subscription_is_there_once_its_maker_was_told_so(fate: Fate, at: int) -> None:
+    """Whatever became of the request: what is made is made whole, at the number that was asked for."""
+
+    def run(gate: At) -> None:
+        bench, _, _, _ = subscribed("other")
+        party = bench.party(gate)
+        subscriptions(party).create(NAME, SUB, at=at)
+        for segment in party.topics.get(NAME).segments():
+            assert acks.done(stored(bench, segment)) == behind(at)
+        bench.finish()
+
+    assert list(each_step(run, lambda k: At(k, fate, kinds=("write",))))
+
+
+def test_a_subscription_deleted_and_made_again_while_a_segment_splits_is_whole() -> None:
+    """It is deleted at one step of the split and made again at a later one: the split takes back only what nobody made since."""
+
+    def run(first: int, later: int) -> int:
+        """How many steps the split had."""
+        bench, _, _, _ = subscribed("old")
+        bench.history.moving = lambda: (0,)  # who makes it again makes it there
+        here = subscriptions(bench.party())
+        happens = {first: lambda: here.delete(NAME, "old"), later: lambda: here.create(NAME, "old", at=0)}
+        steps = count()
+
+        def gate(kind: str, what: str) -> Fate:
+            happens.get(next(steps), lambda: None)()
+            return Fate.GO
+
+        bench.party(gate).topics.split(NAME, 0)
+        had = next(steps)
+        if had > later:
+            topic = bench.party().topics.get(NAME)
+            assert set(here.cursors(topic, "old")) == set(topic.segments()), (first, later)
+        bench.finish()
+        return had
+
+    firsts = takewhile(lambda first: run(first, first + 1) > first + 1, count())
+    assert (
+        sum(1 for first in firsts for _ in takewhile(partial(lambda f, later: run(f, later) > later, first), count(first + 1))) > 50
+    )

@@ -1,0 +1,180 @@
+"""Names of which nothing is left: sweeps do not look at all of them each time, and find what comes late (protocol.md 8.14)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from conformance.simulator.faults import Fate
+from metadata.client.passes import delete_orphans
+from metadata.common.errors import SubscriptionNotFound, TopicNotFound, TopicSealed, TransactionNotFound
+from metadata.instream import paths
+from metadata.instream.migrating import Migrator
+from metadata.instream.model import transaction_buffer
+from metadata.instream.remains import LOOKED_AT
+from metadata.instream.transaction_log import TRANSACTION_LOG
+from metadata.instream.txn_records import TxnEntry, TxnState
+from metadata.maintenance.sweeper import Sweeper
+from metadata.records.names import PersistentName, TopicName
+from metadata.records.row_ranges import end_of
+from metadata.rules.acks import up_to
+from metadata.topics.topics import Topics
+from tests.support.instream_bench import At, Bench, Party, T
+
+LOGS, ACKS, SUBSCRIPTIONS = "/persistent/logs/persistent%3A%2F%2Fpublic", "/persistent/acks/", "/persistent/subscriptions/"
+
+TRANSACTIONS = paths.log(TRANSACTION_LOG).path
+
+
+def names(count: int) -> list[PersistentName]:
+    return [PersistentName("public", "default", f"dead{i:03d}") for i in range(count)]
+
+
+def sweep(bench: Bench, party: Party | None = None) -> None:
+    party = bench.party() if party is None else party
+    party.sweeper.sweep()
+    Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
+    delete_orphans(party.cluster)
+
+
+def later(bench: Bench) -> None:
+    bench.clock.now += bench.settings.orphan_age_ms + bench.settings.grace_period_ms + 1
+
+
+def bury(bench: Bench, count: int) -> list[PersistentName]:
+    """So many names that were used and deleted, every other one after a migration; swept until nothing of them is left."""
+    party = bench.party()
+    buried = names(count)
+    for i, name in enumerate(buried):
+        party.topics.create(name)
+        party.coordinator.acks.create(str(name), "s")
+        party.coordinator.commit(bench.work(1, topics=[name]))
+        if i % 2:
+            to = TopicName("public", "default", f"onward{i}")
+            Migrator(party.cluster, party.coordinator).migrate(name, to, force=True)
+            Topics(party.cluster).delete(to)
+        else:
+            party.sealing.delete(name)
+    for _ in range(5):
+        later(bench)
+        sweep(bench)
+    assert len(bench.kept(LOGS)) == count // 2, "the SEALs of those that were migrated"
+    assert not bench.kept(ACKS) + bench.kept(SUBSCRIPTIONS)
+    return buried
+
+
+def requests(bench: Bench) -> Counter[str]:
+    """What an idle sweep asks of the store."""
+    asked = Counter[str]()
+
+    def noted(kind: str, what: str) -> Fate:
+        asked[kind] += 1
+        return Fate.GO
+
+    party = bench.party(noted)
+    party.sweeper.sweep()
+    list(party.sweeper.named_files(party.cluster.store.view()))
+    return asked
+
+
+def test_an_idle_sweep_asks_no_more_after_many_names_have_died() -> None:
+    few, many = Bench(topics=[T]), Bench(topics=[T])
+    bury(few, 2 * LOOKED_AT)
+    bury(many, 5 * LOOKED_AT)
+    assert requests(few) == requests(many)
+
+
+def deleting(bench: Bench, name: PersistentName) -> None:
+    """The topic is deleted, and swept until nothing is left of it."""
+    bench.party().sealing.delete(name)
+    for _ in range(3):
+        later(bench)
+        sweep(bench)
+    assert bench.party().topics.seen(name).layout.bare
+
+
+def test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_appended_goes() -> None:
+    bench = Bench(topics=[T])
+    bury(bench, 2 * LOOKED_AT)
+    kept = len(bench.kept(LOGS))
+    sleeper = bench.party(At(0, meanwhile=lambda: deleting(bench, T), kinds=("write",)))
+    with pytest.raises(TopicNotFound):
+        sleeper.coordinator.append(None, {T: [bench.part("late")]})
+    assert len(bench.kept(LOGS)) == kept + 1
+    later(bench)
+    sweep(bench)
+    assert not [path for path in bench.disk.files if "/late-" in path], "no reader can need it"
+    swept_away(bench, kept)
+
+
+def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tuple[Party, str]:
+    """A party, and a transaction of it whose data stands above what happened between its look at the topic and its append."""
+    party = bench.party(gate := At(10**9, meanwhile=meanwhile, kinds=("write",)))
+    txn = party.coordinator.begin(topics=[T])
+    gate.k = gate.steps + 1  # after the system property
+    party.coordinator.append(txn, {T: [bench.part("late")]})
+    assert gate.hit
+    return party, txn
+
+
+def test_a_transaction_that_sleeps_through_the_deletion_cannot_commit_and_what_it_appended_goes() -> None:
+    """So long that it was timed out and forgotten."""
+    bench = Bench(topics=[T])
+    bury(bench, 2 * LOOKED_AT)
+    kept = len(bench.kept(LOGS))
+    party, txn = asleep_before_its_append(bench, lambda: deleting(bench, T))
+    with pytest.raises(TransactionNotFound):
+        party.coordinator.end(txn, commit=True)
+    assert len(bench.kept(LOGS)) > kept
+    swept_away(bench, kept)
+
+
+def test_a_transaction_that_is_open_still_cannot_commit_above_a_deletion() -> None:
+    """Neither its age nor a sweep decides here: the deletion does, before anything says that it commits."""
+    bench = Bench(topics=[T])
+    kept = len(bench.kept(LOGS))
+    party, txn = asleep_before_its_append(bench, lambda: bench.party().sealing.delete(T))
+    with pytest.raises(TopicSealed, match=f"{T} was deleted while transaction {txn} wrote to it"):
+        party.coordinator.end(txn, commit=True)
+    assert TxnState.COMMITTING not in decisions(bench)
+    assert TxnState.ABORTING in decisions(bench)
+    swept_away(bench, kept)
+
+
+def decisions(bench: Bench) -> list[TxnState | None]:
+    """What the transaction log holds of all transactions, word for word."""
+    return [TxnEntry.of(record).state for key, record in bench.state.records.items() if key.path.startswith(TRANSACTIONS)]
+
+
+def swept_away(bench: Bench, kept: int) -> None:
+    for _ in range(200):
+        if len(bench.kept(LOGS)) == kept:
+            return
+        later(bench)
+        sweep(bench)
+    raise AssertionError("it stays for ever")
+
+
+def test_who_acknowledges_after_sleeping_through_the_deletion_is_told_and_leaves_nothing() -> None:
+    bench = Bench(topics=[T])
+    bench.party().coordinator.acks.create(str(T), "s")
+    bench.party().coordinator.commit(bench.work(1, topics=[T]))
+    sleeper = bench.party(At(0, meanwhile=lambda: deleting(bench, T), kinds=("write",)))
+    with pytest.raises(SubscriptionNotFound):
+        sleeper.coordinator.acks.acknowledge([up_to(str(T), "s", end_of(1))])
+    assert not bench.kept(ACKS), "no sweep knows any more that there was such a log"
+
+
+def test_a_subscription_that_is_made_late_goes_too() -> None:
+    bench = Bench(topics=[T])
+    bury(bench, 2 * LOOKED_AT)
+    deleting(bench, T)
+    bench.party().coordinator.acks.create(str(T), "late")
+    for _ in range(200):
+        if not bench.kept(SUBSCRIPTIONS):
+            return
+        later(bench)
+        sweep(bench)
+    raise AssertionError("it stays for ever")

@@ -1,0 +1,143 @@
+"""Snapshots that were damaged, moved or removed by hand: the topic is replayed as a whole where that is possible, else it is an
+error that says what to do. Never a row of an aborted transaction, never fewer rows."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from metadata.common.errors import CorruptRecord, CorruptSnapshot
+from metadata.instream import snapshots, transaction_log
+from metadata.instream.client import instream
+from metadata.records.persistent_records import PersistentLayout, SnapshotPointer
+from tests.support.instream_bench import Bench, T
+
+ROWS = ["app.1", "app.2"]
+Damage = Callable[[SnapshotPointer], SnapshotPointer]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """Two aborted transactions, two committed ones, the first below a snapshot."""
+    bench = Bench()
+    hands = instream(bench.party().cluster)
+    for label in ("bad.1", "bad.2"):
+        txn = hands.coordinator.begin(topics=[T])
+        hands.coordinator.append(txn, {T: [bench.part(label)]})
+        hands.coordinator.end(txn, commit=False)
+    hands.coordinator.commit(bench.work(1, topics=[T]))
+    assert hands.buffer.snapshot(T)
+    hands.coordinator.commit(bench.work(2, topics=[T]))
+    return bench
+
+
+@pytest.fixture
+def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots lie in files, as large ones do."""
+    monkeypatch.setattr(snapshots, "INLINE_BYTES", 1)
+
+
+def edited(bench: Bench, how: Callable[[PersistentLayout], PersistentLayout]) -> None:
+    bench.party().topics.change(T, how)
+
+
+def damaged(bench: Bench, how: Damage) -> None:
+    def body(layout: PersistentLayout) -> PersistentLayout:
+        assert layout.snapshot is not None
+        return layout.model_copy(update={"snapshot": how(layout.snapshot)})
+
+    edited(bench, body)
+
+
+def trimmed(bench: Bench) -> None:
+    """The oldest entry is gone: nobody can replay the topic without a snapshot."""
+    party = bench.party()
+    party.sweeper.trimmer.trim_to(party.buffer.read(T), 1)
+    bench.old()
+    assert party.sweeper.trimmer.leave(T)
+
+
+def newer(found: SnapshotPointer) -> SnapshotPointer:
+    """Of a log that was longer than this one: the store was put back to an older copy."""
+    avro = base64.b64encode(snapshots.encode(T, (found.at + 1_000, 0), {})).decode()
+    return found.model_copy(update={"at": found.at + 1_000, "avro": avro, "crc": None})
+
+
+DAMAGES: dict[str, Damage] = {
+    "cut short": lambda found: found.model_copy(update={"avro": (found.avro or "")[:-3]}),
+    "no base64": lambda found: found.model_copy(update={"avro": "ü!"}),
+    "no avro": lambda found: found.model_copy(update={"avro": None}),
+    "no rest": lambda found: found.model_copy(update={"rest": None}),
+    "a file that is not there": lambda found: found.model_copy(update={"avro": None, "path": "public/default/t/index/x.avro"}),
+    "another place": lambda found: found.model_copy(update={"at": found.at - 1}),
+    "newer than its log": newer,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_snapshot_is_made_anew_from_the_whole_log(bench: Bench, damage: str) -> None:
+    damaged(bench, DAMAGES[damage])
+    assert bench.read() == ROWS
+    party = bench.party()
+    assert not party.sweeper.sweep().failed
+    bench.party().coordinator.commit(bench.work(3, topics=[T]))
+    assert bench.read() == [*ROWS, "app.3"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_it_is_an_error_that_says_what_to_do_once_the_log_was_trimmed(bench: Bench, damage: str) -> None:
+    trimmed(bench)
+    damaged(bench, DAMAGES[damage])
+    with pytest.raises(CorruptSnapshot, match=r"snapshot of persistent://public/default/t .*copy"):
+        bench.read()
+    assert list(bench.party().sweeper.sweep().failed) == [str(T)]
+
+
+def test_a_snapshot_that_was_taken_out_of_the_record_is_made_anew(bench: Bench) -> None:
+    edited(bench, lambda layout: layout.model_copy(update={"snapshot": None}))
+    assert bench.read() == ROWS
+    assert bench.party().sweeper.sweep().snapshots
+
+
+def flipped(data: bytes) -> Iterator[bytes]:
+    """Each with a bit of another byte turned over, of all places in a byte in turn."""
+    for at in range(len(data)):
+        yield data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
+
+
+@pytest.mark.usefixtures("in_files")
+@pytest.mark.parametrize("part", ["path", "rest_path"])
+def test_not_one_bit_of_a_snapshot_goes_unnoticed(bench: Bench, part: str) -> None:
+    trimmed(bench)
+    found = bench.party().topics.get(T).layout.snapshot
+    assert found is not None
+    path = getattr(found, part)
+    data, at_ms = bench.disk.files[path]
+    for bad in flipped(data):
+        bench.disk.files[path] = bad, at_ms
+        with pytest.raises(CorruptSnapshot, match="damaged"):
+            bench.read()
+    bench.disk.files[path] = data, at_ms
+    assert bench.read() == ROWS
+
+
+def test_not_one_bit_of_a_transaction_log_goes_unnoticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its compaction left says what is under way, and what each application has committed last."""
+    monkeypatch.setattr(transaction_log, "INLINE_BYTES", 1)
+    log = bench.party().coordinator.log
+    log.compact()
+    view = bench.party().cluster.store.view()
+    path = log.kept_in(view)
+    assert path is not None
+    data, at_ms = bench.disk.files[path]
+    for bad in flipped(data):
+        bench.disk.files[path] = bad, at_ms
+        with pytest.raises(CorruptRecord, match=r"damaged.*Restore it from a copy"):
+            bench.party().coordinator.log.txns()
+    del bench.disk.files[path]
+    with pytest.raises(CorruptRecord, match=r"does not exist.*Restore it from a copy"):
+        bench.party().coordinator.log.txns()
+    bench.disk.files[path] = data, at_ms
+    assert bench.party().coordinator.commit(bench.work(2, topics=[T])).skipped

@@ -1,0 +1,88 @@
+"""What a seal does to transactions of the older model: they stall. But nothing grows by looking at them, and of what was not
+committed nobody is told that it is only unfinished."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata.common.errors import TopicSealed, TransactionUnfinished
+from metadata.instream.client import instream
+from metadata.store.contract import decide
+from tests.support.instream_bench import Bench, T, U
+from txnsegment import doctor
+from txnsegment.doctor import Health
+
+
+def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
+    bench = Bench()
+    party = bench.party()
+    hands = instream(party.cluster)
+    txn = hands.coordinator.begin(topics=[T, U])
+    hands.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
+    hands.sealing.terminate(T)
+    with pytest.raises(TransactionUnfinished):
+        hands.coordinator.end(txn, commit=True)
+    bench.late()
+
+    def sizes() -> list[int]:
+        return [len(decide(party.cluster.store, hands.buffer.log(name).numbers)) for name in (T, U)]
+
+    before = sizes()
+    for _ in range(3):
+        other = instream(bench.party().cluster)
+        assert list(other.buffer.read(T).ledgers()) == []
+        assert [ledger.txn for ledger in other.buffer.read(U).ledgers()] == [txn]
+        assert other.sweeper.sweep().stalled
+    assert sizes() == before
+
+
+def test_what_was_aborted_for_a_seal_is_not_said_to_be_unfinished() -> None:
+    """T was sealed below its data, U above it: it is aborted for T, and stalls in U. That nothing was committed is what counts."""
+    bench = Bench()
+    hands = instream(bench.party().cluster)
+    txn = hands.coordinator.begin(topics=[T, U])
+    hands.coordinator.append(txn, {U: [bench.part("b")]})
+    hands.sealing.terminate(U)
+    # A zombie: it had looked at the record of T before the seal.
+    entry = hands.coordinator._data(T, txn, [bench.part("a")], 0)
+    hands.topics.expect_transactions([T])
+    hands.sealing.terminate(T)
+    hands.buffer.log(T).append(entry)
+    with pytest.raises(TopicSealed, match="was sealed at") as raised:
+        hands.coordinator.end(txn, commit=True)
+    assert any("could not be aborted" in note or "took no marker" in note for note in raised.value.__notes__)
+
+
+def test_an_application_whose_transaction_stalls_goes_on_elsewhere() -> None:
+    """Version 1 was aborted at its deadline, and stalls in U, which was terminated under it. Version 2 has nothing to do with U."""
+    bench = Bench()
+    owner = instream(bench.party().cluster)
+    claim = bench.work(1).claim
+    txn = owner.coordinator.begin(topics=[T, U], app="app:", claim=claim)
+    owner.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
+    owner.sealing.terminate(U)
+    with pytest.raises(TransactionUnfinished):
+        owner.coordinator.end(txn, commit=False)
+    for version in (1, 2):
+        done = instream(bench.party().cluster).coordinator.commit(bench.work(version, topics=[T]))
+        assert not done.skipped
+    assert bench.read(T) == ["app.1", "app.2"]
+
+
+def test_the_doctor_counts_what_is_open_alone() -> None:
+    """What stalls has been decided: no sweep can end it, and it is not OPEN."""
+    bench = Bench()
+    hands = instream(bench.party().cluster)
+    stalled = hands.coordinator.begin(topics=[T])
+    hands.coordinator.append(stalled, {T: [bench.part("a")]})
+    hands.sealing.terminate(T)
+    with pytest.raises(TransactionUnfinished):
+        hands.coordinator.end(stalled, commit=True)
+    late = hands.coordinator.begin(topics=[U])
+    bench.late()
+    hands.coordinator.begin(topics=[U])
+    found = doctor._transactions("transactions", hands.coordinator.cluster)
+    assert found.message == f"1 of 2 OPEN transactions are past their deadline: {late}"
+    hands.sweeper.sweep()
+    found = doctor._transactions("transactions", hands.coordinator.cluster)
+    assert (found.health, found.message) == (Health.OK, "1 are OPEN, none is past its deadline")

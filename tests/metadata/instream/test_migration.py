@@ -1,0 +1,455 @@
+"""Migration of persistent topics: nothing is lost, doubled or reordered, whoever dies where (docs/in_stream.md, Migration)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from conformance.simulator.faults import Crashed, Fate
+from metadata.client.passes import delete_orphans
+from metadata.common.errors import (
+    NotAllowed,
+    OptionError,
+    TopicExists,
+    TopicNotFound,
+    TopicSealed,
+    TxnConflict,
+    TxnSegmentError,
+    VersionConflict,
+)
+from metadata.instream import paths as instream_paths
+from metadata.instream.legacy import LegacySegment
+from metadata.instream.migrating import Migrator
+from metadata.instream.model import transaction_buffer
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.reading import Reading, Selection
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.persistent_records import EntryKind, LogEntry
+from metadata.records.records import SegmentState
+from metadata.records.row_ranges import parse_all, texts
+from metadata.rules.acks import Ack, done
+from metadata.rules.transitions import limited
+from metadata.topics.topics import Topic, Topics
+from metadata.write.write_set import WriteSet
+from tests.support.instream_bench import At, Bench, Party, T, U, each, label
+
+Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")
+FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
+WRITES = ("write",)
+EVERYWHERE = At(0).kinds
+
+
+def migrate(party: Party, *, force: bool = True, segments: int = 2) -> Topic:
+    return Migrator(party.cluster, party.coordinator).migrate(T, Y, segments=segments, force=force)
+
+
+def read(bench: Bench, name: str = str(Y)) -> Reading:
+    return transaction_buffer(bench.party().cluster).read(Selection((name,)))
+
+
+def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
+    """The labels of what the new topic shows, parents before children, the children's by their numbers."""
+    reading = read(bench)
+    top = reading.cut if through is None else through
+    found = [
+        (segment.number(ledger.id), label(part))
+        for segment in reading.segments
+        for ledger in segment.ledgers(after, top)
+        for part in ledger.parts
+    ]
+    return [text for _, text in sorted(found, key=lambda one: one[0])]
+
+
+def work(bench: Bench, version: int, topic: str = str(T), app: str = "app") -> WriteSet:
+    """As Spark's sink makes it: the application is that of its topic."""
+    return replace(bench.work(version, app=app, topics=[T]), app_topic=topic)
+
+
+def onto(bench: Bench, party: Party, version: int) -> WriteSet:
+    """The same by a query that was told to write to the new topic."""
+    segment = Topics(party.cluster).get(Y).segments()[-1]
+    made = work(bench, version, str(Y))
+    return replace(made, parts={segment: made.parts[str(T)]}, keys={str(Y): None})
+
+
+def prepared() -> Bench:
+    """Committed, plain, acknowledged, aborted; and one that died with its data appended."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.acks.create(str(T), "s")
+    party.coordinator.commit(work(bench, 1))
+    aborted = party.coordinator.begin(topics=[T])
+    party.coordinator.append(aborted, {T: [bench.part("aborted")]})
+    party.coordinator.end(aborted, commit=False)
+    party.coordinator.append(None, {T: [bench.part("plain")]})
+    party.coordinator.acks.acknowledge([Ack(str(T), "s", parse_all(["1"]))])
+    with pytest.raises(Crashed):
+        bench.party(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work(bench, 1, app="dead"))
+    return bench
+
+
+def check_done(bench: Bench, expected: list[str], why: str) -> None:
+    """The topic goes on, whole; its writers and subscriptions with it."""
+    party = bench.party()
+    assert rows(bench) == expected, why
+    assert party.coordinator.commit(work(bench, 2)).skipped, why
+    assert party.coordinator.onward.coordinator.commit(onto(bench, party, 2)).skipped, why
+    with pytest.raises(VersionConflict):
+        party.coordinator.commit(replace(work(bench, 1), claim=replace(work(bench, 1).claim, by="another query")))
+    party.coordinator.commit(work(bench, 3))
+    assert rows(bench) == [*expected, "app.3"], why
+    cursors = party.coordinator.onward.coordinator.acks.read((s.name, "s") for s in read(bench).segments)
+    assert [texts(done(c)) for c in cursors.values()] == [["1"], [], []], why
+
+
+@pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
+def test_a_migration_fails_at_every_step(fate: Fate) -> None:
+    def run(k: int) -> At:
+        bench = prepared()
+        gate = At(k, fate, kinds=EVERYWHERE if fate is Fate.CRASH_BEFORE else WRITES)
+        with suppress(Crashed, TxnSegmentError):
+            migrate(bench.party(gate))
+        with suppress(TopicNotFound):
+            assert rows(bench) == ["app.1", "plain"], gate.hit  # all of it or no topic: also by whoever reads first
+        bench.party().coordinator.commit(work(bench, 2))  # its writers carry on, wherever they are by now
+        migrate(bench.party())
+        check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
+        return gate
+
+    assert each(run) > 10
+
+
+def test_a_version_without_rows_is_committed_once_wherever_its_topic_migrates_meanwhile() -> None:
+    """It writes nothing that a seal could make void: the simulator found it committed in the old log, and again in the new one."""
+
+    def run(k: int) -> At:
+        bench, others = Bench(), list[bool]()
+        bench.party().coordinator.commit(work(bench, 1))
+
+        def meanwhile() -> None:
+            party = bench.party()
+            migrate(party)
+            others.append(party.coordinator.onward.coordinator.commit(onto(bench, party, 2)).skipped)
+
+        gate = At(k, meanwhile=meanwhile, kinds=EVERYWHERE)
+        empty = replace(work(bench, 2), parts={})
+        try:
+            done = bench.party(gate).coordinator.commit(empty)
+        except TxnConflict:  # the migration has ended it
+            done = bench.party().coordinator.commit(empty)
+        assert not others or done.skipped != others[0], (k, done)
+        return gate
+
+    assert each(run) > 5
+
+
+@pytest.mark.parametrize("why", ["migrate", "terminate"])
+def test_a_seal_is_never_trimmed(why: str) -> None:
+    """Else the topic that never saw a transaction would take writes again, and the next SEAL would be another one."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.append(None, {T: [bench.part("before")]})
+    seal = party.sealing.seal(T, why, to=str(Y), segments=1)
+    assert seal == 2
+    with suppress(TopicSealed):
+        party.coordinator.append(None, {T: [bench.part("behind it")]})
+    reading = party.buffer.read(T)
+    assert party.sweeper.trimmer.trim_to(reading, reading.cut) == seal - 1
+    fresh = bench.party()
+    assert fresh.sealing.seal(T, why, to=str(Y), segments=1) == seal
+    with pytest.raises(TopicSealed):
+        fresh.coordinator.append(None, {T: [bench.part("later")]})
+    assert bench.read(T) == []
+
+
+def test_a_trim_goes_as_far_as_all_is_decided_also_below_a_seal() -> None:
+    """What was ongoing when a topic was terminated never ends there."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.commit(work(bench, 1))
+    txn = party.coordinator.begin(topics=[T])
+    party.coordinator.append(txn, {T: [bench.part("stalls")]})
+    party.coordinator.append(None, {T: [bench.part("plain")]})
+    seal = party.sealing.terminate(T)
+    reading = party.buffer.read(T)
+    assert reading.cut == seal - 3
+    assert party.sweeper.trimmer.trim_to(reading, seal) == reading.cut
+    assert bench.read(T) == []
+    assert bench.party().buffer.read(T).ongoing == {txn: seal - 2}
+
+
+MEANWHILE: dict[str, Callable[[Bench], object]] = {
+    "another-migrates": lambda bench: migrate(bench.party()),
+    "somebody-writes": lambda bench: bench.party().coordinator.commit(work(bench, 2)),
+    "somebody-sweeps": lambda bench: (bench.late(), bench.party().sweeper.sweep()),
+}
+
+
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_others_act_in_the_middle_of_a_migration(what: str) -> None:
+    def run(k: int) -> At:
+        bench = prepared()
+        gate = At(k, meanwhile=lambda: MEANWHILE[what](bench), kinds=WRITES if what == "somebody-sweeps" else EVERYWHERE)
+        migrate(bench.party(gate))
+        bench.party().coordinator.commit(work(bench, 2))
+        check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
+        return gate
+
+    assert each(run) > 10
+
+
+def test_a_commit_is_interrupted_by_a_migration_at_every_step() -> None:
+    """Exactly once, also for the version that is under way."""
+
+    def run(k: int) -> At:
+        bench = prepared()
+        gate = At(k, meanwhile=lambda: migrate(bench.party()))
+        try:
+            bench.party(gate).coordinator.commit(work(bench, 2))
+        except TxnConflict:  # the migration was told to abort what is open
+            bench.party().coordinator.commit(work(bench, 2))
+        migrate(bench.party())
+        check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
+        return gate
+
+    assert each(run) > 10
+
+
+def test_of_two_migrations_to_two_topics_one_wins() -> None:
+    def run(k: int) -> At:
+        bench = prepared()
+
+        def other() -> None:
+            with suppress(TopicSealed):
+                party = bench.party()
+                Migrator(party.cluster, party.coordinator).migrate(T, Z, force=True)
+
+        gate = At(k, meanwhile=other, kinds=WRITES)
+        with suppress(TopicSealed):
+            migrate(bench.party(gate))
+        there = [name for name in (Y, Z) if Topics(bench.party().cluster).find(name) is not None]
+        assert len(there) == 1, gate.hit
+        assert bench.party().coordinator.onward.name(str(T)) == there[0]
+        return gate
+
+    assert each(run) > 10
+
+
+def test_a_topic_that_is_made_meanwhile_is_never_taken_and_another_name_can_be_given() -> None:
+    def run(k: int) -> At:
+        bench = prepared()
+        theirs: list[Topic] = []
+
+        def other() -> None:
+            with suppress(TopicExists):
+                theirs.append(Topics(bench.party().cluster).create(Y))
+
+        gate = At(k, meanwhile=other)
+        party = bench.party()
+        try:
+            migrate(bench.party(gate))
+            assert rows(bench) == ["app.1", "plain"]
+            assert not theirs, gate.hit
+        except TopicExists:
+            assert Topics(party.cluster).get(Y).layout == theirs[0].layout
+            assert rows(bench) == []
+            made = Migrator(party.cluster, party.coordinator).migrate(T, Z, force=True)
+            assert made.layout.migration is not None
+            assert made.layout.migration.topic == str(T)
+        return gate
+
+    assert each(run) > 10
+
+
+def foreign() -> Bench:
+    """`y`, to which the topic was to be migrated, was made by somebody else when its record said so."""
+    bench = prepared()
+
+    def taken(kind: str, what: str) -> Fate:
+        if kind == "write" and what.endswith(paths.topic(Y).path):
+            Topics(bench.party().cluster).create(Y)
+        return Fate.GO
+
+    with pytest.raises(TopicExists, match="made by somebody else"):
+        migrate(bench.party(taken))
+    return bench
+
+
+def test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile() -> None:
+    bench = foreign()
+    party = bench.party()
+    migrator = Migrator(party.cluster, party.coordinator)
+    for look in (migrator.made, migrator.named, lambda _: migrator.matching(re.compile(re.escape(str(T))))):
+        with pytest.raises(TopicExists, match="made by somebody else"):
+            look(T)
+    assert bench.read(T) == ["app.1", "plain"]
+    Topics(party.cluster).delete(Y)
+    assert [topic.name for topic in party.topics.list()] == [T, U], "its rows did not go with that one"
+    assert migrator.migrate(T, Z, force=True).name == migrator.made(T) == Z
+
+
+def test_where_a_topic_goes_on_is_asked_for_once() -> None:
+    """By every planning of every query of it."""
+    bench = prepared()
+    counted: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        counted.append(f"{kind} {what}")
+        return Fate.GO
+
+    party = bench.party(gate)
+    migrator = Migrator(party.cluster, party.coordinator)
+    assert migrator.made(T) is None
+    assert counted == [f"get {instream_paths.topic(T).path}"]
+    migrate(bench.party())
+    counted.clear()
+    assert migrator.made(T) == Y
+    assert counted == [f"get {instream_paths.topic(T).path}", f"get {paths.topic(Y).path}"]
+
+
+def test_open_transactions_are_named_waited_for_or_aborted() -> None:
+    bench = Bench()
+    party = bench.party()
+    txn = party.coordinator.begin(topics=[T])
+    party.coordinator.append(txn, {T: [bench.part("late")]})
+    before = dict(bench.state.records)
+    with pytest.raises(TxnConflict, match=txn):
+        migrate(bench.party(), force=False)
+    assert bench.state.records == before
+    migrator = Migrator(party.cluster, party.coordinator)
+    with pytest.raises(TxnConflict, match="--wait"):
+        migrator.migrate(T, Y, wait_ms=500)
+    party.coordinator.end(txn, commit=True)
+    migrator.migrate(T, Y, wait_ms=500)
+    assert rows(bench) == ["late"]
+
+
+def test_claims_are_in_the_way_too() -> None:
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.acks.create(str(U), "s")
+    party.coordinator.append(None, {U: [bench.part("a")]})
+    txn = party.coordinator.begin(subscriptions=[(str(U), "s")])
+    party.coordinator.acks.claim(txn, [Ack(str(U), "s", parse_all(["1"]))])
+    migrator = Migrator(party.cluster, party.coordinator)
+    with pytest.raises(TxnConflict, match=txn):
+        migrator.migrate(U, Z)
+    migrator.migrate(U, Z, force=True)
+    cursor = party.coordinator.onward.coordinator.acks.read([(str(U), "s")])[str(U), "s"]
+    assert (cursor.claims, cursor.mark_delete) == ({}, None)
+
+
+def test_refused_migrations_leave_nothing_behind() -> None:
+    bench = Bench()
+    party = bench.party()
+    Topics(party.cluster).create(Y)
+    before = dict(bench.state.records)
+    with pytest.raises(TopicExists):
+        migrate(party)
+    migrator = Migrator(party.cluster, party.coordinator)
+    with pytest.raises(OptionError):
+        migrator.migrate(T, Z, segments=0)
+    with pytest.raises(TopicNotFound):
+        migrator.migrate(T._replace(name="none"), Z)
+    assert bench.state.records == before
+    party.sealing.terminate(T)
+    with pytest.raises(TopicSealed, match="terminate"):
+        migrator.migrate(T, Z)
+
+
+def test_positions_and_limits() -> None:
+    """Ledgers keep their ids; in the log they stand below the seal, one by one, so that limits and offsets cut between them."""
+    bench = prepared()
+    old = [(found.id, found.txn) for found in bench.party().buffer.read(T).ledgers()]
+    topics = Topics(bench.party().cluster)
+    other = topics.create(Z)
+    before = read(bench, str(Z)).end_of_log
+    migrate(bench.party())
+    reading = read(bench)
+    legacy = reading.segments[0]
+    assert (legacy.name, legacy.info.state, legacy.sealed_at) == (str(T), SegmentState.SEALED, reading.seals(0, reading.cut)[0])
+    assert [(found.id, found.txn) for found in legacy.ledgers(0, reading.cut)] == old
+    numbers = [legacy.number(ledger_id) for ledger_id, _ in old]
+    assert before < numbers[0] < numbers[-1] < (legacy.sealed_at or 0)
+    assert limited(reading.weights(0, reading.cut), reading.cut, max_rows=1) == numbers[0]
+    assert rows(bench, 0, numbers[0]) == ["app.1"]
+    assert rows(bench, numbers[0]) == ["plain"]
+    assert reading.last_change(0) == legacy.sealed_at
+    assert legacy.last(reading.cut) == (old[-1][0], 0)
+    assert other.name == Z
+
+
+def test_a_transaction_of_several_entries_is_never_split_by_a_limit() -> None:
+    bench = Bench()
+    party = bench.party()
+    first, second = (party.coordinator.begin(topics=[T]) for _ in range(2))
+    for txn, text in ((first, "a"), (second, "b"), (first, "c")):
+        party.coordinator.append(txn, {T: [bench.part(text)]})
+    for txn in (second, first):
+        party.coordinator.end(txn, commit=True)
+    party.coordinator.append(None, {T: [bench.part("d")]})
+    migrate(party)
+    reading = read(bench)
+    assert rows(bench, 0, limited(reading.weights(0, reading.cut), reading.cut, max_rows=1)) == ["a", "b", "c"]
+
+
+def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
+    bench = Bench()
+    party = bench.party()
+    for number in range(1, 21):
+        party.coordinator.append(None, {T: [bench.part(str(number))]})
+    party.coordinator.commit(bench.work(1, topics=[T]))
+    migrate(party)
+    party.sweeper.sweep()  # takes the snapshot: who opens the topic replays nothing below it
+    buffer = transaction_buffer(bench.party().cluster)
+    (legacy, *_) = buffer.read(Selection((str(Y),))).segments
+    assert isinstance(legacy, LegacySegment)
+    known = legacy.buffer.log(T)._known
+    assert not [number for number in known if number <= 20]
+    assert legacy.newest(legacy.number(3), legacy.number(15)) == legacy.number(15)
+    assert legacy.last(legacy.number(15)) == (15, 0)
+    assert [number for number in known if number <= 20] == [15], "nothing else was read"
+    assert legacy.newest(legacy.number(15), legacy.number(15)) == legacy.number(15)
+
+
+def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:
+    bench = prepared()
+    migrate(bench.party())
+    party = bench.party()
+    Topics(party.cluster).split(Y, 1)
+    for _ in range(3):
+        bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms) + 1
+        Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
+        party.sweeper.sweep()
+        delete_orphans(party.cluster)
+    assert rows(bench) == ["app.1", "plain"]
+    for ledger in read(bench).segments[0].ledgers(0, read(bench).cut):
+        assert all(part.path in bench.disk.files for part in ledger.parts)
+    with pytest.raises(NotAllowed, match="topic://"):
+        party.sealing.delete(T)
+
+
+def test_one_transaction_over_a_migrated_topic_and_another_is_refused() -> None:
+    bench = Bench()
+    migrate(bench.party())
+    with pytest.raises(OptionError, match="never spans both kinds"):
+        bench.party().coordinator.commit(bench.work(1))
+    assert bench.read(U) == []
+
+
+def test_a_seal_does_not_count_while_a_transaction_is_ongoing() -> None:
+    bench = Bench()
+    party = bench.party()
+    txn = party.coordinator.begin(topics=[T])
+    party.coordinator.append(txn, {T: [bench.part("row")]})
+    entry = LogEntry(kind=EntryKind.SEAL, id="s", publish_ms=0, why="migrate", to=str(Y), segments=1)
+    party.topics.change(T, lambda layout: layout.model_copy(update={"sealing": True}))
+    party.buffer.log(T).append(entry)
+    party.coordinator.end(txn, commit=True)
+    assert bench.read(T) == ["row"]
+    assert Migrator(party.cluster, party.coordinator).onward(T) is None

@@ -1,0 +1,62 @@
+"""A log that threads of one process replay at once: real ones, as those of the simulator change places at no fold."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from metadata.instream import paths
+from metadata.instream.managed_log import ManagedLog
+from metadata.instream.replay import Replay
+from metadata.records.persistent_records import Identified
+from tests.support.instream_bench import Bench, T
+
+PATIENCE = 60.0
+"""Seconds until a thread that does not come is an error."""
+
+
+@dataclass
+class Folded:
+    """The numbers of the entries that were folded, as often as they were."""
+
+    at: int = 0
+    numbers: list[int] = field(default_factory=list)
+
+
+class Lock:
+    """It tells of those who have to wait for it."""
+
+    def __init__(self, told: threading.Event) -> None:
+        self._lock, self._told = threading.RLock(), told
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._told.set()
+            self._lock.acquire()
+
+    def __exit__(self, *raised: object) -> None:
+        self._lock.release()
+
+
+def test_who_comes_while_another_thread_folds_waits_and_folds_nothing_again() -> None:
+    came = threading.Event()
+    cluster = replace(Bench().party().cluster, lock=lambda: Lock(came))
+    log = ManagedLog(cluster.store, paths.log(T), Identified)
+    for name in ("a", "b"):
+        log.append(Identified(id=name))
+    ours, others = threading.get_ident(), list[Future[Folded]]()
+
+    def fold(state: Folded, number: int, entry: Identified) -> None:
+        if threading.get_ident() != ours:
+            came.set()  # it did not wait
+        elif not others:
+            others.append(pool.submit(replay.now))
+            assert came.wait(PATIENCE)
+        state.numbers.append(number)
+        state.at = number
+
+    replay = Replay(cluster, log, paths.topic(T), Folded(), fold, lambda record: None)
+    with ThreadPoolExecutor(1) as pool:
+        assert replay.now().numbers == [1, 2]
+        assert others[0].result(PATIENCE).numbers == [1, 2]

@@ -1,0 +1,229 @@
+"""Whoever makes, moves, deletes or uses a subscription of a topic while it is migrated finds it where the topic goes on: every
+interleaving of the two, call by call (docs/in_stream.md, Migration).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pytest
+from test_migration import EVERYWHERE, FATES, Y, migrate
+
+from conformance.simulator.faults import Crashed, Fate
+from metadata.common.errors import (
+    AckConflict,
+    SubscriptionExists,
+    SubscriptionMigrated,
+    SubscriptionNotFound,
+    TxnConflict,
+    TxnSegmentError,
+)
+from metadata.instream.acknowledging import OnwardAcks
+from metadata.instream.subscriptions import InStreamSubscriptions
+from metadata.records.row_ranges import before, end_of, minus, parse_all, texts
+from metadata.rules.acks import Ack, done, up_to
+from metadata.topics.subscriptions import Subscriptions
+from metadata.topics.topics import Topics
+from tests.support.instream_bench import At, Bench, Party, T, each
+
+
+def prepared() -> Bench:
+    """Three rows, of which the subscription `s` has the first; and `none`, which was deleted."""
+    bench = Bench()
+    party = bench.party()
+    for text in ("a", "b", "c"):
+        party.coordinator.append(None, {T: [bench.part(text)]})
+    subscriptions(party).create(T, "s", at=0)
+    acks(party).acknowledge([Ack(str(T), "s", parse_all(["1"]))])
+    subscriptions(party).create(T, "none", at=0)
+    subscriptions(party).delete(T, "none")
+    return bench
+
+
+def beyond(party: Party) -> Subscriptions:
+    return Subscriptions(party.cluster, party.coordinator.onward.coordinator.acks)
+
+
+def subscriptions(party: Party) -> InStreamSubscriptions:
+    """As a process has them that took the topic for one of the older model: it was, when it looked."""
+    mine = party.coordinator
+    return InStreamSubscriptions(party.topics, mine.acks, lambda: mine.onward.migrator, beyond(party))
+
+
+def acks(party: Party) -> OnwardAcks:
+    return OnwardAcks(party.coordinator.acks, lambda: party.coordinator.onward)
+
+
+def found(bench: Bench, name: str) -> list[str] | None:
+    """What a subscription of the new topic has done of the old one, and of nothing else; None: there is no such subscription."""
+    party = bench.party()
+    mine = beyond(party)
+    if (Y, name) not in mine.list(Y):
+        with pytest.raises(SubscriptionNotFound):
+            mine.cursors(Topics(party.cluster).get(Y), name)
+        return None
+    assert (Y, name) in mine.list()
+    legacy, *children = mine.cursors(Topics(party.cluster).get(Y), name).items()
+    assert legacy[0] == str(T)
+    seal = Topics(party.cluster).get(Y).layout.segments["0"].sealed_at_log
+    assert seal is not None
+    assert all(not minus(done(cursor), before(end_of(seal))) and not cursor.claims for _, cursor in children)
+    assert not legacy[1].claims
+    return texts(done(legacy[1]))
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What somebody does, and what is true after it: of `s`, or of `name`."""
+
+    do: Callable[[Bench, Party], object]
+    after: list[str] | None
+    name: str = "s"
+
+
+def make_again(bench: Bench, party: Party) -> None:
+    subscriptions(party).delete(T, "s")
+    subscriptions(party).create(T, "s", at=2)
+
+
+def within(bench: Bench, party: Party) -> None:
+    """As a program does it: the same version again until it is told."""
+    mine = replace(bench.work(1, topics=[]), acks=[Ack(str(T), "s", parse_all(["2"]))], app_topic=str(T))
+    for _ in range(2):
+        try:
+            party.coordinator.commit(mine)
+            break
+        except TxnConflict:  # the migration ends what is open
+            continue
+    else:
+        raise AssertionError("it never commits")
+    assert bench.party().coordinator.commit(mine).skipped
+
+
+DEEDS = {
+    "create": Deed(lambda _, party: subscriptions(party).create(T, "new", at=2), ["0..2"], "new"),
+    "create-first": Deed(lambda _, party: subscriptions(party).create(T, "new", at=0), [], "new"),
+    "revive": Deed(lambda _, party: subscriptions(party).create(T, "none", at=1), ["0..1"], "none"),
+    "delete": Deed(lambda _, party: subscriptions(party).delete(T, "s"), None),
+    "make-again": Deed(make_again, ["0..2"]),
+    "seek": Deed(lambda _, party: subscriptions(party).seek(T, "s", to=3), ["0..3"]),
+    "seek-back": Deed(lambda _, party: subscriptions(party).seek(T, "s", to=0), []),
+    "ack": Deed(lambda _, party: acks(party).acknowledge([Ack(str(T), "s", parse_all(["3"]))]), ["1", "3"]),
+    "advance": Deed(lambda _, party: acks(party).advance([up_to(str(T), "s", end_of(2))]), ["0..2"]),
+    "transaction": Deed(within, ["1..2"]),
+}
+
+
+@pytest.mark.parametrize("what", DEEDS)
+def test_in_the_middle_of_a_migration(what: str) -> None:
+    deed = DEEDS[what]
+
+    def run(k: int) -> At:
+        bench = prepared()
+        gate = At(k, meanwhile=lambda: deed.do(bench, bench.party()), kinds=EVERYWHERE)
+        migrate(bench.party(gate))
+        if gate.hit:
+            assert found(bench, deed.name) == deed.after, gate.hit
+        return gate
+
+    assert each(run) > 10
+
+
+@pytest.mark.parametrize("what", DEEDS)
+def test_a_migration_in_the_middle_of_it(what: str) -> None:
+    deed = DEEDS[what]
+
+    def run(k: int) -> At:
+        bench = prepared()
+        gate = At(k, meanwhile=lambda: migrate(bench.party()), kinds=EVERYWHERE)
+        deed.do(bench, bench.party(gate))
+        migrate(bench.party())
+        assert found(bench, deed.name) == deed.after, gate.hit
+        return gate
+
+    assert each(run) > 1
+
+
+@pytest.mark.parametrize("what", ["create", "revive"])
+def test_who_makes_one_dies_after_the_migration(what: str) -> None:
+    """It is there as it was to be, or not at all: also for who has met it on the old topic."""
+    deed = DEEDS[what]
+
+    def run(k: int) -> At:
+        bench = prepared()
+        gate = At(k, Fate.CRASH_BEFORE, lambda: migrate(bench.party()), kinds=EVERYWHERE)
+        with suppress(Crashed):
+            deed.do(bench, bench.party(gate))
+        if not gate.hit:
+            migrate(bench.party())
+        try:
+            acks(bench.party()).acknowledge([Ack(str(T), deed.name, parse_all(["3"]))])
+            assert found(bench, deed.name) == {"create": ["0..3"], "revive": ["0..1", "3"]}[what], gate.hit
+        except SubscriptionNotFound:
+            subscriptions(bench.party()).create(T, deed.name, at=1)
+            assert found(bench, deed.name) == ["0..1"], gate.hit
+        return gate
+
+    assert each(run) > 1
+
+
+@pytest.mark.parametrize("what", DEEDS)
+def test_after_a_migration_by_who_has_not_heard_of_it(what: str) -> None:
+    bench = prepared()
+    party = bench.party()
+    party.coordinator.acks.read([(str(T), "s")])
+    migrate(bench.party())
+    deed = DEEDS[what]
+    deed.do(bench, party)
+    assert found(bench, deed.name) == deed.after
+
+
+def test_what_is_refused_says_where_to_go() -> None:
+    bench = prepared()
+    party = bench.party()
+    migrate(bench.party())
+    mine = party.coordinator.acks
+    for call in (
+        lambda: mine.create(str(T), "s"),
+        lambda: mine.create(str(T), "none"),
+        lambda: mine.delete(str(T), "s"),
+        lambda: mine.seek({(str(T), "s"): ()}),
+        lambda: mine.acknowledge([Ack(str(T), "s", parse_all(["3"]))]),
+    ):
+        with pytest.raises(SubscriptionMigrated, match="topics describe"):
+            call()
+    assert mine.list(str(T)) == []
+    assert subscriptions(party).list() == []
+    with pytest.raises(SubscriptionExists):
+        subscriptions(party).create(T, "s", at=0)
+    with pytest.raises(SubscriptionNotFound):
+        subscriptions(party).delete(T, "none")
+    with pytest.raises(AckConflict):
+        acks(party).acknowledge([Ack(str(T), "s", parse_all(["1"]))])
+    before = bench.kept("/persistent/acks")
+    for _ in range(3):
+        acks(party).advance([up_to(str(T), "s", end_of(3))])
+        with suppress(TxnSegmentError):
+            acks(party).acknowledge([Ack(str(T), "s", parse_all(["3"]))])
+    assert bench.kept("/persistent/acks") == before  # what is void does not pile up
+
+
+@pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
+@pytest.mark.parametrize("what", ["create", "revive", "delete", "seek", "advance"])
+def test_it_fails_while_the_topic_is_migrated_and_is_done_again(what: str, fate: Fate) -> None:
+    deed = DEEDS[what]
+
+    def run(k: int) -> At:
+        bench = prepared()
+        gate = At(k, fate, lambda: migrate(bench.party()), kinds=("write",))
+        with suppress(Crashed, TxnSegmentError):
+            deed.do(bench, bench.party(gate))
+        with suppress(SubscriptionExists, SubscriptionNotFound):  # it was done, though nobody was told
+            deed.do(bench, bench.party())
+        migrate(bench.party())
+        assert found(bench, deed.name) == deed.after, gate.hit
+        return gate
+
+    assert each(run) > 0

@@ -1,0 +1,161 @@
+"""The orphan sweep (protocol.md section 7): it alone deletes files, never one that something can still name."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.simulator.faults import Crashed, Fate
+from metadata.client.passes import delete_orphans
+from metadata.common.errors import TxnConflict, TxnSegmentError
+from metadata.maintenance.orphans import _seen
+from metadata.write.write_set import WriteSet
+from tests.support.bench import At, Bench, T, U
+
+
+def _parts(bench: Bench) -> set[str]:
+    return {path for path in bench.disk.files if path.startswith("parts/")}
+
+
+def _history(bench: Bench) -> set[str]:
+    """Two committed versions with a fold after each, so that one snapshot of each segment is superseded; the parts they need."""
+    for version in (1, 2):
+        bench.party().coordinator.commit(bench.work(version))
+        bench.party().sweeper.sweep()
+    return _parts(bench)
+
+
+def _snapshots(bench: Bench) -> set[str]:
+    return {path for path in bench.disk.files if path.endswith(".avro")}
+
+
+def test_what_nothing_names_goes_at_the_orphan_age_and_superseded_snapshots_after_the_grace_period() -> None:
+    bench = Bench()
+    needed = _history(bench)
+    assert len(_snapshots(bench)) == 6
+    bench.work(3)  # staged, never committed
+    assert delete_orphans(bench.party().cluster).files == 0
+    bench.clock.now += bench.settings.orphan_age_ms + 1
+    assert delete_orphans(bench.party().cluster).files == 3
+    assert _parts(bench) == needed
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    assert delete_orphans(bench.party().cluster).files == 3
+    assert len(_snapshots(bench)) == 3
+    bench.finish()
+
+
+def test_the_grace_period_counts_from_when_a_file_was_superseded() -> None:
+    """A snapshot that is published but not yet named is unprotected for a moment: that moment must not count."""
+    k = 0
+    while True:
+        bench = Bench()
+        bench.party().coordinator.commit(bench.work(1))
+        gate = At(k, meanwhile=lambda bench=bench: delete_orphans(bench.party().cluster), kinds=("write",))
+        bench.party(gate).sweeper.sweep()
+        bench.clock.now += bench.settings.grace_period_ms + bench.settings.orphan_age_ms
+        bench.party().coordinator.commit(bench.work(2))
+        named = _snapshots(bench)
+        assert len(named) == 3
+        bench.party().sweeper.sweep()  # supersedes them only now
+        delete_orphans(bench.party().cluster)
+        assert named <= _snapshots(bench), gate.hit
+        if not gate.hit:
+            return
+        k += 1
+
+
+def test_two_orphan_sweeps_at_once() -> None:
+    k = 0
+    while True:
+        bench = Bench()
+        needed = _history(bench)
+        bench.clock.now += bench.settings.orphan_age_ms + 1
+        gate = At(k, meanwhile=lambda bench=bench: delete_orphans(bench.party().cluster))
+        delete_orphans(bench.party(gate).cluster)
+        bench.clock.now += bench.settings.grace_period_ms + 1
+        delete_orphans(bench.party().cluster)
+        delete_orphans(bench.party().cluster)
+        assert _parts(bench) == needed, gate.hit
+        assert len(_snapshots(bench)) == 3, gate.hit
+        bench.finish()
+        if not gate.hit:
+            return
+        k += 1
+
+
+@pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER])
+def test_an_orphan_sweep_dies_at_every_step(fate: Fate) -> None:
+    k = 0
+    while True:
+        bench = Bench()
+        needed = _history(bench)
+        bench.clock.now += bench.settings.orphan_age_ms + 1
+        gate = At(k, fate)
+        try:
+            delete_orphans(bench.party(gate).cluster)
+        except (Crashed, TxnSegmentError):
+            assert gate.hit
+        bench.clock.now += bench.settings.grace_period_ms + 1
+        delete_orphans(bench.party().cluster)
+        bench.clock.now += bench.settings.grace_period_ms + 1
+        delete_orphans(bench.party().cluster)
+        assert _parts(bench) == needed, gate.hit
+        assert len(_snapshots(bench)) == 3, gate.hit
+        if not gate.hit:
+            return
+        k += 1
+
+
+@pytest.mark.parametrize("before_deciding", [False, True])
+def test_a_driver_that_slept_longer_than_the_orphan_age_cannot_commit_parts_that_are_gone(before_deciding: bool) -> None:
+    """It has opened, then sleeps: the sweep ends its transaction before it takes its parts."""
+    bench = Bench()
+    work: WriteSet = bench.work(1)
+
+    def long_after() -> None:
+        bench.clock.now += bench.settings.orphan_age_ms + 1
+        delete_orphans(bench.party().cluster)
+
+    # Each step between opening and deciding: append, op records, the deciding CAS.
+    gate = At(4 if before_deciding else 2, meanwhile=long_after, kinds=("write",))
+    with pytest.raises(TxnConflict):
+        bench.party(gate).coordinator.commit(work)
+    assert not bench.committed(1), gate.hit
+
+
+def test_a_sweep_overtaken_by_time_does_not_take_what_is_committed_meanwhile() -> None:
+    """The sweep has listed the files, sleeps for the orphan age, and wakes while a driver that opened long ago is deciding."""
+    for k in range(40):
+        bench = Bench()
+        work = bench.work(1)
+
+        def slept(bench: Bench = bench) -> None:
+            bench.clock.now += bench.settings.orphan_age_ms + 1
+
+        def sweep(slept: object = slept, bench: Bench = bench, k: int = k) -> None:
+            delete_orphans(bench.party(At(k, meanwhile=slept)).cluster)  # type: ignore[arg-type]
+
+        try:
+            bench.party(At(4, meanwhile=sweep, kinds=("write",))).coordinator.commit(work)
+        except TxnConflict:
+            assert not bench.committed(1)
+        missing = [p.path for parts in work.parts.values() for p in parts if p.path not in bench.disk.files]
+        assert not (missing and bench.committed(1)), k
+
+
+def test_parts_staged_too_long_ago_are_refused() -> None:
+    bench = Bench()
+    work = bench.work(1)
+    bench.clock.now += bench.settings.orphan_age_ms // 2 + 1
+    with pytest.raises(TxnConflict, match="staged"):
+        bench.party().coordinator.commit(work)
+    assert not bench.headers()
+    bench.party().coordinator.commit(bench.work(1, topics=(T, U)))
+    bench.finish()
+
+
+def test_of_two_notes_the_later_time_counts_and_only_what_both_name() -> None:
+    """Two sweeps at once each wrote one: what one of them saw protected in between begins its grace period anew."""
+    storage, now_ms = (cluster := Bench().party().cluster).storage, 1_000
+    storage.publish("sweep/unprotected-1.json", b'{"a.avro": 500, "b.avro": 600}')
+    storage.publish("sweep/unprotected-2.json", b'{"a.avro": 700}')
+    assert _seen(cluster, ["sweep/unprotected-1.json", "sweep/unprotected-2.json"], now_ms) == {"a.avro": 700}

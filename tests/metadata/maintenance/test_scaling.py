@@ -1,0 +1,261 @@
+"""The rule by which segments split and merge by themselves, and who carries it out (metadata/rules/scaling.py, autoscaling.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from conformance.simulator.faults import Crashed, Fate
+from ledgers.model import Part
+from metadata.common.errors import BadVersion
+from metadata.maintenance.autoscaling import Autoscaler
+from metadata.records import paths
+from metadata.records.names import RING, even_ranges, topic_name
+from metadata.records.records import Policies, Range, Registration, SegmentInfo, SegmentState, SegmentWrite
+from metadata.rules import scaling
+from metadata.rules.scaling import Change, Measured, Rule
+from metadata.rules.transitions import child_ranges
+from metadata.topics.policies import set_for_namespace, set_for_topic
+from tests.support.bench import Bench, T, U
+
+NAME = topic_name(T)
+RULE = Rule(rows=100, bytes=None, fewest=1, most=8, cool_down_ms=10_000)
+NOW = 1_000_000
+
+
+def segments(*ranges: tuple[int, int], age_ms: int = 60_000) -> list[SegmentInfo]:
+    return [
+        SegmentInfo(
+            segment_id=i,
+            hash_range=Range(start=start, end=end),
+            state=SegmentState.ACTIVE,
+            created_at_epoch=0,
+            created_at_ms=NOW - age_ms,
+        )
+        for i, (start, end) in enumerate(ranges)
+    ]
+
+
+def even(count: int, *, age_ms: int = 60_000) -> list[SegmentInfo]:
+    return segments(*((r.start, r.end) for r in even_ranges(count)), age_ms=age_ms)
+
+
+def decided(active: Sequence[SegmentInfo], *rows: int, rule: Rule = RULE) -> list[tuple[int, ...]]:
+    measured = {info.segment_id: Measured(count, 0) for info, count in zip(active, rows, strict=True)}
+    return [change.segments for change in scaling.changes(rule, active, measured, NOW)]
+
+
+def test_segments_above_the_limit_split_the_fullest_first() -> None:
+    """100 rows a second over 10 seconds are 1,000."""
+    assert decided(even(4), 900, 2_000, 1_001, 1_000) == [(1,), (2,)]
+    assert decided(even(4), 9_000, 9_001, 9_002, 9_003, rule=dataclasses.replace(RULE, most=6)) == [(3,), (2,)]
+    assert decided(even(4), 9_000, 9_000, 9_000, 9_000, rule=dataclasses.replace(RULE, most=4)) == []
+
+
+def test_bytes_and_rows_are_limits_each() -> None:
+    rule = Rule(rows=100, bytes=1_000, fewest=1, most=8, cool_down_ms=10_000)
+    active = even(2)
+    measured = {0: Measured(10, 10_001), 1: Measured(1_001, 10)}
+    assert {c.segments for c in scaling.changes(rule, active, measured, NOW)} == {(0,), (1,)}
+    assert Rule(None, 1_000, 1, 8, 10_000).share(Measured(10**9, 5_000)) == 0.5
+
+
+def test_neighbours_merge_below_half_of_the_limit_together_and_only_if_nothing_splits() -> None:
+    assert decided(even(4), 100, 100, 400, 100) == [(0, 1), (2, 3)]
+    assert decided(even(4), 600, 100, 100, 600) == [(1, 2)]
+    assert decided(even(4), 300, 300, 300, 300) == []
+    assert decided(even(4), 0, 0, 0, 1_001) == [(3,)]
+    assert decided(even(4), 0, 0, 0, 0, rule=dataclasses.replace(RULE, fewest=3)) == [(0, 1)]
+    assert decided(even(4), 0, 0, 0, 0, rule=dataclasses.replace(RULE, fewest=4)) == []
+
+
+def test_a_young_segment_is_left_alone() -> None:
+    assert decided(even(2, age_ms=9_999), 9_000, 9_000) == []
+    assert decided(even(2, age_ms=9_999), 0, 0) == []
+    assert decided(even(2, age_ms=10_000), 9_000, 0) == [(0,)]
+    one_old = [*even(2, age_ms=9_999)[:1], *even(2)[1:]]
+    assert decided(one_old, 0, 0) == []
+
+
+def test_up_to_the_fewest_the_widest_are_split_whatever_their_load_and_age() -> None:
+    active = segments((0, 0x3FFF), (0x4000, 0xFFFF), age_ms=0)
+    assert decided(active, 9_000, 0, rule=dataclasses.replace(RULE, fewest=3)) == [(1,)]
+    assert decided(active, 0, 0, rule=dataclasses.replace(RULE, fewest=5)) == [(1,), (0,)]
+
+
+def test_a_single_place_is_not_split() -> None:
+    assert decided(segments((0, 0), (1, 0xFFFF)), 9_000, 9_000) == [(1,)]
+
+
+def test_without_a_rate_there_is_no_rule() -> None:
+    assert scaling.rule(Policies()) is None
+    assert scaling.rule(Policies(max_segments=9, min_segments=2)) is None
+    assert scaling.rule(Policies(split_rows_per_second=5)) == Rule(5, None, 1, scaling.MAX_SEGMENTS, scaling.COOL_DOWN_MS)
+    whole = Policies(split_bytes_per_second=7, min_segments=9, max_segments=4, scaling_cool_down_ms=1)
+    assert scaling.rule(whole) == Rule(None, 7, 9, 9, 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_under_an_even_load_it_comes_to_rest_and_never_swings(seed: int) -> None:
+    """Whatever the load: after some passes nothing more happens; the layout tiles, within the fewest and the most."""
+    rng = random.Random(seed)
+    rule = dataclasses.replace(RULE, fewest=rng.choice((1, 2, 3)), most=rng.choice((4, 8, 30)))
+    total = rng.choice((0, 500, 3_000, 20_000, 100_000))
+    active, taken = even(rng.choice((1, 2, 4, 16))), 100
+    for _ in range(12):
+        measured = {i.segment_id: Measured(total * (i.hash_range.end + 1 - i.hash_range.start) // RING, 0) for i in active}
+        found = scaling.changes(rule, active, measured, NOW)
+        if not found:
+            break
+        for change in found:
+            taken, active = _done(active, change, taken)
+        assert [i.hash_range.start for i in active[1:]] == [i.hash_range.end + 1 for i in active[:-1]]
+        assert (active[0].hash_range.start, active[-1].hash_range.end) == (0, RING - 1)
+    assert not found
+    assert rule.fewest <= len(active) <= max(rule.most, 16)
+
+
+def _done(active: list[SegmentInfo], change: Change, taken: int) -> tuple[int, list[SegmentInfo]]:
+    parents = [i for i in active if i.segment_id in change.segments]
+    ranges = child_ranges([p.hash_range for p in parents])
+    children = [parents[0].model_copy(update={"segment_id": taken + k, "hash_range": r}) for k, r in enumerate(ranges)]
+    at = active.index(parents[0])
+    return taken + len(children), [*active[:at], *children, *active[at + len(parents) :]]
+
+
+# --- carried out ----------------------------------------------------------------------------------------------------
+
+
+def publish(bench: Bench, rows: int, *, folded: bool = False) -> None:
+    """So many rows into each active segment of T, now."""
+    party = bench.party()
+    for info in party.topics.get(NAME).active():
+        path = f"parts/{bench.unique()}.parquet"
+        bench.disk.files[path] = (b"part", bench.clock.now_ms())
+        write = SegmentWrite(parts=(Part(path, rows, 10, 0, (rows,), 0),), rows=rows, bytes=10, entries=1)
+        segment = party.topics.get(NAME).segment(info)
+        plain = Registration(publish_ms=bench.clock.now_ms(), segments={segment: write})
+        party.store.append(paths.LOG, plain.to_bytes())
+    if folded:
+        party.sweeper.sweep()
+
+
+def active(bench: Bench) -> list[int]:
+    return [info.segment_id for info in bench.party().topics.get(NAME).active()]
+
+
+def scaler(bench: Bench, gate: object = None) -> Autoscaler:
+    party = bench.party() if gate is None else bench.party(gate)  # type: ignore[arg-type]
+    return Autoscaler(party.cluster, party.buffer)
+
+
+def loaded(**policies: int) -> Bench:
+    bench = Bench()
+    set_for_topic(bench.party().cluster, NAME, {"split_rows_per_second": 100, "scaling_cool_down_ms": 10_000} | policies)
+    bench.clock.now += 10_000
+    return bench
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_topic_under_load_is_split_and_an_idle_one_merged_again(folded: bool) -> None:
+    """By the registrations alone, whether they are in the log or in the snapshots."""
+    bench = loaded()
+    publish(bench, 1_001, folded=folded)
+    one = scaler(bench)
+    assert one.scale().splits == 2
+    assert active(bench) == [2, 3, 4, 5]
+    assert one.scale().splits == 0  # they are young
+    bench.clock.now += 5_000
+    publish(bench, 300, folded=folded)
+    bench.clock.now += 5_000
+    assert vars(one.scale()) == {"splits": 0, "merges": 0, "failed": {}}  # 60% together
+    bench.clock.now += 5_001
+    assert one.scale().merges == 2
+    bench.clock.now += 10_000
+    assert one.scale().merges == 1
+    bench.clock.now += 10_000
+    assert one.scale().merges == 0
+    assert len(active(bench)) == 1
+    bench.finish()
+
+
+def test_what_a_topic_does_not_say_holds_as_its_namespace_says() -> None:
+    bench = Bench()
+    set_for_namespace(bench.party().cluster, "public", "default", {"split_rows_per_second": 1, "min_segments": 4})
+    set_for_topic(bench.party().cluster, topic_name(U), {"split_rows_per_second": -1})
+    assert scaler(bench).scale().splits == 2
+    assert len(active(bench)) == 4
+    assert len(bench.party().topics.get(topic_name(U)).active()) == 1
+
+
+def test_without_a_policy_nothing_splits() -> None:
+    bench = Bench()
+    publish(bench, 10**9)
+    assert scaler(bench).scale().splits == 0
+    assert active(bench) == [0, 1]
+
+
+def test_only_the_leader_scales_and_the_next_one_when_it_ends() -> None:
+    bench = loaded()
+    publish(bench, 5_000)
+    first, second = scaler(bench), scaler(bench)
+    assert first.leadership.leads()
+    assert second.scale().splits == 0
+    first.cluster.close()
+    assert second.scale().splits == 2
+
+
+def test_two_who_believe_that_they_lead_do_no_harm() -> None:
+    """The first one's session ends while it looks, and it sleeps; what it then does from a layout that is gone is refused."""
+    bench = loaded(max_segments=3)
+    publish(bench, 5_000)
+    second, slept = scaler(bench), list[bool]()
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Append /log/") and not slept:
+            slept.append(True)
+            bench.state.end_session(first.cluster.store.session)  # type: ignore[attr-defined]
+            assert second.scale().splits == 1
+        return Fate.GO
+
+    first = scaler(bench, gate)
+    done = first.scale()
+    assert slept
+    assert (done.splits, len(done.failed)) in {(1, 0), (0, 1)}  # the same split, which both have, or it was refused
+    assert len(active(bench)) == 3
+    bench.finish()
+
+
+def test_a_split_decided_by_another_epoch_is_refused() -> None:
+    bench = Bench()
+    topics = bench.party().topics
+    topics.split(NAME, 0, epoch=0)
+    with pytest.raises(BadVersion, match="epoch 1; this split was decided by epoch 0"):
+        topics.split(NAME, 1, epoch=0)
+    with pytest.raises(BadVersion, match="this merge was decided by epoch 0"):
+        topics.merge(NAME, 2, 3, epoch=0)
+    assert topics.merge(NAME, 2, 3, epoch=1).layout.epoch == 2
+
+
+def test_a_leader_that_dies_anywhere_leaves_a_layout_that_the_next_one_goes_on_from() -> None:
+    for step in range(12):
+        bench = loaded()
+        publish(bench, 5_000)
+        writes = iter(range(100))
+
+        def gate(kind: str, what: str, step: int = step, writes: object = writes) -> Fate:
+            return Fate.CRASH_AFTER if kind == "write" and next(writes) == step else Fate.GO  # type: ignore[call-overload]
+
+        first = scaler(bench, gate)
+        try:
+            first.scale()
+        except Crashed:
+            bench.state.end_session(first.cluster.store.session)  # type: ignore[attr-defined]
+        second = scaler(bench)
+        second.scale()  # what was broken off is finished; it was decided by a layout that is gone by then
+        second.scale()
+        assert len(active(bench)) == 4
+        bench.finish()

@@ -1,0 +1,219 @@
+"""Retention takes transactions whole: by one number over all segments of a topic, also while a trim is half done (protocol 7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from test_trimming import DAY, filled, keep, segments, subscriptions, trim
+
+from conformance.simulator.faults import Crashed, Fate
+from metadata.common.errors import DataLoss, TxnSegmentError
+from metadata.maintenance.trimming import Trimmed, Trimmer
+from metadata.read.backlog import extent
+from metadata.read.reading import Reading, Selection
+from metadata.records.names import topic_name
+from metadata.records.records import Position, Watermark
+from metadata.records.row_ranges import NONE, before, end_of, minus
+from metadata.rules.acks import Ack, up_to
+from metadata.rules.retention import without_drained
+from metadata.topics.policies import set_for_topic
+from spark_txn_source.losses import check_cursors, check_trims, hidden, known_trims
+from spark_txn_source.selection import AtLog, Earliest
+from tests.support.bench import At, Bench, T, U
+
+
+def reading(bench: Bench, *names: str) -> Reading:
+    return bench.party().buffer.read(Selection(names or (T,)))
+
+
+def from_earliest(bench: Bench, *names: str) -> Counter[int]:
+    """How many segments show rows of each number to a batch from `earliest`."""
+    found = reading(bench, *names)
+    known = known_trims(found, Earliest())
+    check_trims(found, 0, found.cut, known)
+    gone = hidden(found, known)
+    shown = [(s.name, ledger) for s in found.segments for ledger in s.ledgers(0, found.cut)]
+    return Counter(ledger.id for name, ledger in shown if minus(extent(ledger), gone.get(name, NONE)))
+
+
+def numbers(bench: Bench) -> list[int]:
+    found = reading(bench)
+    return sorted({ledger.id for s in found.segments for ledger in s.ledgers(0, found.cut)})
+
+
+def acked_in_one_segment(bench: Bench, held: int = 0) -> list[int]:
+    """A subscription that has acknowledged the first number of the segment `held`, and all rows of the other one."""
+    found = numbers(bench)
+    subscriptions(bench).create(topic_name(T), "s", at=0)
+    for place, segment in enumerate(segments(bench)):
+        last = found[0] if place == held else found[-1]
+        bench.party().coordinator.acks.acknowledge([up_to(segment, "s", end_of(last))])
+    return found
+
+
+@pytest.mark.parametrize("held", [0, 1])
+def test_a_row_that_a_subscription_needs_in_one_segment_holds_back_all_segments(held: int) -> None:
+    bench = filled()
+    found = acked_in_one_segment(bench, held)
+    set_for_topic(bench.party().cluster, topic_name(T), {"retention_bytes": 1})
+    trim(bench.party())
+    assert from_earliest(bench) == dict.fromkeys(found[1:], 2), "each transaction has rows in both segments"
+    assert set(reading(bench).trims().values()) == {found[0]}
+
+
+def test_a_segment_of_which_all_is_acknowledged_holds_nothing_back() -> None:
+    """Its cursor stands still where its last row lies; the other segments go on."""
+    bench = filled(2)
+    found = numbers(bench)
+    subscriptions(bench).create(topic_name(T), "s", at=found[-1])
+    bench.party().topics.split(topic_name(T), 0)
+    for version in (4, 5):
+        bench.party().coordinator.commit(bench.work(version))
+    bench.party().sweeper.sweep()
+    bench.party().coordinator.acks.acknowledge(
+        [up_to(s, "s", end_of(10**6)) for s in list(bench.party().topics.get(topic_name(T)).segments())[1:]]
+    )
+    bench.clock.now += DAY
+    keep(bench, 0.001)
+    trim(bench.party())
+    assert numbers(bench) == []
+
+
+@pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.LOSE_REQUEST])
+def test_earliest_shows_no_half_of_a_transaction_while_a_trim_is_half_done(fate: Fate) -> None:
+    k = half = 0
+    while True:
+        bench = filled(3)
+        keep(bench, 1.5)
+        gate = At(k, fate)
+        try:
+            trim(bench.party(gate))
+        except (Crashed, TxnSegmentError):
+            assert gate.hit
+        found = reading(bench)
+        half += len({s.trimmed_to for s in found.segments}) > 1
+        assert set(from_earliest(bench).values()) == {2}
+        if not gate.hit:
+            break
+        k += 1
+    assert half, "some crash left one segment trimmed and the other not"
+
+
+def half_trimmed() -> tuple[Bench, list[int]]:
+    """Of two segments one was trimmed up to the second of four numbers, and the trimmer died."""
+    k = 0
+    while True:
+        bench = filled()
+        found = numbers(bench)
+        keep(bench, 2.5)
+        with pytest.raises((Crashed, TxnSegmentError)):
+            trim(bench.party(At(k, Fate.CRASH_AFTER)))
+        if {s.trimmed_to for s in reading(bench).segments} == {0, found[1]}:
+            return bench, found
+        k += 1
+
+
+def test_who_finishes_a_trim_takes_nothing_that_a_stream_from_earliest_was_to_get() -> None:
+    """The stream began while the trim was half done: what it had not begun with is no loss for it."""
+    bench, found = half_trimmed()
+    known = known_trims(reading(bench), Earliest())
+    trim(bench.party())
+    after = reading(bench)
+    assert set(after.trims().values()) == {found[1]}
+    check_trims(after, 0, after.cut, known)
+
+
+def test_a_trimmed_segment_that_leaves_the_layout_is_no_loss_for_a_stream_that_began_behind_it() -> None:
+    bench = filled()
+    party = bench.party()
+    party.topics.split(topic_name(T), 0)
+    party.sweeper.sweep()
+    keep(bench, 0.001)
+    trim(party)
+    known = known_trims(reading(bench), Earliest())
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    assert trim(bench.party()).left == 1
+    after = reading(bench)
+    assert after.guards()
+    check_trims(after, 0, after.cut, known)
+
+
+def test_a_start_below_a_half_done_trim_is_an_error() -> None:
+    bench, found = half_trimmed()
+    now = reading(bench)
+    with pytest.raises(DataLoss):
+        check_trims(now, found[0], now.cut, known_trims(now, AtLog(found[0])))
+    check_trims(now, found[1], now.cut, known_trims(now, AtLog(found[1])))
+
+
+def test_a_subscription_made_while_a_trim_is_half_done_begins_at_the_first_whole_transaction() -> None:
+    bench, found = half_trimmed()
+    here = subscriptions(bench)
+    here.create(topic_name(T), "new", at=0)
+    here.create(topic_name(T), "moved", at=found[3])
+    here.seek(topic_name(T), "moved", to=0)
+    topic = bench.party().topics.get(topic_name(T))
+    for name in ("new", "moved"):
+        for cursor in here.cursors(topic, name).values():
+            assert cursor.mark_delete is not None
+            assert cursor.mark_delete.ledger_id == found[1]
+    now = reading(bench)
+    check_cursors(now, {s: before(end_of(found[1])) for s in segments(bench)}, "new")
+
+
+def unevenly(bench: Bench, segment: str, to: int) -> None:
+    """Take the rows of one segment away, as trims did before one number held for all segments."""
+    party = bench.party()
+    Trimmer(party.cluster, party.buffer)._trim_segment(segment, to, Trimmed())
+
+
+def test_what_was_trimmed_unevenly_before_stays_readable_and_whole() -> None:
+    bench = filled()
+    found = acked_in_one_segment(bench)
+    unevenly(bench, segments(bench)[1], found[2])
+    assert from_earliest(bench) == {found[3]: 2}
+    first = segments(bench)[0]
+    assert [ledger.id for ledger in reading(bench, first).segments[0].ledgers(0, 10**9)] == found, "one segment for itself"
+    assert from_earliest(bench, first) == dict.fromkeys(found, 1)
+    bench.party().coordinator.acks.acknowledge([Ack(first, "s", ((end_of(found[0]), end_of(found[1])),))])
+    set_for_topic(bench.party().cluster, topic_name(T), {"retention_bytes": 1})
+    trim(bench.party())
+    assert set(reading(bench).trims().values()) == {found[1], found[2]}, "and is trimmed on"
+
+
+def test_the_guard_of_a_topic_stays_when_a_segment_leaves_that_was_trimmed_less_far() -> None:
+    def mark(number: int) -> Watermark:
+        return Watermark(ledger_id=9, entry_id=0, trimmed_to=Position(ledger_id=number, entry_id=0), trimmed_ms=number)
+
+    bench = Bench()
+    layout = bench.party().topics.get(topic_name(T)).layout
+    once = without_drained(layout, {0: mark(7)})
+    twice = without_drained(once, {1: mark(5)})
+    assert (twice.trimmed_to, twice.trimmed_ms) == (Position(ledger_id=7, entry_id=0), 7)
+
+
+def test_a_topic_made_again_has_no_subscription_of_its_earlier_life() -> None:
+    bench = filled(1)
+    subscriptions(bench).create(topic_name(T), "s", at=0)
+    bench.party().topics.delete(topic_name(T))
+    bench.party().topics.create(topic_name(T))
+    assert subscriptions(bench).list(topic_name(T)) == []
+
+
+def test_two_topics_are_trimmed_each_for_itself() -> None:
+    """What a transaction wrote into several topics goes with the retention of each: protocol.md says so."""
+    bench = Bench()
+    for version in (1, 2):
+        bench.party().coordinator.commit(bench.work(version, topics=(T, U)))
+        bench.party().sweeper.sweep()
+        bench.clock.now += DAY
+    bench.party().coordinator.commit(bench.work(3, topics=(T, U)))
+    bench.party().sweeper.sweep()
+    keep(bench, 0.001)
+    bench.clock.now += DAY
+    trim(bench.party())
+    of = {name: list(from_earliest(bench, name)) for name in (T, U)}
+    assert of[T] == []
+    assert len(of[U]) >= 2
+    assert list(from_earliest(bench, T, U)) == of[U]

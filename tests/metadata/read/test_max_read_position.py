@@ -1,0 +1,45 @@
+"""Each segment's maxReadPosition (protocol.md section 6, invariant 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.simulator.faults import Crashed, Fate
+from metadata.read.reading import Selection
+from tests.support.bench import Bench, T
+
+
+def test_max_read_position_never_goes_back_over_a_void_ledger() -> None:
+    """Invariant 6 (simulator, seed 101036 of 466bd05): it was the watermark's position, over a VOID ledger too, but the last
+    visible one for a reader whose segment is folded beyond its cut between the log and the watermarks.
+    """
+    bench = Bench()
+    party, reader = bench.party(), bench.party()
+    party.coordinator.commit(bench.work(1, topics=(T,)))
+    with pytest.raises(Crashed):
+        bench.party(lambda kind, what: Fate.CRASH_BEFORE if what.startswith("Put /txn/op/") else Fate.GO).coordinator.commit(
+            bench.work(2, topics=(T,))
+        )
+    bench.late()
+    for _ in range(3):
+        party.sweeper.sweep()
+    selection = Selection((T,))
+    before = reader.buffer.read(selection)
+    tops = [s.last(before.cut) for s in before.segments]
+
+    def fold_beyond(kind: str, what: str) -> Fate:
+        if kind == "get" and what.startswith("/txn/segment-state/watermark/") and not folded:
+            folded.append(True)
+            other = bench.party()
+            other.coordinator.commit(bench.work(3, topics=(T,)))
+            bench.late()
+            for _ in range(3):
+                other.sweeper.sweep()
+        return Fate.GO
+
+    folded: list[bool] = []
+    reader.store.gate = fold_beyond
+    after = reader.buffer.read(selection)
+    assert folded
+    assert after.cut < after.segments[0].folded_to
+    assert [s.last(after.cut) for s in after.segments] == tops == [(1, 0), (1, 0)]

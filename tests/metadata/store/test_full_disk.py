@@ -1,0 +1,239 @@
+"""A full disk under the embedded store: a commit says so, and the cluster can be opened and swept."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ledgers.disk import LocalDisk, in_place_of_the_disk
+from metadata.common.errors import ConfigurationError, StorageError, SweepIncomplete, Unavailable
+from metadata.store import reserve, sqlite, sqlite_database
+from metadata.store.reserve import BYTES, FILES
+from txnsegment import connect
+
+COMMIT_AT_THE_LIMIT = """
+import os, resource, sys
+import pyarrow as pa
+from metadata.common.errors import Unavailable
+from txnsegment import connect
+folder = sys.argv[1]
+with connect(f"file://{folder}") as cluster:
+    cluster.topics.create("t", schema="n bigint")
+    txn = cluster.begin()
+    txn.append("t", pa.table({"n": [1]}))
+    limit = os.path.getsize(f"{folder}/metadata.db-wal") + int(sys.argv[2])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        txn.commit()
+    except Unavailable as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+with connect(f"file://{folder}") as cluster:
+    with cluster.begin() as txn:
+        txn.append("t", pa.table({"n": [2]}))
+        txn.commit()
+    print("and it goes on")
+"""
+
+
+@pytest.mark.parametrize("more", [0, 2_000, 6_000])
+def test_a_disk_that_takes_no_more_in_a_commit_is_an_error_that_says_so(tmp_path: Path, more: int) -> None:
+    """SQLite's log may not grow: not at all, by less than a page, by a page and a bit."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMMIT_AT_THE_LIMIT, str(tmp_path), str(more)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said, after = done.stdout.splitlines()
+    assert f"{tmp_path}/metadata.db" in said
+    assert "larger than this process may write" in said
+    assert "100 times" not in said
+    assert after == "and it goes on"
+
+
+# --- opening and sweeping ---------------------------------------------------------------------------------------------
+
+
+class Disk:
+    """A disk of which the folder of a store has so many bytes. SQLite's own files take the room that they really take."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.size = folder, 10**12
+
+    def free(self) -> int:
+        return self.size - sum(file.stat().st_size for file in self.folder.glob("metadata.*"))
+
+    def fill(self) -> None:
+        self.size -= self.free()
+
+
+@pytest.fixture
+def full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """SQLite meets the disk where it would: at its shared index when a database is opened, and at its log when it writes."""
+    disk = Disk(tmp_path / "c")
+
+    class Crowded(sqlite_database._Connection):
+        opened = writes = False
+
+        def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+            if not self.opened and not (disk.folder / "metadata.db-shm").exists() and disk.free() < 40_000:
+                raise failed(sqlite3.SQLITE_IOERR | 19 << 8)  # SQLITE_IOERR_SHMSIZE
+            self.opened = True
+            if sql.startswith("BEGIN"):
+                self.writes = sql == "BEGIN IMMEDIATE"
+            if sql == "COMMIT" and self.writes and disk.free() < 8_192:
+                raise failed(sqlite3.SQLITE_FULL)
+            return super().execute(sql, *parameters)  # type: ignore[arg-type]
+
+    def failed(code: int) -> sqlite3.OperationalError:
+        error = sqlite3.OperationalError("planted")
+        error.sqlite_errorcode = code
+        return error
+
+    def trouble(path: Path) -> StorageError | None:
+        return StorageError("No space left.") if disk.free() < 70_000 else None
+
+    monkeypatch.setattr(sqlite_database, "_Connection", Crowded)
+    monkeypatch.setattr(sqlite, "trouble_at", trouble)
+    return disk
+
+
+def reserves(folder: Path) -> int:
+    return len(list(folder.glob("metadata.reserve-*")))
+
+
+def test_a_cluster_on_a_full_disk_is_opened_and_swept(full: Disk) -> None:
+    url = f"file://{full.folder}"
+    with connect(url) as cluster:
+        cluster.topics.create("t", schema="n bigint")
+        with cluster.begin() as txn:
+            txn.append("t", pa.table({"n": [1]}))
+            txn.commit()
+    (part,) = (full.folder / "ledgers").rglob("*.parquet")
+    orphan = part.with_name("0123.parquet")
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (1, 1))
+    full.fill()
+    with connect(url) as cluster, suppress(SweepIncomplete, Unavailable):  # what is reserved need not do for all of its steps
+        cluster.sweep()
+    assert not orphan.exists()
+    assert part.exists()
+    assert reserves(full.folder) < FILES
+
+
+def test_a_sweeper_that_is_at_work_when_the_disk_fills_up_deletes_all_the_same(full: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(f"file://{full.folder}") as cluster:
+        cluster.topics.create("t", schema="n bigint")
+        with cluster.begin() as txn:
+            txn.append("t", pa.table({"n": [1]}))
+            txn.commit()
+        cluster.client.finish()
+        (part,) = (full.folder / "ledgers").rglob("*.parquet")
+        orphan = part.with_name("0123.parquet")
+        orphan.write_bytes(b"x")
+        os.utime(orphan, (1, 1))
+        full.fill()
+        with monkeypatch.context() as patched:
+            patched.setattr(sqlite, "trouble_at", lambda path: None)  # the disk is not what is full
+            with pytest.raises((SweepIncomplete, Unavailable), match="planted"):
+                cluster.sweep()
+        assert orphan.exists()
+        assert reserves(full.folder) == FILES
+        with pytest.raises((SweepIncomplete, Unavailable), match="planted"):
+            cluster.sweep()  # its first steps found no room
+        assert not orphan.exists()
+        cluster.sweep()
+
+
+class FullVolume(LocalDisk):
+    """A volume that takes no bytes and no new folders, but new names in folders that are there."""
+
+    def make_folder(self, path: Path, mode: int = 0o777) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:
+        super().create(path, mode).close()
+        return pa.PythonFile(Full(), mode="w")
+
+
+class Full(io.RawIOBase):
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        if data:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return 0
+
+
+def test_a_full_volume_of_ledgers_is_swept(tmp_path: Path) -> None:
+    """It is another one than the store's, which has room."""
+    url = f"file://{tmp_path}/c"
+    with connect(url, ledgers=f"file://{tmp_path}/ledgers") as cluster:
+        cluster.topics.create("t", schema="n bigint")
+        with cluster.begin() as txn:
+            txn.append("t", pa.table({"n": [1]}))
+            txn.commit()
+        cluster.sweep()
+    (part,) = (tmp_path / "ledgers").rglob("*.parquet")
+    orphan = part.with_name("0123.parquet")
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (1, 1))
+    with in_place_of_the_disk(FullVolume()), connect(url) as cluster:
+        cluster.sweep()
+    assert not orphan.exists()
+    assert part.exists()
+    assert not list((tmp_path / "ledgers").glob("sweep/deleting-*"))
+
+
+def test_a_full_disk_without_a_reserve_is_an_error_that_says_what_is_wrong(full: Disk) -> None:
+    """Of a cluster that an older version has made."""
+    connect(f"file://{full.folder}").close()
+    for file in full.folder.glob("metadata.reserve-*"):
+        file.unlink()
+    full.fill()
+    with pytest.raises(ConfigurationError, match=r"metadata\.db cannot be opened.*free space"):
+        connect(f"file://{full.folder}")
+
+
+def test_the_reserve_is_laid_down_where_there_is_room_to_spare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reserve, "_free", lambda folder: reserve.SPARE - 1)
+    connect(f"file://{tmp_path}/c").close()
+    assert reserves(tmp_path / "c") == 0
+    monkeypatch.undo()
+    connect(f"file://{tmp_path}/c").close()
+    files = list((tmp_path / "c").glob("metadata.reserve-*"))
+    assert [(file.stat().st_size, file.stat().st_mode & 0o077) for file in files] == [(BYTES, 0)] * FILES
+
+
+def test_a_part_of_the_reserve_that_a_crash_left_short_is_laid_down_again(tmp_path: Path) -> None:
+    """It would free no room."""
+    (tmp_path / "metadata.reserve-2").touch()
+    reserve.Reserve(tmp_path).lay()
+    assert [file.stat().st_size for file in tmp_path.iterdir()] == [BYTES] * FILES
+
+
+def test_a_disk_that_fills_up_under_the_reserve_leaves_no_half_of_it(tmp_path: Path) -> None:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    kept = reserve.Reserve(tmp_path)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES // 2, limit[1]))
+    try:
+        kept.lay()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert not list(tmp_path.iterdir())
+    assert not kept.give_up()

@@ -1,0 +1,448 @@
+"""Every store call of a commit, a sweep and a read fails in every way; afterwards each version is committed exactly once, nothing
+stays OPEN past its deadline, and readers see all of a transaction or nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.simulator.faults import Crashed, Fate
+from metadata.common.clock import Clock
+from metadata.common.errors import Fenced, OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, VersionConflict
+from metadata.records.names import topic_name
+from metadata.records.records import State
+from tests.support.bench import At, Bench, T, U
+
+FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
+
+
+def _storage_fate(fate: Fate, gate: At) -> None:
+    """Files know fewer ways to fail than records: restrict the gate to the store's calls."""
+    if fate not in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
+        gate.kinds = ("write", "get", "keys", "index")
+
+
+@pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
+@pytest.mark.parametrize("predecessor", [False, True], ids=["first", "after-a-crashed-attempt"])
+def test_a_commit_fails_at_every_step(fate: Fate, predecessor: bool) -> None:
+    k = 0
+    while True:
+        bench = Bench()
+        if predecessor:
+            with pytest.raises(Crashed):  # dies before its deciding CAS
+                bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
+        gate = At(k, fate)
+        _storage_fate(fate, gate)
+        work = bench.work(1)
+        told = ""
+        try:
+            bench.party(gate).coordinator.commit(work)
+            told = "committed"
+        except (Crashed, TxnSegmentError) as error:
+            told = type(error).__name__
+        before = bench.read()
+        assert len(before) in (0, 3), gate.hit
+        if told == "committed":
+            assert bench.committed(1), gate.hit
+        again = bench.party().coordinator.commit(bench.work(1))
+        assert again.skipped == (len(before) == 3), gate.hit
+        twin = bench.party().coordinator.commit(bench.work(1))
+        assert twin.skipped
+        assert len(bench.read()) == 3
+        bench.party().coordinator.commit(bench.work(2))
+        bench.finish()
+        assert len(bench.read()) == 6
+        if not gate.hit:
+            return
+        k += 1
+
+
+def _prepared() -> Bench:
+    """Something for every part of a sweep: committed, aborted, dead, a duplicate registration, an old header, a seal."""
+    bench = Bench()
+    bench.party().coordinator.commit(bench.work(1))
+    bench.old()
+    bench.party().coordinator.commit(bench.work(2))
+    with pytest.raises(Crashed):
+        bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="dead"))
+    bench.party(At(2, Fate.LOSE_REPLY, kinds=("write",))).coordinator.commit(bench.work(3))
+    bench.late()
+    return bench
+
+
+@pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
+def test_a_sweep_fails_at_every_step(fate: Fate) -> None:
+    k = 0
+    while True:
+        bench = _prepared()
+        gate = At(k, fate)
+        _storage_fate(fate, gate)
+        try:
+            bench.party(gate).sweeper.sweep()
+        except (Crashed, TxnSegmentError):
+            assert gate.hit
+        assert len(bench.read()) == 9, gate.hit
+        bench.finish()
+        if not gate.hit:
+            return
+        k += 1
+
+
+@pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.UNAVAILABLE, Fate.SESSION_LOST], ids=lambda fate: fate.name)
+def test_a_read_fails_at_every_step(fate: Fate) -> None:
+    k = 0
+    while True:
+        bench = _prepared()
+        gate = At(k, fate)
+        _storage_fate(fate, gate)
+        try:
+            rows = bench.read(bench.party(gate))
+            assert len(rows) == 9, gate.hit
+        except (Crashed, TxnSegmentError):
+            assert gate.hit
+        bench.finish()
+        if not gate.hit:
+            return
+        k += 1
+
+
+# --- one is interrupted at every step by the whole of another -------------------------------------------------------
+
+
+def _retention(bench: Bench) -> None:
+    """Time out, settle, fold and forget everything that can be, and once more."""
+    bench.late()
+    bench.party().sweeper.sweep()
+    bench.old()
+    sweeper = bench.party().sweeper
+    sweeper.sweep()
+    sweeper.sweep()
+
+
+INTERRUPTIONS = {
+    "successor": lambda bench: bench.party().coordinator.commit(bench.work(1)),
+    "empty-successor": lambda bench: bench.party().coordinator.commit(bench.work(1, topics=())),
+    "other": lambda bench: bench.party().coordinator.commit(bench.work(1, app="other")),
+    "share": lambda bench: bench.party().sweeper.share(),
+    "sweep": lambda bench: bench.party().sweeper.sweep(),
+    "retention": _retention,
+    "reader": lambda bench: bench.read(),
+    "late-reader": lambda bench: (bench.late(), bench.read()),
+    "successor-and-retention": lambda bench: (bench.party().coordinator.commit(bench.work(1)), _retention(bench)),
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTIONS)
+@pytest.mark.parametrize("empty", [False, True], ids=["rows", "empty"])
+def test_a_zombie_wakes_after_others_have_acted(name: str, empty: bool) -> None:
+    """A1, A4, A10, A27, A34: at every step of a commit the driver sleeps, others do all their work, the driver wakes."""
+    k = 0
+    while True:
+        bench = Bench()
+        gate = At(k, meanwhile=lambda bench=bench: INTERRUPTIONS[name](bench))
+        work = bench.work(1, topics=() if empty else (T, U))
+        try:
+            told = bench.party(gate).coordinator.commit(work)
+            assert bench.committed(1), gate.hit
+            assert not told.txn_id or told.skipped or bench.decided(1) == told.txn_id
+        except TxnConflict:  # then it must not have committed
+            assert bench.decided(1) != _txn_of(bench, work.claim.attempt), gate.hit
+        except OutcomeUnknown:
+            assert "retention" in name, gate.hit
+        bench.party().coordinator.commit(bench.work(1))
+        bench.finish()
+        if not gate.hit:
+            return
+        k += 1
+
+
+def _txn_of(bench: Bench, attempt: str) -> str | None:
+    return bench.opened(attempt)
+
+
+@pytest.mark.parametrize("name", ["successor", "sweep", "retention", "successor-and-retention", "other"])
+def test_a_reader_sleeps_while_others_act(name: str) -> None:
+    """A10, A27, A28, A29: at every step of a read others settle, fold, forget and commit."""
+    k = 0
+    while True:
+        bench = _prepared()
+        gate = At(k, meanwhile=lambda bench=bench: _version_of(bench, name))
+        party = bench.party(gate)
+        assert len(bench.read(party)) >= 9, gate.hit
+        bench.read(party)
+        bench.finish()
+        if not gate.hit:
+            return
+        k += 1
+
+
+def _version_of(bench: Bench, name: str) -> None:
+    """The interruptions write version 1 of `app`; here it is at 3."""
+    if "successor" in name:
+        bench.party().coordinator.commit(bench.work(4))
+        if name.endswith("retention"):
+            _retention(bench)
+        return
+    INTERRUPTIONS[name](bench)
+
+
+@pytest.mark.parametrize("name", ["sweep", "retention", "reader", "successor", "successor-and-retention"])
+def test_a_sweeper_sleeps_while_others_act(name: str) -> None:
+    k = 0
+    while True:
+        bench = _prepared()
+        gate = At(k, meanwhile=lambda bench=bench: _version_of(bench, name))
+        bench.party(gate).sweeper.sweep()
+        assert len(bench.read()) >= 9, gate.hit
+        bench.finish()
+        if not gate.hit:
+            return
+        k += 1
+
+
+# --- aborting ---------------------------------------------------------------------------------------------------
+
+
+def test_abort_after_commit_is_an_error_and_changes_nothing() -> None:
+    bench = Bench()
+    done = bench.party().coordinator.commit(bench.work(1))
+    assert done.txn_id is not None
+    with pytest.raises(TxnConflict):
+        bench.party().coordinator.abort(done.txn_id)
+    assert bench.headers() == {done.txn_id: State.COMMITTED}
+    bench.finish()
+
+
+def test_spark_aborts_after_a_commit_that_raised_at_every_step() -> None:
+    """A18: whatever the commit's outcome was, the abort afterwards ends an OPEN header at most, and deletes no file."""
+    for fate in (Fate.CRASH_AFTER, Fate.LOSE_REPLY, Fate.UNAVAILABLE, Fate.SPLIT_CRASH):
+        k = 0
+        while True:
+            bench = Bench()
+            gate = At(k, fate, kinds=("write",))
+            work = bench.work(1)
+            try:
+                bench.party(gate).coordinator.commit(work)
+            except (Crashed, TxnSegmentError):
+                assert gate.hit
+            was = bench.committed(1)
+            bench.party().coordinator.abort_attempt("app", "", work.claim)
+            assert bench.committed(1) == was
+            assert len(bench.read()) == (3 if was else 0)
+            bench.party().coordinator.commit(bench.work(1))
+            bench.finish()
+            if not gate.hit:
+                break
+            k += 1
+
+
+def test_a_late_abort_never_ends_the_successor() -> None:
+    """A36: the abort of attempt one arrives at each step of attempt two."""
+    k = 0
+    while True:
+        bench = Bench()
+        first = bench.work(1)
+        with pytest.raises(Crashed):
+            bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(first)
+        gate = At(k, meanwhile=lambda bench=bench, first=first: bench.party().coordinator.abort_attempt("app", "", first.claim))
+        assert not bench.party(gate).coordinator.commit(bench.work(1)).skipped
+        assert len(bench.read()) == 3
+        bench.finish()
+        if not gate.hit:
+            return
+        k += 1
+
+
+def test_a_low_version_is_refused_not_dropped() -> None:
+    """A20: a new checkpoint under an old name, or a token that is too low."""
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.commit(bench.work(5))
+    with pytest.raises(VersionConflict):
+        party.coordinator.commit(bench.work(5, by="another query"))
+    with pytest.raises(VersionConflict):
+        party.coordinator.commit(bench.work(4))
+    assert party.coordinator.commit(bench.work(5)).skipped
+    batch = bench.work(5, by=None)
+    assert party.coordinator.commit(batch).skipped  # a batch with an equal txnVersion
+
+
+def test_a_driver_that_is_behind_is_fenced() -> None:
+    bench = Bench()
+    with pytest.raises(Crashed):
+        bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(6))
+    with pytest.raises(Fenced):
+        bench.party().coordinator.commit(bench.work(5))
+    bench.finish()
+
+
+# --- what the simulator and the review found ----------------------------------------------------------------------
+
+
+def test_an_empty_batch_that_took_over_is_not_taken_for_the_commit_of_who_it_fenced() -> None:
+    """A34, simulator seed 10173 of 511b272: the empty batch left `current` at the transaction that it had aborted. Once that header
+    was forgotten, its owner, back from a long sleep, took the version that the empty batch had committed for its own."""
+    bench = Bench()
+    decisions: list[str] = []
+
+    def gate(kind: str, what: str) -> Fate:
+        if kind == "write" and what.startswith("Put /txn/id/"):
+            decisions.append(what)
+            if len(decisions) == 2:
+                bench.party().coordinator.commit(bench.work(1, topics=()))
+                bench.clock.now += bench.settings.header_retention_ms + 1
+                for _ in range(3):
+                    bench.party().sweeper.sweep()
+                assert not bench.headers()
+        return Fate.GO
+
+    with pytest.raises(OutcomeUnknown):
+        bench.party(gate).coordinator.commit(bench.work(1))
+    assert bench.read() == []
+    assert bench.party().coordinator.commit(bench.work(1)).skipped
+
+
+def test_an_empty_write_of_a_random_application_leaves_no_record() -> None:
+    bench = Bench()
+    bench.party().coordinator.commit(bench.work(1, app="random", topics=(), by=None, random=True))
+    assert not bench.kept("/txn/app/")
+
+
+def test_a_random_application_is_forgotten_with_its_header() -> None:
+    bench = Bench()
+    bench.party().coordinator.commit(bench.work(1, app="random", by=None, random=True))
+    assert bench.kept("/txn/app/")
+    bench.finish()
+    assert not bench.kept("/txn/app/")
+
+
+def test_whoever_meets_a_seal_without_its_layout_finishes_it() -> None:
+    """The deleter died between seal and layout: a writer that is refused must not be refused for ever."""
+    bench = Bench()
+    work = bench.work(1)
+    with pytest.raises(Crashed):
+        bench.party(At(0, Fate.CRASH_AFTER, kinds=("write",))).topics.delete(topic_name(U))
+    with pytest.raises(TxnSegmentError):
+        bench.party().coordinator.commit(work)
+    assert bench.party().topics.find(topic_name(U)) is None
+
+
+def test_deleting_does_not_delete_what_was_made_again_under_the_name() -> None:
+    k = 0
+    while True:
+        bench = Bench()
+        made: list[object] = []
+
+        def again(bench: Bench = bench, made: list[object] = made) -> None:
+            other = bench.party().topics
+            if other.find(topic_name(U)) is None:
+                made.append(other.create(topic_name(U)))
+
+        gate = At(k, meanwhile=again)
+        bench.party(gate).topics.delete(topic_name(U))
+        assert (bench.party().topics.find(topic_name(U)) is not None) == bool(made), gate.hit
+        if not gate.hit:
+            return
+        k += 1
+
+
+def test_an_undecided_registration_stays_in_the_log_also_when_its_topic_is_made_again() -> None:
+    bench = Bench()
+    work = bench.work(1, topics=(U,))
+
+    def delete_and_sweep() -> None:
+        other = bench.party()
+        other.topics.delete(topic_name(U))
+        other.topics.create(topic_name(U))
+        other.coordinator.commit(bench.work(1, app="other", topics=(T,)))
+        other.sweeper.sweep()
+
+    gate = At(4, meanwhile=delete_and_sweep, kinds=("write",))  # before its deciding CAS
+    bench.party(gate).coordinator.commit(work)
+    assert "Put /txn/id" in gate.hit
+    bench.check()
+
+
+def test_listings_of_two_threads_do_not_disturb_each_other() -> None:
+    """One thread has listed an older state of the log; that must not take entries out of another thread's newer listing."""
+    bench = Bench()
+    coordinator = bench.party().coordinator
+    coordinator.commit(bench.work(1))
+    party = bench.party()
+
+    def older_listing_ends() -> None:
+        """The other thread asked for the keys before version 2 was committed, and goes on only now."""
+        party.buffer.log.list(_Older(party.store.view(), 1))  # type: ignore[arg-type]
+
+    coordinator.commit(bench.work(2))
+    view = party.store.view()
+    party.buffer.log.list(view)
+    coordinator.commit(bench.work(3))
+    seen = party.buffer.log.list(_Then(view, older_listing_ends))  # type: ignore[arg-type]
+    assert [e.number for e in seen.entries] == [1, 2, 3]
+    assert seen.end == 3
+
+
+class _Older:
+    """A view whose list is older than its owner knows."""
+
+    def __init__(self, view: object, count: int) -> None:
+        self._view, self._count = view, count
+
+    def keys(self, within: object) -> object:
+        return self._view.keys(within)[: self._count]  # type: ignore[attr-defined]
+
+    def get_many(self, keys: object) -> object:
+        return self._view.get_many(keys)  # type: ignore[attr-defined]
+
+
+class _Then:
+    """A view that lets something happen after its bodies were read."""
+
+    def __init__(self, view: object, then: object) -> None:
+        self._view, self._then = view, then
+
+    def keys(self, within: object) -> object:
+        return self._view.keys(within)  # type: ignore[attr-defined]
+
+    def get_many(self, keys: object) -> object:
+        found = self._view.get_many(keys)  # type: ignore[attr-defined]
+        self._then()  # type: ignore[operator]
+        return found
+
+
+class _Silent(Clock):
+    """The store's time, which is not told when it is asked for the k-th time (ZooKeeper asks its servers in each new session)."""
+
+    def __init__(self, inner: Clock, k: int) -> None:
+        self._inner, self._k, self.asked = inner, k, 0
+
+    def now_ms(self) -> int:
+        self.asked += 1
+        if self.asked == self._k + 1:
+            raise Unavailable("The store was asked for its time and did not answer.")
+        return self._inner.now_ms()
+
+    def monotonic(self) -> float:
+        return self._inner.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._inner.sleep(seconds)
+
+
+def test_a_store_that_does_not_tell_the_time_leaves_nothing_open() -> None:
+    """A4: known to be not done, whenever it is asked; the transaction is ended now, and readers do not wait for its deadline."""
+    for k in range(100):
+        bench = Bench()
+        party, work = bench.party(), bench.work(1)
+        clock = _Silent(bench.clock, k)
+        party.store.clock = clock
+        try:
+            party.coordinator.commit(work)
+        except Unavailable:
+            assert State.OPEN not in bench.headers().values(), k
+            assert not bench.read()
+        bench.finish()
+        if clock.asked <= k:
+            break
+    assert 3 < k < 99

@@ -1,0 +1,97 @@
+"""Seals that delete, and seals of a later version that split or merge: honoured by all, finished only by who knows how."""
+
+from __future__ import annotations
+
+import pytest
+
+from metadata.client.passes import delete_orphans
+from metadata.common.errors import SegmentSealed
+from metadata.read.reading import Selection
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import Layout, Registration
+from tests.support.bench import Bench, T, U
+
+
+def _layout(bench: Bench, topic: str) -> Layout:
+    record = bench.party().store.view().get(paths.topic(topic_name(topic)))
+    assert record is not None
+    return Layout.of(record)
+
+
+def _seal(bench: Bench, topic: str, why: str, children: tuple[int, ...], count: int = 1) -> int:
+    """A seal of the first `count` segments, by somebody who died before the layout."""
+    party = bench.party()
+    found = party.topics.get(topic_name(topic))
+    seal = Registration(
+        publish_ms=1, seal=tuple(found.segments()[:count]), topic=topic, why=why, epoch=found.layout.epoch, children=children
+    )
+    return party.store.append(paths.LOG, seal.to_bytes()).number
+
+
+def test_a_seal_of_a_newer_version_is_honoured_and_destroys_nothing() -> None:
+    bench = Bench()
+    bench.party().coordinator.commit(bench.work(1))
+    before, rows = _layout(bench, T), bench.read()
+    number = _seal(bench, T, "rebucket", (7,))
+    party = bench.party()
+    with pytest.raises(SegmentSealed, match="does not know"):
+        party.coordinator.commit(bench.work(2))
+    party.coordinator.commit(bench.work(2, topics=(U,)))
+    for _ in range(3):
+        assert party.sweeper.sweep().seals_finished == 0
+    assert _layout(bench, T) == before
+    assert set(rows) <= set(bench.read())
+    reading = bench.party().buffer.read(Selection((T, U)))
+    assert reading.seals(0, reading.cut) == [number]
+    assert paths.LOG.key(number) in {r.key for r in party.store.view().scan(paths.LOG.range())}
+
+
+@pytest.mark.parametrize("folded", [False, True])
+@pytest.mark.parametrize("made_again", [False, True])
+def test_the_files_of_a_deleted_topic_stay_for_the_grace_period(made_again: bool, folded: bool) -> None:
+    bench = Bench()
+    work = bench.work(1, topics=(U,))
+    party = bench.party()
+    party.coordinator.commit(work)
+    (part,) = [p.path for parts in work.parts.values() for p in parts]
+    if folded:
+        party.sweeper.sweep()
+    party.topics.delete(topic_name(U))
+    if made_again:
+        party.topics.create(topic_name(U))
+    bench.old()
+    party.sweeper.sweep()
+    party.coordinator.commit(bench.work(2, topics=(T,)))  # the newest record of the log is another's
+    party.sweeper.sweep()
+    bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms // 2) + 1
+    delete_orphans(party.cluster)
+    assert part in bench.disk.files
+    assert _layout(bench, U).gone()
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    delete_orphans(party.cluster)
+    assert part not in bench.disk.files
+    after = _layout(bench, U)
+    assert (after.gone(), len(after.segments), after.deleted) == ([], int(made_again), None if made_again else True)
+    assert after.deleted_to_log is not None
+    again = _layout(bench, U)
+    delete_orphans(party.cluster)
+    assert _layout(bench, U) == again
+
+
+def test_deleting_and_making_again_many_times() -> None:
+    """Ids go on, the layout does not grow, the guard is the newest deletion that was forgotten."""
+    bench = Bench()
+    party = bench.party()
+    guards: list[int] = []
+    for version in range(1, 4):
+        party.coordinator.commit(bench.work(version, topics=(U,)))
+        party.topics.delete(topic_name(U))
+        party.topics.create(topic_name(U))
+        bench.clock.now += bench.settings.grace_period_ms + 1
+        delete_orphans(party.cluster)
+        layout = _layout(bench, U)
+        assert list(layout.segments) == [str(version)]
+        assert layout.deleted_to_log is not None
+        guards.append(layout.deleted_to_log)
+    assert guards == sorted(set(guards))

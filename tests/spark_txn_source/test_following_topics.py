@@ -1,0 +1,89 @@
+"""Following persistent topics: a poll that finds nothing new costs a look, and none is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from metadata.client.client import Client, client
+from metadata.common.errors import TopicNotFound
+from metadata.instream.migrating import Migrator
+from metadata.records.names import PersistentName, topic_name
+from spark_txn_source.following_topics import FollowingTopics
+from spark_txn_source.selection import Pattern, Topics
+from tests.support.instream_bench import At, Bench, Party, T, U
+
+Y = topic_name("topic://public/default/y")
+STEPS = At(-1).kinds
+
+
+class Followed:
+    """A stream's process, which no watch wakes and for which no time passes, and one that does things to its topics."""
+
+    def __init__(self) -> None:
+        self.bench, self.gate = Bench(), At(-1, kinds=STEPS)
+        self.other: Party = self.bench.party()
+        self.client: Client = client(self.bench.party(self.gate).cluster)
+        self.topics = FollowingTopics(self.client, Topics((T, U)))
+
+    def poll(self) -> tuple[int, dict[PersistentName, int]]:
+        """The round trips that it took, and the cut of each topic."""
+        before = self.gate.steps
+        found = self.topics.read()
+        return self.gate.steps - before, {one.topic.name: one.cut for one in found}
+
+    def settle(self) -> None:
+        for _ in range(2):  # the first reading sets watches, and is taken again: what came before them woke nobody
+            self.poll()
+
+
+@pytest.fixture
+def followed() -> Iterator[Followed]:
+    found = Followed()
+    yield found
+    found.topics.close()
+    found.client.close()
+
+
+def test_a_terminated_topic_costs_a_poll_one_round_trip(followed: Followed) -> None:
+    """It has nothing new any more, unless its record says so."""
+    other = followed.other
+    other.coordinator.commit(followed.bench.work())
+    seal = other.sealing.terminate(T)
+    followed.settle()
+    end = other.buffer.read(U).end
+    for _ in range(3):
+        assert followed.poll() == (2, {T: seal, U: end}), "its record, and the other one's log"
+    number = other.coordinator.append(None, {U: [followed.bench.part("plain")]})[str(U)]
+    assert followed.poll()[1] == {T: seal, U: number}
+    assert followed.poll() == (2, {T: seal, U: number})
+
+
+def test_what_becomes_of_a_sealed_topic_is_seen_at_once(followed: Followed) -> None:
+    other = followed.other
+    seal = other.sealing.seal(T, "migrate", to=str(Y))
+    followed.settle()
+    assert followed.poll()[1][T] == seal
+    Migrator(other.cluster, other.coordinator).finish(T)
+    assert followed.poll()[1][T] == seal
+    assert [one.topic.layout.migrated_to for one in followed.topics.read()] == [str(Y), None]
+    assert followed.poll()[0] == 1, "the other one's log"
+
+
+def test_the_deletion_of_a_terminated_topic_is_seen_at_once(followed: Followed) -> None:
+    """It adds nothing to a log that has had its last word."""
+    followed.other.sealing.terminate(T)
+    followed.settle()
+    followed.other.sealing.delete(T)
+    with pytest.raises(TopicNotFound, match=str(T)):
+        followed.topics.read()
+
+
+def test_a_new_topic_of_a_pattern_is_met_at_once(followed: Followed) -> None:
+    followed.topics = FollowingTopics(followed.client, Pattern("persistent://public/default/.*"))
+    followed.settle()
+    new = PersistentName("public", "default", "new")
+    followed.other.topics.create(new)
+    number = followed.other.coordinator.append(None, {new: [followed.bench.part("plain")]})[str(new)]
+    assert followed.poll()[1][new] == number

@@ -1,0 +1,95 @@
+"""Planning a batch of persistent topics: one reading of each, by which everything else is judged (without a JVM)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from metadata.client.client import Client, client
+from metadata.common.errors import TopicNotFound
+from metadata.instream.migrating import Migrator
+from metadata.records.names import topic_name
+from spark_txn_source import persistent, plan
+from spark_txn_source.options import ReadOptions
+from tests.support.instream_bench import At, Bench, T, U, label
+
+Y = topic_name("topic://public/default/y")
+OPTIONS = ReadOptions.parse({"serviceUrl": "memory://t", "topics": f"{T},{U}"}, streaming=False)
+
+
+def cost(gate: At, what: Callable[[], object]) -> int:
+    """In round trips, when it was done before."""
+    what()
+    before = gate.steps
+    what()
+    return gate.steps - before
+
+
+def one_reading_each(mine: Client) -> list[int]:
+    return [mine.instream.buffer.read(name).cut for name in (T, U)]
+
+
+def test_a_plan_costs_one_reading_of_each_topic() -> None:
+    """Also if one was migrated: whether what goes on still has its rows was seen when that was read."""
+    bench, gate = Bench(), At(-1)
+    mine, other = client(bench.party(gate).cluster), bench.party()
+    other.coordinator.commit(bench.work())
+
+    def planned() -> int:
+        """What the ranges cost. (The reading of what goes on is another matter.)"""
+        beside, *_ = plan.read_batch(mine, OPTIONS)
+        assert [one.end for one in persistent.read_batch(mine, OPTIONS, beside)] == one_reading_each(mine)
+        return cost(gate, lambda: persistent.read_batch(mine, OPTIONS, beside))
+
+    assert planned() == cost(gate, lambda: one_reading_each(mine))
+    Migrator(other.cluster, other.coordinator).migrate(T, Y)
+    assert planned() == cost(gate, lambda: one_reading_each(mine))
+
+
+def rows(mine: Client, options: ReadOptions) -> list[str]:
+    """The labels of what a batch reads."""
+    reading, start, end, _ = plan.read_batch(mine, options)
+    ranges = persistent.read_batch(mine, options, reading)
+    found = [ledger for segment in reading.segments for ledger in segment.ledgers(start, end)]
+    return sorted(label(part) for ledger in [*found, *(more for one in ranges for more in one.left())] for part in ledger.parts)
+
+
+def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
+    """Where the topic was deleted that T was migrated to, and what a batch read that was on its way; a row lies in each.
+    None: it was told that there is no such topic.
+    """
+    bench = Bench(topics=[T])
+    other = bench.party()
+    other.coordinator.commit(bench.work(1, app="before", topics=[T]))
+    migrator = Migrator(other.cluster, other.coordinator)
+    migrator.migrate(T, Y)
+    owner, work = client(other.cluster), bench.work(1, app="after", topics=[T])
+    (segment,) = [s for s in owner.topics.get(Y).segments() if s.startswith("segment")]
+    owner.coordinator.commit(dataclasses.replace(work, parts={segment: work.parts[str(T)]}))
+    gate = At(step, meanwhile=lambda: migrator.topics.delete(Y))
+    found: list[str] | None
+    try:
+        found = rows(client(bench.party(gate).cluster), options)
+    except TopicNotFound:
+        found = None
+    return gate.hit, found
+
+
+@pytest.mark.parametrize("what", [str(T), ".*/(t|y)", "persistent://.*/t"])
+def test_a_deletion_at_any_step_takes_all_of_a_batch_or_nothing(what: str) -> None:
+    """What was migrated and what goes on are of one topic: the rows of the one are not there without those of the other. Whoever
+    names a topic that is gone is told; a pattern then matches nothing.
+    """
+    nothing: list[str] | None = [] if "*" in what else None
+    both = ["after.1", "before.1"]
+    options = ReadOptions.parse({"serviceUrl": "memory://t", "topicsPattern" if "*" in what else "topic": what}, streaming=False)
+    answers, step, hit = [], 0, "first"
+    while hit:
+        hit, found = deleted_at(step, options)
+        assert found in (nothing, both), f"deleted at {hit}"
+        answers.append(found)
+        step += 1
+    assert nothing in answers
+    assert both in answers

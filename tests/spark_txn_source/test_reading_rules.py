@@ -1,0 +1,105 @@
+"""Small rules of the source, each by itself: those whose faults larger tests of reading do not see."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ledgers.model import CompactedPart, Part
+from ledgers.part_reader import EntryBatch
+from ledgers.stretches import Marks
+from metadata.client.passes import delete_orphans
+from metadata.common.errors import OffsetOutOfRange
+from metadata.read.backlog import Left
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
+from metadata.rules.transitions import Weight
+from spark_txn_source.limits import Published, Stretch, limited
+from spark_txn_source.native_scan import _blocks
+from spark_txn_source.offsets import StreamOffset
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.pieces import runs
+from spark_txn_source.selection import Pattern, Position, Topics, selection_of
+from spark_txn_source.tasks import Piece, _wanted
+from tests.support.bench import Bench, T
+
+X, Y = "persistent://public/default/x", "persistent://public/default/y"
+
+
+def test_acknowledged_rows_stay_in_an_offset_while_one_segment_needs_them() -> None:
+    offset = StreamOffset(5, ["t"], acked=(("segment://a", ("3:0",)), ("segment://b", ("9:0",))))
+    assert offset.after(5, {}).acked == offset.acked
+    assert offset.after(9, {}).acked == ()
+
+
+@pytest.mark.parametrize(("max_rows", "max_bytes", "end"), [(3, None, 4), (None, 30, 4), (5, None, 9), (None, None, 9)])
+def test_limits_count_the_last_ledger_of_a_log(max_rows: int | None, max_bytes: int | None, end: int) -> None:
+    ledgers = [Published(1, Weight(4, 2, 20)), Published(2, Weight(9, 2, 20))]
+    assert limited({"a": Stretch(0, 9, iter(ledgers))}, max_rows=max_rows, max_bytes=max_bytes) == {"a": end}
+
+
+def test_whole_entries_of_two_parts_are_two_pieces() -> None:
+    """Also where the numbers of the entries would go on: the first two of a part, and the third of the next one."""
+    left = [Left(0, 0, 0, 5, 5), Left(0, 1, 0, 5, 5), Left(1, 2, 0, 5, 5), Left(1, 3, 2, 5, 5)]
+    assert list(runs(left)) == [(0, 0, 1, 0, None), (1, 2, 2, 0, None), (1, 3, 3, 2, 5)]
+
+
+@pytest.mark.parametrize(
+    ("first_row", "count", "expected"),
+    [(0, 10, (4, 6)), (0, 4, None), (3, 4, (4, 3)), (6, 4, (6, 4)), (9, 4, (9, 1)), (10, 4, None)],
+)
+def test_rows_of_an_entry_that_comes_in_several_batches(first_row: int, count: int, expected: tuple[int, int] | None) -> None:
+    """Rows 4 to 9 of it are wanted."""
+    piece = Piece("segment://a", 7, 0, 1, None, Part("p", 20, 1, 0, (20,), 0), 0, 0, row=4, stop=10)
+    batch = pa.record_batch({"n": pa.array(range(first_row, first_row + count), pa.int64())})
+    found = _wanted(EntryBatch(0, first_row, batch), piece)
+    assert (None if found is None else (found.first_row, found.batch.num_rows)) == expected
+    if found is not None:
+        assert found.batch.column(0).to_pylist()[0] == found.first_row
+
+
+def test_each_block_of_a_compacted_file_knows_all_entries_with_rows_in_it() -> None:
+    starts = [0, 3, 4, 11]
+    numbers = np.array([1, 2, 3, 4], dtype=np.int64)
+    marks = Marks(np.array(starts, dtype=np.int64), numbers, numbers, numbers, pa.nulls(4, pa.string()))
+    part = CompactedPart("f/c.parquet", 14, 100, 0, (14,), 0, 0, 100, (14,))
+    piece = Piece("segment://public/default/t/0000-ffff-0", 1, 0, 1, None, part, 0, 0, marks=marks)
+    found = {block: {entry[0] for entry in entries} for _, block, entries in _blocks(piece, 4)}  # type: ignore[misc,attr-defined]
+    ends = dict(zip(starts, [*starts[1:], 14], strict=True))
+    for row in range(14):
+        (start,) = [s for s, e in ends.items() if s <= row < e]
+        assert start in found[row // 4], row
+
+
+def test_a_batch_may_start_where_it_ends() -> None:
+    """It has no rows. An adjoining read of a topic that stands still is one."""
+    given = {"serviceUrl": "memory://x", "topics": f"{X},{Y}"}
+    start, end = json.dumps({X: "3:0", Y: "1:0"}), json.dumps({X: "3:0", Y: "2:0"})
+    read = ReadOptions.parse({**given, "startingOffsets": start, "endingOffsets": end}, streaming=False)
+    assert Position(3, 0) in [place for _, place in read.end.positions]  # type: ignore[union-attr]
+    with pytest.raises(OffsetOutOfRange, match="after endingOffsets"):
+        ReadOptions.parse({**given, "startingOffsets": end, "endingOffsets": start}, streaming=False)
+
+
+def test_what_is_no_key_of_a_selection() -> None:
+    assert selection_of([T]) == Topics((topic_name(T),))
+    assert selection_of({"pattern": "a.*"}) == Pattern("a.*")
+    for wrong in ([], [T, 3], [None], {"pattern": 3}, {}, T, None):
+        assert selection_of(wrong) is None, wrong
+
+
+def test_a_topic_made_again_after_the_grace_period_keeps_the_guard_of_its_deletion() -> None:
+    bench = Bench()
+    party = bench.party()
+    party.coordinator.commit(bench.work(topics=(T,)))
+    party.topics.delete(topic_name(T))
+    bench.clock.now += bench.settings.grace_period_ms + 1
+    delete_orphans(party.cluster)
+    party.topics.create(topic_name(T))
+    guard = party.topics.get(topic_name(T)).layout.deleted_to_log
+    assert guard == 2
+    (known,) = party.buffer.read(Selection((T,))).forgotten
+    assert known == (T, guard)

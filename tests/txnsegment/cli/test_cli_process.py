@@ -1,0 +1,196 @@
+"""The command as a process of its own: exit codes, streams, signals, the metrics of the sweeping daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pyarrow as pa
+import pytest
+
+from metadata.store import open_store
+from tests.txnsegment.cli.test_cli import undecided
+from txnsegment import Cluster, connect
+
+PROGRAM = [sys.executable, "-c", "from txnsegment.cli.main import main; main()"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith(("TXNSEGMENT_", "PROMETHEUS_"))} | more
+
+
+def test_a_program_can_use_it(url: str) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*PROGRAM, *arguments], env=environment(TXNSEGMENT_SERVICE_URL=url), capture_output=True, text=True, timeout=60
+        )
+
+    long = "x" * 200
+    assert run("topics", "create", long, "--schema", "n bigint").returncode == 0
+    listed = run("topics", "list")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert f"topic://public/default/{long}" in listed.stdout  # nothing is cut off in a pipe
+    assert json.loads(run("topics", "describe", long, "--json").stdout)["name"].endswith(long)
+    wrong = run("topics", "describe", "nowhere")
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.splitlines()[0] == "Error: There is no topic topic://public/default/nowhere."
+    assert "Traceback" not in wrong.stderr
+    assert run("--version").stdout.startswith("txnsegment 0.")
+
+
+@contextmanager
+def daemon(*arguments: str, **more: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """A command that stays. A block that fails ends it as a person would: killed, it would leave its ZooKeeper behind."""
+    process = subprocess.Popen(
+        [*PROGRAM, *arguments],
+        env=environment(PYTHONUNBUFFERED="1", **more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.communicate(timeout=30)
+
+
+def metric(text: str, name: str) -> float:
+    return next(float(line.split()[-1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_daemon_sweeps_serves_metrics_and_ends_cleanly(cluster: Cluster, url: str, number: signal.Signals) -> None:
+    cluster.topics.create("t")
+    undecided(cluster, "0_9999", deadline_in_ms=-60_000)
+    with daemon("sweep", "--every", "100ms", "--metrics-port", "0", "--json", "--service-url", url) as (process, out):
+        address = out.readline().split()[-1]
+        assert address.startswith("http://127.0.0.1:")
+        first = json.loads(out.readline())
+        assert (first["timedOut"], first["voided"]) == (1, 1)
+        assert json.loads(out.readline())["timedOut"] == 0  # it goes on
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            text = answer.read().decode()
+        assert metric(text, 'txnsegment_sweeps_total{result="ok"}') >= 2
+        assert metric(text, "pulsar_txn_metadata_store_outstanding_op_records") == 0
+        process.send_signal(number)
+        assert process.wait(timeout=30) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert [t.state for t in cluster.transactions.list()] == ["ABORTED"]
+
+
+def test_the_daemon_serves_what_all_processes_counted(url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "metrics"
+    folder.mkdir()
+    code = (
+        "import sys, pyarrow as pa; from txnsegment import connect\n"
+        "with connect(sys.argv[1]) as cluster:\n"
+        "    cluster.topics.create('t')\n"
+        "    for _ in range(3):\n"
+        "        with cluster.begin() as txn:\n"
+        "            txn.append('t', pa.table({'n': [1, 2]}))\n"
+        "            txn.commit()\n"
+    )
+    counting = environment(PROMETHEUS_MULTIPROC_DIR=str(folder))
+    subprocess.run([sys.executable, "-c", code, url], env=counting, check=True, timeout=60)
+    arguments = ("sweep", "--every", "1h", "--metrics-port", "0", "--json", "--service-url", url)
+    with daemon(*arguments, PROMETHEUS_MULTIPROC_DIR=str(folder)) as (process, out):
+        address = out.readline().split()[-1]
+        out.readline()
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            text = answer.read().decode()
+        assert metric(text, "txnsegment_rows_written_total") == 6
+        assert metric(text, "txnsegment_commit_seconds_count") == 3
+        process.terminate()  # one that waits an hour ends at once, too
+        assert process.wait(timeout=30) == 0
+
+
+def test_a_multiprocess_folder_that_is_missing_is_an_error(url: str, tmp_path: Path) -> None:
+    connect(url).close()
+    arguments = ("sweep", "--every", "1h", "--metrics-port", "0", "--service-url", url)
+    with daemon(*arguments, PROMETHEUS_MULTIPROC_DIR=str(tmp_path / "missing")) as (process, _):
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert str(tmp_path / "missing") in err
+    assert "Traceback" not in err
+
+
+def test_the_daemon_survives_a_pass_that_fails(cluster: Cluster, url: str) -> None:
+    cluster.topics.create("t")
+    with cluster.begin() as txn:
+        txn.append("t", pa.table({"n": [1]}))
+        txn.commit()
+    cluster.client.finish()
+    (segment,) = Path(cluster.ledgers.removeprefix("file://")).glob("public/default/t/*")
+    index, away = segment / "index", segment / "away"
+    with daemon("sweep", "--every", "100ms", "--json", "--service-url", url) as (process, out):
+        assert process.stderr is not None
+        assert json.loads(out.readline())["orphansDeleted"] == 0
+        with cluster.begin() as txn:
+            txn.append("t", pa.table({"n": [2]}))
+            if index.is_dir():
+                index.rename(away)
+            index.write_text("a file in the way")  # what is staged can be committed, but nothing can be folded
+            txn.commit()
+        cluster.client.finish()  # what this process does behind a commit is done while nothing can be folded
+        assert "fold failed: segment://public/default/t/" in process.stderr.readline()
+        assert "sweep failed: the sweep: Everything was swept but the segment" in process.stderr.readline()
+        while "the sweep failed, the next one is in" not in process.stderr.readline():
+            continue
+        index.unlink()
+        if away.is_dir():
+            away.rename(index)
+        while json.loads(out.readline())["folded"] == 0:
+            continue
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+
+
+def test_zookeeper_start_serves_until_it_is_told_to_end(tmp_path: Path) -> None:
+    with daemon("zookeeper", "start", "--port", "0", "--data", str(tmp_path / "zk")) as (process, out):
+        hosts = out.readline().split(" serves on ")[1].split(";")[0]
+        assert "txnsegment init" in out.readline()
+        with open_store(f"zk://{hosts}/test") as store:
+            assert store.view().now_ms() > 0
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    assert (tmp_path / "zk").is_dir()
+
+
+def test_a_cluster_on_zookeeper_from_init_to_rows(tmp_path: Path) -> None:
+    with daemon("zookeeper", "start", "--port", "0") as (process, out):
+        url = f"zk://{out.readline().split(' serves on ')[1].split(';')[0]}/a/b"
+
+        def run(*arguments: str, code: int = 0) -> str:
+            done = subprocess.run([*PROGRAM, *arguments], env=environment(), capture_output=True, text=True, timeout=60)
+            assert done.returncode == code, done.stderr
+            return done.stdout + done.stderr
+
+        assert "There is no /a/b on ZooKeeper" in run("topics", "list", "--service-url", url, code=1)
+        assert "There is no cluster at" in run("init", url, code=1)
+        run("init", url, "--ledgers", f"file://{tmp_path}/ledgers")
+        with connect(url) as cluster:
+            cluster.topics.create("t", segments=2, key="k")
+            with cluster.begin(app="a", version=1) as txn:
+                txn.append("t", pa.table({"k": ["x", "y"], "n": [1, 2]}))
+                done = txn.commit()
+            assert [t.id for t in cluster.transactions.list("committed")] == [done.txn_id]
+            cluster.client.finish()  # the commit's own share of the sweeping would time it out too
+            undecided(cluster, "0_9999", deadline_in_ms=-60_000)
+        assert '"timedOut": 1' in run("sweep", "--json", "--service-url", url)
+        found = [json.loads(line)["n"] for line in run("topics", "read", "t", "--json", "--service-url", url).splitlines()]
+        assert sorted(found) == [1, 2]
+        assert "fail" not in run("doctor", "--service-url", url)
+        process.terminate()
+        assert process.wait(timeout=30) == 0
