@@ -27,7 +27,7 @@ from conformance.mutants import (
     of_together,
     of_writing,
 )
-from conformance.mutants.planting import Mutant
+from conformance.mutants.planting import FAULTS, Mutant
 from metadata.common.errors import OptionError
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -52,6 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_providers.MUTANTS,
     *of_source.MUTANTS,
     *of_power.MUTANTS,
+    *FAULTS,
 )
 
 LATER = {

@@ -185,7 +185,7 @@ def _run(environment: Mapping[str, str], *arguments: str) -> subprocess.Complete
 
 # --- without a mutant ---------------------------------------------------------------------------------------------
 
-SOUND = Mutant("sound", (), "The code as it is.", (), store="memory")
+SOUND = Mutant("sound", (), "The code as it is.", store="memory")
 
 
 class AlreadyBroken(TxnSegmentError):

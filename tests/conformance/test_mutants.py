@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 from conformance.mutants import suites
 from conformance.mutants.catalogue import LATER, MUTANTS, by_name, uncovered
 from conformance.mutants.hunting import Hunt, caught, hunt
-from conformance.mutants.planting import Mutant, StaleMutant, check_applies, mutant, planted, sources
+from conformance.mutants.planting import Mutant, StaleMutant, Swap, check_applies, mutant, planted, sources
 from conformance.mutants.suites import (
     AlreadyBroken,
     Catch,
@@ -72,7 +72,7 @@ def test_every_test_that_a_mutant_names_is_there() -> None:
 
 @pytest.mark.parametrize("name", ["tests/conformance/test_mutants.py::test_nowhere", "tests/scripts/a24_a_seal_stalls_nobody.txt"])
 def test_a_test_that_is_not_there_stops_a_hunt_before_it_begins(name: str) -> None:
-    fault = replace(by_name("cut-at-the-end"), tests=(name,))
+    fault = replace(by_name("cut-at-the-end"), by=(name,))
     with pytest.raises(AlreadyBroken, match=name):
         hunt([fault], cores=1, told=lambda found: pytest.fail("nothing may be planted"))
 
@@ -113,6 +113,38 @@ def test_several_edits_of_one_function_are_one_change() -> None:
     both = mutant("both", "8.6", "", (CUT, "first - 1", "first - 2"), (CUT, "first - 2", "first + 4"))
     with planted(both):
         assert transitions.cut([3], 9) == 7
+
+
+def _last(real: Callable[[Iterable[int], int], int], undecided: Iterable[int], end_of_log: int) -> int:
+    return end_of_log
+
+
+def test_a_replaced_function_is_changed_everywhere_and_comes_back() -> None:
+    known = transitions.cut
+    with planted(Mutant("last", ("8.6",), "", swaps=(Swap(CUT, _last),))):
+        assert known([3], 9) == transitions.cut([3], end_of_log=9) == 9
+    assert known([3], 9) == transitions.cut([3], 9) == 2
+
+
+def test_a_function_is_replaced_for_one_caller_alone() -> None:
+    within = f"{__name__}:_asks"
+    with planted(Mutant("last", ("8.6",), "", swaps=(Swap(CUT, _last, within),))):
+        assert _asks() == [9, 9]
+        assert transitions.cut([3], 9) == 2
+
+
+def _asks() -> list[int]:
+    return [transitions.cut([number], 9) for number in (3, 4)]
+
+
+def _shorter(real: Callable[[Iterable[int], int], int], undecided: Iterable[int]) -> int:
+    return real(undecided, 0)
+
+
+@pytest.mark.parametrize("where", [CUT, "metadata.rules.transitions:gone", "metadata.rules.transitions:Opening.OPEN"])
+def test_a_replacement_that_the_code_has_left_behind_says_so(where: str) -> None:
+    with pytest.raises(StaleMutant, match="mutant anew"):
+        check_applies(Mutant("stale", ("8.6",), "", swaps=(Swap(where, _shorter),)))
 
 
 def test_worlds_that_changed_code_has_made_are_forgotten() -> None:
@@ -177,7 +209,7 @@ def test_a_hunt_looks_at_every_kind_that_it_needs_before_it_begins() -> None:
 
 def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_wrong.py").write_text("def test_wrong() -> None:\n    assert False\n")
-    fault = replace(by_name("cut-at-the-end"), tests=(str(tmp_path / "test_wrong.py"),))
+    fault = replace(by_name("cut-at-the-end"), by=(str(tmp_path / "test_wrong.py"),))
     with pytest.raises(AlreadyBroken, match="test_wrong"):
         by_tests(fault)
 
@@ -188,7 +220,7 @@ def test_the_first_example_that_fails_is_enough(tmp_path: Path) -> None:
     test.write_text(
         "from hypothesis import Phase, settings\n\n\ndef test_it() -> None:\n    assert Phase.shrink in settings().phases\n"
     )
-    assert by_tests(replace(by_name("cut-at-the-end"), tests=(str(test),))) is not None
+    assert by_tests(replace(by_name("cut-at-the-end"), by=(str(test),))) is not None
 
 
 def test_an_unknown_mutant_is_an_error() -> None:

@@ -1,0 +1,149 @@
+"""Named functions of the product, and how one is replaced while the program runs.
+
+A seam is a function by its place: `package.module:function` or `package.module:Class.function`. Its `__code__` is swapped for a
+call of the replacement, so that callers who imported the function by name meet the replacement, too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from metadata.common.errors import TxnSegmentError
+
+
+class StaleMutant(TxnSegmentError):
+    """The code has moved on from under a mutant."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """A function by its place. `known`: what callers know, which may be a cache around it."""
+
+    where: str
+    function: FunctionType
+    known: Any
+
+    def become(self, code: CodeType) -> None:
+        """Run this code from now on, and forget remembered answers."""
+        self.function.__code__ = code
+        if hasattr(self.known, "cache_clear"):
+            self.known.cache_clear()
+
+
+def find(where: str) -> Found:
+    """The function of a place, taken out of its property, classmethod, cache or other wrapper. Raises StaleMutant."""
+    module, _, path = where.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for name in path.split("."):
+            found = inspect.getattr_static(found, name)
+    except (ModuleNotFoundError, AttributeError):
+        raise StaleMutant(f"There is no {where}.", advice="The code has moved: write the mutant anew.") from None
+    function = found
+    for inner in ("fget", "func", "__func__"):  # property, cached_property, classmethod
+        function = getattr(function, inner, None) or function
+    function = inspect.unwrap(function)
+    if not isinstance(function, FunctionType):
+        raise StaleMutant(f"{where} is not a function.", advice="The code has moved: write the mutant anew.")
+    return Found(where, function, found)
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """`replacement` in place of the function `where`. It is called with the real function and then with that one's arguments:
+    positional ones by position, keyword-only ones by name, defaults filled in.
+
+    within   only calls from the body of this function are replaced
+    """
+
+    where: str
+    replacement: Callable[..., Any]
+    within: str = ""
+
+    def code(self) -> tuple[Found, CodeType]:
+        """The seam, and the code that it shall run. Raises StaleMutant if either is not there or the replacement does not fit."""
+        found = find(self.where)
+        function = found.function
+        _check_fits(self.where, function, self.replacement)
+        real = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+        real.__kwdefaults__ = function.__kwdefaults__
+        caller = find(self.within).function.__code__ if self.within else None
+        replacement = self.replacement
+
+        def call(*args: Any, **options: Any) -> Any:
+            if caller is None or _is_in(sys._getframe(2).f_code, caller):
+                return replacement(real, *args, **options)
+            return real(*args, **options)
+
+        return found, _calling(function, call)
+
+
+def _is_in(code: CodeType, caller: CodeType) -> bool:
+    """Whether this is the code of the caller, or of a comprehension or function within it."""
+    inner = f"{caller.co_qualname}.<locals>."
+    return code is caller or (code.co_filename == caller.co_filename and code.co_qualname.startswith(inner))
+
+
+_CALLED = "the function to be called"
+
+
+def _calling(function: FunctionType, called: Callable[..., Any]) -> CodeType:
+    """Code with the parameters of the function that passes them all to `called`, a constant of the code: the function's globals
+    are left alone.
+    """
+    code = function.__code__
+    positional, keywords, args, options = _parameters(code)
+    declared = [*positional]
+    if code.co_posonlyargcount:
+        declared.insert(code.co_posonlyargcount, "/")
+    declared += [f"*{args}"] if args else ["*"] if keywords else []
+    declared += [*keywords, *([f"**{options}"] if options else [])]
+    passed = [*positional, *([f"*{args}"] if args else []), *(f"{name}={name}" for name in keywords)]
+    passed += [f"**{options}"] if options else []
+    source = f"def seam({', '.join(declared)}):\n    _seam = {_CALLED!r}\n    return _seam({', '.join(passed)})\n"
+    made: dict[str, Any] = {}
+    exec(source, made)
+    template: CodeType = made["seam"].__code__
+    return template.replace(
+        co_consts=tuple(called if one == _CALLED else one for one in template.co_consts),
+        co_freevars=code.co_freevars,
+        co_filename=code.co_filename,
+        co_firstlineno=code.co_firstlineno,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+    )
+
+
+def _parameters(code: CodeType) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
+    """Positional, keyword-only, the name after `*` and the one after `**` (empty without)."""
+    names, first, end = code.co_varnames, code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    args = names[end] if code.co_flags & inspect.CO_VARARGS else ""
+    options = names[end + bool(args)] if code.co_flags & inspect.CO_VARKEYWORDS else ""
+    return names[:first], names[first:end], args, options
+
+
+def _check_fits(where: str, function: FunctionType, replacement: Callable[..., Any]) -> None:
+    """Raises StaleMutant unless the replacement has the parameters of the function after its own first one, by name and order. A
+    `*rest` stands for the remaining positional ones, a `**options` for the remaining keyword-only ones.
+    """
+    assert isinstance(replacement, FunctionType)
+    positional, keywords, args, options = _parameters(function.__code__)
+    ours, our_keywords, our_args, our_options = _parameters(replacement.__code__)
+    ours = ours[1:]
+    fits = (
+        ours == positional[: len(ours)]
+        and (bool(our_args) or (len(ours) == len(positional) and not args))
+        and set(our_keywords) <= set(keywords)
+        and (bool(our_options) or (set(our_keywords) == set(keywords) and not options))
+    )
+    if not fits:
+        raise StaleMutant(
+            f"{replacement.__name__} does not take what {where}{inspect.signature(function)} takes.",
+            advice="The code has moved: write the mutant anew.",
+        )
