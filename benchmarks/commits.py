@@ -11,8 +11,9 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from urllib.parse import quote
 
-from benchmarks.counting import CountingStore
+from benchmarks.counting import Counting
 from benchmarks.measure import Report, folder
+from conformance.harness.faulty_store import FaultyStore
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from ledgers.storage import LedgerStorage
@@ -76,8 +77,8 @@ def rate(url: str, writers: int, seconds: float = SECONDS) -> tuple[float, float
 def round_trips(url: str, segments: int, parts: int, history: int) -> int:
     """Sequential round trips that one warm commit waits for."""
     cluster = open_cluster(url)
-    counting = CountingStore(cluster.store)
-    cluster.store = counting
+    counting = Counting()
+    cluster.store = FaultyStore(cluster.store, counting)
     made = client(cluster)
     name = topic_name(f"trips-{segments}-{parts}-{history}")
     topic = made.topics.create(name, segments=segments)

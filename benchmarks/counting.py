@@ -1,15 +1,17 @@
-"""A metadata store that counts the round trips of whoever uses it."""
+"""The round trips to a metadata store, counted."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from metadata.records.paths import Key, KeyRange, Prefix
-from metadata.store.contract import MetadataStore, Record, View, Watch, Write
+from conformance.harness.faulty_store import Call
 from metadata.store.zookeeper import ZooKeeperStore
+
+TRIPS = {"get": 1, "keys": 1, "index": 1, "write": 1, "scan": 2}
+"""Round trips of each kind of call that a process waits for. A scan is a list and a get of what it names."""
 
 
 class Trips:
@@ -43,58 +45,23 @@ def count_flights(store: ZooKeeperStore) -> Trips:
     return trips
 
 
-class CountingStore(MetadataStore):
-    """Delegates to another store; `trips` is the number of sequential round trips since `reset` (a sync rides with a read)."""
+class Counting:
+    """The policy of a `FaultyStore` that counts its sequential round trips: `trips` since `reset` (a sync rides with a read)."""
 
-    def __init__(self, inner: MetadataStore) -> None:
-        self.inner = inner
+    def __init__(self) -> None:
         self.trips = 0
         self._threads = Trips()
+
+    def __call__(self, call: Call, go: Callable[[], Any]) -> Any:
+        for _ in range(TRIPS.get(call.kind, 0)):
+            self.trips += 1
+            self._threads.add()
+        return go()
 
     @property
     def mine(self) -> int:
         """Those of the calling thread, since the beginning."""
         return self._threads.mine
 
-    def count(self) -> None:
-        self.trips += 1
-        self._threads.add()
-
     def reset(self) -> None:
         self.trips = 0
-
-    def view(self) -> View:
-        return _CountingView(self, self.inner.view())
-
-    def write(self, *writes: Write) -> list[Record | None]:
-        self.count()
-        return self.inner.write(*writes)
-
-    def skip(self, prefix: Prefix, to: int) -> None:
-        self.inner.skip(prefix, to)
-
-    def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
-        return self.inner.watch(target, wake)
-
-    def close(self) -> None:
-        self.inner.close()
-
-
-class _CountingView(View):
-    def __init__(self, store: CountingStore, inner: View) -> None:
-        self._store, self._inner = store, inner
-
-    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        self._store.count()
-        return self._inner.get_many(keys)
-
-    def keys(self, within: KeyRange) -> list[str]:
-        self._store.count()
-        return self._inner.keys(within)
-
-    def scan_index(self, index: str, first: str, last: str) -> list[Record]:
-        self._store.count()
-        return self._inner.scan_index(index, first, last)
-
-    def now_ms(self) -> int:
-        return self._inner.now_ms()

@@ -18,7 +18,8 @@ from rich.table import Table
 
 from benchmarks.measure import Report, folder
 from benchmarks.segments import Timed, folded
-from benchmarks.weighing import Weighed, WeighingStore
+from benchmarks.weighing import Weighed, Weighing
+from conformance.harness.faulty_store import FaultyStore
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from metadata.client.client import client
@@ -171,35 +172,37 @@ class Written(NamedTuple):
 
 
 def written_in_stream(cluster: Cluster, transactions: int) -> Written:
-    cluster.store = store = WeighingStore(cluster.store)
+    weighing = Weighing()
+    cluster.store = FaultyStore(cluster.store, weighing)
     buffer = InStreamBuffer(cluster)
     coordinator = InStreamCoordinator(cluster, buffer)
     (name,) = persistent(cluster, "written", 1)
     coordinator.topics.create(name)
     coordinator.commit(write_set(cluster, [str(name)], 0))
-    before, weighed = buffer.read(name).end, store.weighed
+    before, weighed = buffer.read(name).end, weighing.weighed
     for version in range(1, transactions + 1):
         coordinator.commit(write_set(cluster, [str(name)], version))
     entries = buffer.read(name).end - before
     InStreamSweeper(cluster, buffer, coordinator).sweep()
-    found = Written(store.weighed.since(weighed).each(transactions), entries / transactions)
+    found = Written(weighing.weighed.since(weighed).each(transactions), entries / transactions)
     cluster.close()
     return found
 
 
 def written_in_store(cluster: Cluster, transactions: int) -> Written:
-    cluster.store = store = WeighingStore(cluster.store)
+    weighing = Weighing()
+    cluster.store = FaultyStore(cluster.store, weighing)
     made = client(cluster)
     made.coordinator = Coordinator(cluster, inline, made.buffer.log)
     segments = made.topics.create(topics(cluster, "written", 1)[0], segments=1).segments()
     first = made.coordinator.commit(write_set(cluster, segments, 0))
-    weighed, last = store.weighed, first
+    weighed, last = weighing.weighed, first
     for version in range(1, transactions + 1):
         last = made.coordinator.commit(write_set(cluster, segments, version))
     made.sweeper.sweep()
     assert first.number is not None
     assert last.number is not None
-    found = Written(store.weighed.since(weighed).each(transactions), (last.number - first.number) / transactions)
+    found = Written(weighing.weighed.since(weighed).each(transactions), (last.number - first.number) / transactions)
     made.close()
     return found
 

@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from benchmarks.commits import lay, write_set
-from benchmarks.counting import CountingStore
+from benchmarks.counting import Counting
 from benchmarks.history import SCHEMA, latest_offset, median_ms, one_part
 from benchmarks.measure import Report, alternating, folder, spark_session
 from benchmarks.throughput import Cases, make_rows
+from conformance.harness.faulty_store import FaultyStore
 from conformance.servers import ZooKeeperServer
 from ledgers import snapshots
 from ledgers.model import Ledger, Part
@@ -104,8 +105,8 @@ def spread(url: str, segments: int, topics: int, runs: int, *, busy_ms: float = 
     """Of a transaction over so many topics of so many segments each: sequential round trips; in ms the median of the whole commit,
     and the fastest deciding CAS (what others take of the processor in a millisecond can only make it slower)."""
     cluster = open_cluster(url)
-    counting = CountingStore(cluster.store)
-    cluster.store = counting
+    counting = Counting()
+    cluster.store = FaultyStore(cluster.store, counting)
     made = client(cluster)
     names = [topic_name(f"spread-{cluster.unique()}-{i}") for i in range(topics)]
     found = [s for name in names for s in made.topics.create(name, segments=segments).segments()]

@@ -1,12 +1,12 @@
-"""A metadata store that weighs what is written to it."""
+"""What is written to a metadata store, weighed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from metadata.records.paths import Key, Prefix
-from metadata.store.contract import Delete, MetadataStore, Record, View, Watch, Write
+from conformance.harness.faulty_store import Call
+from metadata.store.contract import Delete
 
 
 class Weighed(NamedTuple):
@@ -23,30 +23,17 @@ class Weighed(NamedTuple):
         return Weighed(*(value / count for value in self))
 
 
-class WeighingStore(MetadataStore):
-    """Delegates to another store; `weighed`: everything written through it."""
+class Weighing:
+    """The policy of a `FaultyStore` that weighs its writes; `weighed`: everything written through it."""
 
-    def __init__(self, inner: MetadataStore) -> None:
-        self.inner = inner
+    def __init__(self) -> None:
         self.weighed = Weighed()
 
-    def view(self) -> View:
-        return self.inner.view()
-
-    def write(self, *writes: Write) -> list[Record | None]:
-        done = self.inner.write(*writes)
-        values = [w.value for w in writes if not isinstance(w, Delete)]
+    def __call__(self, call: Call, go: Callable[[], Any]) -> Any:
+        done = go()
+        values = [w.value for w in call.writes if not isinstance(w, Delete)]
         now = self.weighed
         self.weighed = Weighed(
-            now.written + len(values), now.deleted + len(writes) - len(values), now.bytes + sum(map(len, values))
+            now.written + len(values), now.deleted + len(call.writes) - len(values), now.bytes + sum(map(len, values))
         )
         return done
-
-    def skip(self, prefix: Prefix, to: int) -> None:
-        self.inner.skip(prefix, to)
-
-    def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
-        return self.inner.watch(target, wake)
-
-    def close(self) -> None:
-        self.inner.close()

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from conformance.chaos.crashing import Crash, CrashingStore
+from conformance.chaos.crashing import Crash, Crashing
 from conformance.chaos.history import KEYS, complete, partial, vanished, written
 from conformance.chaos.reading import read_all
 from conformance.domains import keyed
+from conformance.harness.faulty_store import FaultyStore
 from ledgers.arrow import arrow_schema
 from metadata.client.client import Client, shared_client
 from metadata.cluster.cluster import open_cluster
@@ -65,11 +66,11 @@ def make(place: Place, settings: Settings = EAGER) -> None:
     open_cluster(place.url, ledgers=place.ledgers, settings=settings).close()
 
 
-def crashing_client(url: str, crash: Crash | None) -> tuple[Client, CrashingStore]:
+def crashing_client(url: str, crash: Crash | None) -> tuple[Client, Crashing]:
     """A client whose store counts calls and may crash, and whose aftermath runs at once, so that its calls are counted too."""
     real = open_cluster(url)
-    store = CrashingStore(real.store, crash)
-    cluster = dataclasses.replace(real, store=store)
+    crashing = Crashing(crash)
+    cluster = dataclasses.replace(real, store=FaultyStore(real.store, crashing))
     buffer = transaction_buffer(cluster)
     sweeper = Sweeper(cluster, buffer)
 
@@ -78,7 +79,7 @@ def crashing_client(url: str, crash: Crash | None) -> tuple[Client, CrashingStor
         inline(sweeper.share)
 
     coordinator = Coordinator(cluster, aftermath, buffer.log)
-    return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, lambda: None), store
+    return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, lambda: None), crashing
 
 
 def planned(place: Place) -> WritePlan:

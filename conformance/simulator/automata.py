@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import greenlet
 
+from conformance.harness.faulty_store import Call, FaultyStore
 from conformance.history.format import Event
 from conformance.simulator.faults import Crashed
 from conformance.simulator.observer import History
@@ -23,10 +24,10 @@ from ledgers.storage import FileEntry, LedgerStorage
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import BadVersion, StorageError
 from metadata.records.cluster_records import Settings
-from metadata.records.paths import Key, KeyRange, Prefix
-from metadata.store.contract import Append, MetadataStore, Record, View, Watch, Write
+from metadata.records.paths import Key
+from metadata.store.contract import Append, Record, Write
 from metadata.store.limits import check_writes
-from metadata.store.memory import MemoryState
+from metadata.store.memory import MemoryState, MemoryStore
 
 PARKED = 3_000
 """How many runs are kept where they stand, so that their next step need not be replayed from the beginning."""
@@ -170,46 +171,6 @@ def _write(
 # --- actors -----------------------------------------------------------------------------------------------------------
 
 
-class _Store(MetadataStore):
-    """Asks, and is answered from outside. Every call is one step; nothing is lost on the way, and sessions last."""
-
-    def __init__(self, run: _Run) -> None:
-        self.run = run
-
-    def view(self) -> View:
-        return _View(self.run)
-
-    def write(self, *writes: Write) -> list[Record | None]:
-        check_writes(writes)
-        answer = self.run.ask(Request("write", writes))
-        if answer.error:
-            raise BadVersion(answer.error)
-        return list(answer.value)
-
-    def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
-        raise AssertionError("nobody follows anything here")
-
-    def close(self) -> None:
-        return
-
-
-class _View(View):
-    def __init__(self, run: _Run) -> None:
-        self._run = run
-
-    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        return list(self._run.ask(Request("get", tuple(keys))).value)
-
-    def keys(self, within: KeyRange) -> list[str]:
-        return list(self._run.ask(Request("keys", (within,))).value)
-
-    def scan_index(self, index: str, first: str, last: str) -> list[Record]:
-        return list(self._run.ask(Request("index", (index, first, last))).value)
-
-    def now_ms(self) -> int:
-        return self._run.now_ms()
-
-
 def staged_info(rel: str) -> tuple[int, int] | None:
     """Of the parts that the writers of all scenes have staged: they are four bytes long."""
     return (4, 0) if rel.startswith("parts/") else None
@@ -249,7 +210,8 @@ class _Run:
     def __init__(self, name: str, code: Code, settings: Settings, now_ms: int) -> None:
         self._now, self._names, self._name, self._dead = now_ms, 0, name, False
         self.emitted: list[Emission] = []
-        cluster = Cluster("memory://exhaustive", _Store(self), _Files(self), settings, self, self._unique, owner=name)
+        store = FaultyStore(MemoryStore(), self._answered)
+        cluster = Cluster("memory://exhaustive", store, _Files(self), settings, self, self._unique, owner=name)
         self._hub = greenlet.getcurrent()
         self._greenlet = greenlet.greenlet(lambda: code(Hands(cluster, self.emitted.append)))
         self.request: Request | None = None
@@ -267,6 +229,28 @@ class _Run:
 
     def sleep(self, seconds: float) -> None:
         raise AssertionError("nobody waits here: nothing that is undecided is waited for")
+
+    def _answered(self, call: Call, go: Callable[[], Any]) -> Any:
+        """The policy of its store: nothing reaches the store itself, each call is one step and answered from outside. No reply is
+        lost, and sessions last.
+        """
+        match call.kind:
+            case "view":
+                return go()
+            case "scan":
+                listed = self._answered(Call("keys", call.what), go)
+                found = self._answered(Call("get", tuple(Key(path, call.what[0].partition) for path in listed)), go)
+                return [record for record in found if record is not None]
+            case "time":
+                return self._now
+            case "watch" | "skip":
+                raise AssertionError("nobody follows anything here, or restores")
+            case _:
+                check_writes(call.writes)
+                answer = self.ask(Request(call.kind, call.what))
+        if answer.error:
+            raise BadVersion(answer.error)
+        return list(answer.value)
 
     def ask(self, request: Request) -> Answer:
         if self._dead:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from conformance.harness.faulty_store import Call
 from metadata.common.errors import Unavailable
 from metadata.records import paths
-from metadata.records.paths import Key, KeyRange, Prefix
-from metadata.store.contract import Append, MetadataStore, Put, Record, View, Watch, Write
+from metadata.store.contract import Append, Record, Write
 
 BEFORE, AFTER = "before its registration", "registered and not decided"
 WRITE = "before a write"
@@ -68,37 +69,37 @@ class Held:
             raise AssertionError("a commit that was let go did not end")
 
 
-class Gate(MetadataStore):
-    """The store of one process. `number`: of the last registration that it appended. `dead`: the process has ended."""
+class Gate:
+    """The policy of one process's store. `number`: of the last registration that it appended. `dead`: the process has ended."""
 
-    def __init__(self, inner: MetadataStore, ahead_ms: Callable[[], int], hear: Hear) -> None:
-        self.inner, self._ahead_ms, self._hear = inner, ahead_ms, hear
+    def __init__(self, ahead_ms: Callable[[], int], hear: Hear) -> None:
+        self._ahead_ms, self._hear = ahead_ms, hear
         self.number: int | None = None
         self.held: Held | None = None
         self.dead = False
+
+    def __call__(self, call: Call, go: Callable[[], Any]) -> Any:
+        if call.kind == "time":
+            return go() + self._ahead_ms()
+        self._alive()
+        return self._write(call.writes, go) if call.kind == "write" else go()
 
     def _alive(self) -> None:
         if self.dead:
             raise Unavailable("This process has ended.")
 
-    def view(self) -> View:
-        self._alive()
-        return _View(self.inner.view(), self)
-
-    def write(self, *writes: Write) -> list[Record | None]:
-        self._alive()
+    def _write(self, writes: Sequence[Write], go: Callable[[], list[Record | None]]) -> list[Record | None]:
         self._stop(WRITE)
         registers = any(isinstance(one, Append) and (one.prefix == paths.LOG or older_data(one)) for one in writes)
         if registers:
             self._stop(BEFORE)
-        done = self.inner.write(*writes)
-        if registers:
-            for one, record in zip(writes, done, strict=True):
-                if isinstance(one, Append) and one.prefix == paths.LOG and record is not None:
-                    self.number = paths.sequence_number(record.key.path)
+        done = go()
         for one, record in zip(writes, done, strict=True):
             if isinstance(one, Append) and record is not None:
-                self._hear(one, paths.sequence_number(record.key.path))
+                number = paths.sequence_number(record.key.path)
+                if one.prefix == paths.LOG:
+                    self.number = number
+                self._hear(one, number)
         if registers:
             self._stop(AFTER)
         return done
@@ -112,48 +113,7 @@ class Gate(MetadataStore):
             held.park()
             self._alive()
 
-    def skip(self, prefix: Prefix, to: int) -> None:
-        self.inner.skip(prefix, to)
-
-    def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
-        self._alive()
-        return self.inner.watch(target, wake)
-
-    def close(self) -> None:
-        self.inner.close()
-
 
 def older_data(one: Append) -> bool:
     """Whether it appends rows to the log of a persistent topic."""
     return one.prefix.path.startswith(OLDER_LOGS) and b'"kind":"DATA"' in one.value
-
-
-class _View(View):
-    def __init__(self, inner: View, gate: Gate) -> None:
-        self._inner, self._gate = inner, gate
-
-    def get(self, key: Key) -> Record | None:
-        self._gate._alive()
-        return self._inner.get(key)
-
-    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
-        self._gate._alive()
-        return self._inner.get_many(keys)
-
-    def keys(self, within: KeyRange) -> list[str]:
-        self._gate._alive()
-        return self._inner.keys(within)
-
-    def scan(self, within: KeyRange) -> list[Record]:
-        self._gate._alive()
-        return self._inner.scan(within)
-
-    def scan_index(self, index: str, first: str, last: str) -> list[Record]:
-        self._gate._alive()
-        return self._inner.scan_index(index, first, last)
-
-    def now_ms(self) -> int:
-        return self._inner.now_ms() + self._gate._ahead_ms()
-
-
-__all__ = ["AFTER", "BEFORE", "WRITE", "Gate", "Held", "Put"]

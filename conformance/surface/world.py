@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from conformance.harness.faulty_store import FaultyStore
 from conformance.surface.gate import Gate, Held, older_data
 from conformance.surface.model import Model, Row, Written
 from metadata.client import client as clients
@@ -103,8 +104,8 @@ class World:
         given = {} if self.copied else {"ledgers": f"file://{self.root}", "settings": SETTINGS}
         made = open_cluster(self.url, clock=SystemClock() if zookeeper else self.clock, **given)  # type: ignore[arg-type]
         made.clock = self.clock
-        gate = Gate(made.store, self._ahead_ms if zookeeper else lambda: 0, self._hear)
-        made.store = gate
+        gate = Gate(self._ahead_ms if zookeeper else lambda: 0, self._hear)
+        made.store = FaultyStore(made.store, gate)
         process = Process(Cluster(client(made)), gate)
         self.processes.append(process)
         return process
@@ -190,7 +191,7 @@ class World:
             if process.held is not None:
                 process.gate.dead = True
                 process.held.finish()
-                process.gate.inner.close()
+                process.cluster.client.cluster.store.close()
             else:
                 process.cluster.close()
         self.processes.clear()

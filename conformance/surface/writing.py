@@ -358,7 +358,7 @@ def bury(world: World, process: Process) -> None:
     held.finish()
     process.held = None
     world.processes.remove(process)
-    process.gate.inner.close()
+    process.cluster.client.cluster.store.close()
     if held.error is None:
         raise AssertionError("a process committed after its death")
 

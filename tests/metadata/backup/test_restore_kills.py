@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from conformance.harness.faulty_store import Call, FaultyStore
 from conformance.simulator.faults import Crashed
 from ledgers.storage import LedgerStorage
 from metadata.backup import backup_file, in_stream
@@ -24,9 +25,7 @@ from metadata.cluster.ledger_root import MARK
 from metadata.common.clock import Clock, SystemClock
 from metadata.common.errors import RestoreRefused
 from metadata.records import paths
-from metadata.records.paths import Prefix
 from metadata.records.records import Watermark
-from metadata.store.contract import Record, View, Write
 from metadata.store.sqlite import SqliteStore
 from txnsegment import connect, restore
 from txnsegment.rows import committed_rows
@@ -52,23 +51,6 @@ class Death:
             with suppress(Exception):  # whatever the call answers, nobody hears it
                 function(*args, **kwargs)
         raise Crashed
-
-
-class MortalStore(SqliteStore):
-    """Each call of it may be the last."""
-
-    death: Death
-
-    def view(self) -> View:
-        found: View = self.death.call(super().view)
-        return found
-
-    def write(self, *writes: Write) -> list[Record | None]:
-        found: list[Record | None] = self.death.call(super().write, *writes)
-        return found
-
-    def skip(self, prefix: Prefix, to: int) -> None:
-        self.death.call(super().skip, prefix, to)
 
 
 @contextmanager
@@ -112,8 +94,12 @@ class Site:
 
     def restore(self, death: Death, store: str = "again") -> Restored:
         clock = SystemClock()
-        opened = MortalStore(str(self.place / store), clock=clock)
-        opened.death = death
+
+        def mortal(call: Call, go: Callable[[], Any]) -> Any:
+            """Each call may be the last: beginning to read (what is read follows from it), writing, skipping."""
+            return death.call(go) if call.kind in ("view", "write", "skip") else go()
+
+        opened = FaultyStore(SqliteStore(str(self.place / store), clock=clock), mortal)
         with opened, mortal_files(death):
             return Restoration(self.backup, opened, f"file://{self.place}/{store}", self.storage, clock).run()
 

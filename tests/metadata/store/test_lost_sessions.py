@@ -7,7 +7,9 @@ micro-batches, and the first look at the topic ended the streaming query with Se
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,8 +17,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import metadata.cluster.cluster
 from conformance.chaos.reading import read_all
+from conformance.harness.faulty_store import Call, FaultyStore
 from metadata.client.client import shared_client
-from metadata.store.contract import View
 from metadata.store.memory import MemoryStore
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
@@ -25,22 +27,21 @@ from txnsegment import connect, segments
 SCHEMA = StructType([StructField(name, LongType()) for name in ("seq", "batch", "of")] + [StructField("key", StringType())])
 
 
-class Forgetful(MemoryStore):
-    """Every other view has lost its session before it answers for the first time."""
+def forgetful(url: str, **_: object) -> FaultyStore:
+    """A store in memory. Every other view has lost its session before it answers for the first time."""
+    memory, views = MemoryStore(url), itertools.count()
 
-    def __init__(self, url: str, **_: object) -> None:
-        super().__init__(url)
-        self._views = itertools.count()
+    def lose(call: Call, go: Callable[[], Any]) -> Any:
+        answer = go()
+        if call.kind == "view" and next(views) % 2 == 0:
+            memory.lose_session()
+        return answer
 
-    def view(self) -> View:
-        view = super().view()
-        if next(self._views) % 2 == 0:
-            self.lose_session()
-        return view
+    return FaultyStore(memory, lose)
 
 
 def test_whoever_loses_a_session_starts_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata.cluster.cluster, "open_store", Forgetful)
+    monkeypatch.setattr(metadata.cluster.cluster, "open_store", forgetful)
     url = f"memory://{tmp_path.name}-forgetful"
     for first in (0, 1):  # whether the first view of each step is a lost one
         topic = f"t{first}"

@@ -7,11 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from conformance.harness.faulty_store import Call, FaultyStore
 from conformance.proxy import TcpProxy
 from conformance.servers import ZooKeeperServer
 from ledgers.storage import LedgerStorage
@@ -21,9 +23,9 @@ from metadata.common.errors import OutcomeUnknown, TxnConflict, TxnSegmentError,
 from metadata.read.reading import Selection
 from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
-from metadata.records.paths import TXN_BY_FINAL_STATE, Key, Prefix
+from metadata.records.paths import TXN_BY_FINAL_STATE
 from metadata.records.records import Header, State
-from metadata.store.contract import MetadataStore, Put, Record, View, Watch, Write
+from metadata.store.contract import Put, Record, Write
 from metadata.store.sqlite import SqliteStore
 from metadata.store.zookeeper import ZooKeeperStore, hosts_and_root
 from tests.support.bench import At, Bench, T
@@ -31,30 +33,17 @@ from txnsegment import Cluster as Face
 from txnsegment import connect
 
 
-class Breaking(MetadataStore):
-    """A real store; `deciding` is called with the CAS that decides a transaction. While `away`, nobody answers."""
+class Breaking:
+    """The policy of a store: `deciding` is called with the CAS that decides a transaction. While `away`, nobody answers."""
 
-    def __init__(self, inner: MetadataStore) -> None:
-        self.inner, self.away = inner, False
+    def __init__(self) -> None:
+        self.away = False
         self.deciding: Callable[[Callable[[], list[Record | None]]], list[Record | None]] = lambda write: write()
 
-    def view(self) -> View:
-        if self.away:
+    def __call__(self, call: Call, go: Callable[[], Any]) -> Any:
+        if self.away and call.kind in ("view", "write"):
             raise Unavailable("The store is away; nothing was done.")
-        return self.inner.view()
-
-    def write(self, *writes: Write) -> list[Record | None]:
-        if self.away:
-            raise Unavailable("The store is away; nothing was done.")
-        if any(_decides(w) for w in writes):
-            return self.deciding(lambda: self.inner.write(*writes))
-        return self.inner.write(*writes)
-
-    def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
-        return self.inner.watch(target, wake)
-
-    def close(self) -> None:
-        self.inner.close()
+        return self.deciding(go) if any(map(_decides, call.writes)) else go()
 
     def lose_reply_and_go_away(self, write: Callable[[], list[Record | None]]) -> list[Record | None]:
         write()
@@ -83,10 +72,11 @@ def breaking(tmp_path: Path) -> Iterator[tuple[Face, Breaking, str]]:
     with connect(url) as setup:
         setup.topics.create("t")
         inner = setup.client.cluster
-        store = Breaking(SqliteStore(f"{tmp_path}/cluster"))
+        breaking = Breaking()
+        store = FaultyStore(SqliteStore(f"{tmp_path}/cluster"), breaking)
         face = Face(client(Cluster(url, store, inner.storage, inner.settings)))
-        yield face, store, url
-        store.away = False
+        yield face, breaking, url
+        breaking.away = False
         face.client.close()
 
 
@@ -138,15 +128,15 @@ def test_zookeeper_is_lost_at_the_deciding_cas(zookeeper: ZooKeeperServer, tmp_p
     failed: list[BaseException] = []
     with TcpProxy("127.0.0.1", zookeeper.port) as proxy, ExitStack() as broken:
         inner = ZooKeeperStore(*hosts_and_root(f"zk://{proxy.hosts}/lost"))
-        store = Breaking(inner)
-        face = Face(client(Cluster(url, store, LedgerStorage(f"file://{tmp_path}/ledgers"), settings)))
+        breaking = Breaking()
+        face = Face(client(Cluster(url, FaultyStore(inner, breaking), LedgerStorage(f"file://{tmp_path}/ledgers"), settings)))
 
         def breaks(write: Callable[[], list[Record | None]]) -> list[Record | None]:
             broken.enter_context(proxy.drop_replies())
             inner._session._connect_seconds = 0.1  # nobody answers any more, however long he is waited for
             return write()
 
-        store.deciding = breaks
+        breaking.deciding = breaks
         txn = face.begin(app="a", version=1)
         txn.append("t", rows(3))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.counting import CountingStore, count_flights
+from benchmarks.counting import Counting, count_flights
+from conformance.harness.faulty_store import FaultyStore
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from ledgers.storage import LedgerStorage
@@ -69,9 +70,10 @@ def _finished(one: Client) -> None:
 def test_on_sqlite(tmp_path: Path) -> None:
     url, settings = f"file://{tmp_path}/c", Settings(txn_id_block=BLOCK)
     open_cluster(url, settings=settings).close()
-    store = CountingStore(SqliteStore(f"{tmp_path}/c"))
+    counting = Counting()
+    store = FaultyStore(SqliteStore(f"{tmp_path}/c"), counting)
     one = client(Cluster(url, store, LedgerStorage(f"file://{tmp_path}/ledgers"), settings))
-    found = trips(one, lambda: store.mine)
+    found = trips(one, lambda: counting.mine)
     one.close()
     assert max(found) <= 7, found
     assert len(set(found)) == 1, found

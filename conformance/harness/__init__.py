@@ -1,0 +1,1 @@
+"""What the suites share: a store whose calls a policy decides about."""
