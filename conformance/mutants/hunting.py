@@ -1,29 +1,34 @@
-"""Hunting mutants: each goes through what may catch it in the order of cost, all of them over several cores."""
+"""Hunting mutants: each goes through what it names, then through what may catch it in the order of cost, on several cores."""
 
 from __future__ import annotations
 
-import multiprocessing
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from conformance.mutants.planting import Mutant, check_applies
-from conformance.mutants.suites import Catch, by_tests, check_sound, check_tests, scripts_and_store, searched, some_schedules
+from conformance.mutants.suites import (
+    Catch,
+    apart,
+    by_hint,
+    by_scripts,
+    by_search,
+    by_simulator,
+    by_store,
+    by_test,
+    check_tests,
+)
 from conformance.results import Outcome, Result
 
 LIMIT = 20_000
 """Schedules of the simulator after which a mutant has slipped through."""
 
-CHUNK = 100
-"""Schedules that a core runs before it asks whether another one has caught the mutant."""
-
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """What became of one mutant. `schedules`: how many the simulator needed, or ran in vain; None: it was not asked.
-    `seconds` of work, over all cores."""
+    """What became of one mutant. `schedules`: how many the simulator was to run; None: it was not asked. `seconds` of one core."""
 
     fault: Mutant
     catches: tuple[Catch, ...]
@@ -52,79 +57,45 @@ class Hunt:
 def hunt(
     faults: Sequence[Mutant], *, cores: int, limit: int = LIMIT, beside: int = 0, seed: int = 0, told: Callable[[Hunt], None]
 ) -> list[Hunt]:
-    """Each mutant through scripts and store suite; what they let through, through the tests that it names or else through up to
-    `limit` schedules of the simulator from `seed` on, and if it sees nothing through the exhaustive search. `beside`: as many
-    schedules for those that were caught before, to see whether the simulator (or the search) would have caught them, too.
-    `told` hears of each as soon as it is known.
-    Before any is planted: raises StaleMutant if one cannot be, AlreadyBroken if a suite fails without
-    or a test that is named is not there.
+    """Each mutant through what it names; what that lets through, through all scripts, the store suite, up to `limit` schedules of
+    the simulator from `seed` on, and the exhaustive search, until one catches it. `beside`: as many schedules for those that were
+    caught before, to see whether the simulator (or the search) would have caught them, too.
+    `told` hears of each as soon as it and those before it are known.
+    Raises StaleMutant if one cannot be planted or AlreadyBroken if a test that is named is not there, both before any is planted;
+    and AlreadyBroken once a suite catches a mutant by what fails without it, too.
     """
     for fault in faults:
         check_applies(fault)
     check_tests(faults)
     found = []
-    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
-        pool.submit(check_sound, {fault.kind for fault in faults}).result()
-        cheap: deque[Future[tuple[Catch | None, float]]] = deque()
-        ahead = iter(faults)
-        for fault in faults:
-            while len(cheap) < cores and (later := next(ahead, None)) is not None:
-                cheap.append(pool.submit(scripts_and_store, later.name))
-            early, seconds = cheap.popleft().result()
-            each = _go_on(pool, fault, early, seconds, cores=cores, limit=limit, beside=beside, seed=seed)
+    with ThreadPoolExecutor(cores) as threads:  # each waits for the process of one mutant
+        for each in threads.map(partial(_hunted, limit=limit, beside=beside, seed=seed), faults):
             told(each)
             found.append(each)
     return found
 
 
-def _go_on(
-    pool: ProcessPoolExecutor,
-    fault: Mutant,
-    early: Catch | None,
-    seconds: float,
-    *,
-    cores: int,
-    limit: int,
-    beside: int,
-    seed: int,
-) -> Hunt:
-    """What costs more than scripts and store suite."""
-    catches = [] if early is None else [early]
-    if early is None and fault.tests:
-        began = time.perf_counter()
-        tested = by_tests(fault)
-        seconds += time.perf_counter() - began
-        catches += [] if tested is None else [tested]
-    count = beside if catches else limit
-    if not count:
-        return Hunt(fault, tuple(catches), None, seconds)
-    late, spent = _simulated(pool, fault.name, cores, count, seed)
-    catches += [] if late is None else [late]
-    seconds += spent
-    if late is None:
-        last, spent = pool.submit(searched, fault.name).result()
-        catches += [] if last is None else [last]
-        seconds += spent
-    return Hunt(fault, tuple(catches), count if late is None else late.tried, seconds)
+def _hunted(fault: Mutant, *, limit: int, beside: int, seed: int) -> Hunt:
+    began = time.perf_counter()
+    early = _first(
+        *(partial(by_test if hint in fault.tests else _by_hint, fault, hint) for hint in fault.by),
+        partial(apart, by_scripts, fault),
+        *([partial(apart, by_store, fault)] if fault.store else []),
+    )
+    count = limit if early is None else beside
+    late = None
+    if count:
+        late = _first(partial(apart, by_simulator, fault, count, seed), partial(apart, by_search, fault))
+    catches = tuple(catch for catch in (early, late) if catch is not None)
+    return Hunt(fault, catches, count or None, time.perf_counter() - began)
 
 
-def _simulated(pool: ProcessPoolExecutor, name: str, cores: int, limit: int, seed: int) -> tuple[Catch | None, float]:
-    """The lowest seed that shows the mutant, and the seconds of work up to it, of all cores."""
-    starts = iter(range(seed, seed + limit, CHUNK))
-    running: deque[tuple[int, Future[tuple[Catch | None, float]]]] = deque()
-    seconds = 0.0
-    while True:
-        while len(running) < cores and (start := next(starts, None)) is not None:
-            running.append((start, pool.submit(some_schedules, name, min(CHUNK, seed + limit - start), start)))
-        if not running:
-            return None, seconds
-        start, future = running.popleft()
-        found, spent = future.result()
-        seconds += spent
-        if found is not None:
-            for _, later in running:
-                later.cancel()
-            return Catch(found.suite, found.by, start - seed + found.tried, found.said), seconds
+def _by_hint(fault: Mutant, hint: str) -> Catch | None:
+    return apart(by_hint, fault, hint)
+
+
+def _first(*looks: Callable[[], Catch | None]) -> Catch | None:
+    return next((catch for look in looks if (catch := look()) is not None), None)
 
 
 def caught(found: Hunt) -> str:

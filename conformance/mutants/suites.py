@@ -1,23 +1,29 @@
-"""What may catch a mutant. Each answers with a Catch, or None: the mutant went through it unseen."""
+"""What may catch a mutant. Each answers with a Catch, or None: the mutant went through it unseen.
+
+What has caught one is run without the mutant too: it counts only if it succeeds then (`AlreadyBroken`).
+"""
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import FrameType
+from typing import Any, TypeVar
 
-from conformance.mutants.catalogue import by_name
+import pytest
+
 from conformance.mutants.planting import CHOSEN, Mutant, planted
 from conformance.results import Outcome
 from conformance.scripts.running import FOLDER, check, scripts
@@ -30,6 +36,8 @@ from conformance.store.area import Sizes
 from conformance.store.run import run
 from conformance.store.suite import CASES
 from metadata.common.errors import TxnSegmentError
+
+T = TypeVar("T")
 
 PATIENCE = 60.0
 """Seconds of this process's work in which one script, case or schedule must end, many times what it takes: a mutant that turns in
@@ -77,9 +85,31 @@ def _said(look: Callable[[], str | None]) -> str | None:
         return f"{type(error).__name__}: {error}"
 
 
-def by_scripts(fault: Mutant, only: str = "*") -> Catch | None:
-    """The golden scripts of this project, in the order of their names."""
+def by_hint(fault: Mutant, hint: str) -> Catch | None:
+    """What has caught it before (`Mutant.by`). Raises AlreadyBroken as each of the others, also if there is no such thing."""
+    suite, _, name = hint.partition(" ")
+    match suite:
+        case "script":
+            return by_scripts(fault, name)
+        case "store":
+            return by_store(fault, name)
+        case "seed":
+            return by_simulator(fault, 1, int(name))
+        case "search":
+            return by_search(fault, name)
+        case _:
+            return by_test(fault, hint)
 
+
+def by_scripts(fault: Mutant, only: str = "*") -> Catch | None:
+    """The golden scripts of this project, by name. Raises AlreadyBroken for one that fails without the fault."""
+    caught = _by_scripts(fault, only)
+    if caught is not None:
+        _check_sound(_by_scripts(SOUND, caught.by))
+    return caught
+
+
+def _by_scripts(fault: Mutant, only: str) -> Catch | None:
     def look(path: Path) -> str | None:
         failure = check(path)
         return None if failure is None else failure.difference
@@ -92,8 +122,15 @@ def by_scripts(fault: Mutant, only: str = "*") -> Catch | None:
     return None
 
 
-def by_store(fault: Mutant, only: str = "*", seed: int = 1) -> Catch | None:
-    """The store suite on the store that the mutant sits in."""
+def by_store(fault: Mutant, only: str = "*") -> Catch | None:
+    """The store suite on the store that the mutant sits in. Raises AlreadyBroken for a case that fails without the fault."""
+    caught = _by_store(fault, only)
+    if caught is not None:
+        _check_sound(_by_store(replace(SOUND, store=fault.store), caught.by))
+    return caught
+
+
+def _by_store(fault: Mutant, only: str, seed: int = 1) -> Catch | None:
     sizes = Sizes(records=1_000, operations=100, patience=3.0)
 
     def look(url: str, case: str) -> str | None:
@@ -157,30 +194,61 @@ def _by_scenarios(fault: Mutant, scenarios: Mapping[str, Scenario]) -> Catch | N
 
 
 def by_tests(fault: Mutant) -> Catch | None:
-    """The tests that the mutant names, in a process of their own. Raises AlreadyBroken for tests that fail without it, too."""
-    for tried, test in enumerate(fault.tests, 1):
-        failed = _pytest(test, fault.name)
-        if failed is not None:
-            if _pytest(test) is not None:
-                raise _broken("test", test, failed)
-            return Catch("tests", test, tried, failed)
-    return None
+    """The tests that the mutant names. Raises AlreadyBroken for one that fails without it."""
+    return next(filter(None, (by_test(fault, test) for test in fault.tests)), None)
 
 
-def _pytest(test: str, name: str | None = None) -> str | None:
-    """How it failed, with a mutant or without; None: it did not. Raises AlreadyBroken for one that cannot be run at all."""
-    plugin = [] if name is None else ["-p", "conformance.mutants.plugin"]
-    given = os.environ | ({} if name is None else {CHOSEN: name})
-    done = _run(given, *plugin, "-x", "--no-header", test)
-    if done.returncode not in (0, 1):
-        raise _broken("test", test, f"{done.stdout[-1000:]}{done.stderr[-1000:]}")
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
-    return None if done.returncode == 0 else lines[0] if lines else done.stdout[-300:]
+def by_test(fault: Mutant, test: str) -> Catch | None:
+    """One of them."""
+    code, output = apart(_pytest, ("-p", "conformance.mutants.plugin", "-x", "--no-header", test), fault.name)
+    if code == 0:
+        return None
+    lines = [line for line in output.splitlines() if line.startswith("FAILED ")]
+    _check_test(test)
+    return Catch("tests", test, 1, lines[0] if lines else output[-300:])
 
 
-def _run(environment: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", *arguments]
-    return subprocess.run(command, env=environment, cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
+@lru_cache(None)
+def _check_test(test: str) -> None:
+    code, output = apart(_pytest, ("-x", "--no-header", test))
+    if code != 0:
+        raise _broken("test", test, output[-1000:])
+
+
+def _pytest(arguments: Sequence[str], name: str = "") -> tuple[int, str]:
+    """In this process, which does nothing else: exit code and output, with a mutant or without."""
+    if name:
+        os.environ[CHOSEN] = name
+    os.chdir(FOLDER.parents[1])
+    gc.freeze()  # pytest collects garbage; none of it is in what the process was forked with
+    with tempfile.TemporaryFile() as output:
+        sys.stdout.flush()
+        for number in (1, 2):
+            os.dup2(output.fileno(), number)
+        code = pytest.main(["-q", *arguments])
+        sys.stdout.flush()
+        output.seek(0)
+        return int(code), output.read().decode(errors="replace")
+
+
+WARM = multiprocessing.get_context("forkserver")
+WARM.set_forkserver_preload(
+    [
+        "conformance.mutants.suites",
+        "hypothesis",
+        "pandas",
+        "prometheus_client",
+        "pyspark.sql",
+        "txnsegment",
+        "xdist.plugin",
+    ]
+)
+
+
+def apart(function: Callable[..., T], *arguments: Any) -> T:
+    """Its answer from a process of its own, forked from one that has imported everything already."""
+    with ProcessPoolExecutor(1, mp_context=WARM) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 # --- without a mutant ---------------------------------------------------------------------------------------------
@@ -189,21 +257,7 @@ SOUND = Mutant("sound", (), "The code as it is.", store="memory")
 
 
 class AlreadyBroken(TxnSegmentError):
-    """A suite fails without any mutant: what it would catch shows nothing."""
-
-
-FIRST = 100
-"""Schedules without a mutant. Of a kind by itself, each of which may cost seven times as much as a quick one, a quarter of them."""
-
-
-def check_sound(kinds: Collection[str] = ("",)) -> None:
-    """Raises AlreadyBroken if one of the first schedules of these kinds, a script or the store suite fails on the code as it is.
-    Later schedules, the exhaustive search and tests are run without a mutant once they have caught one.
-    """
-    for kind in sorted(kinds):
-        _check_sound(_by_schedules(replace(SOUND, kind=kind), FIRST // 4 if kind else FIRST, 0))
-    _check_sound(by_scripts(SOUND))
-    _check_sound(by_store(SOUND))
+    """What caught a mutant fails without it, too, and so shows nothing."""
 
 
 def _check_sound(caught: Catch | None) -> None:
@@ -217,11 +271,11 @@ def check_tests(faults: Sequence[Mutant]) -> None:
     named = sorted({test for fault in faults for test in fault.tests})
     if not named:
         return
-    found = _run(os.environ, "--collect-only", *named)
-    there = {line.partition("::")[0] for line in found.stdout.splitlines()}
+    code, output = apart(_pytest, ("--collect-only", *named))
+    there = {line.partition("::")[0] for line in output.splitlines()}
     said = ", ".join(test for test in named if test.partition("::")[0] not in there)
-    if found.returncode not in (0, 5):  # 5: none of them is one. A file without any beside others is no error to pytest
-        said = f"{found.stdout[-1000:]}{found.stderr[-1000:]}".strip()
+    if code not in (0, 5):  # 5: none of them is one. A file without any beside others is no error to pytest
+        said = output[-1000:].strip()
     if said:
         raise AlreadyBroken(
             f"Mutants name what is no test: {said}.",
@@ -231,29 +285,3 @@ def check_tests(faults: Sequence[Mutant]) -> None:
 
 def _broken(suite: str, by: str, said: str) -> AlreadyBroken:
     return AlreadyBroken(f"{suite}, {by}: it fails without any mutant: {said}", advice="Mend that first; then plant faults.")
-
-
-# --- by name, for other processes ---------------------------------------------------------------------------------
-
-
-def scripts_and_store(name: str) -> tuple[Catch | None, float]:
-    """What costs little, and the seconds it took."""
-    fault, began = by_name(name), time.perf_counter()
-    found = by_scripts(fault)
-    if found is None and fault.store:
-        found = by_store(fault)
-    return found, time.perf_counter() - began
-
-
-def some_schedules(name: str, count: int, seed: int) -> tuple[Catch | None, float]:
-    """The same for schedules."""
-    began = time.perf_counter()
-    found = by_simulator(by_name(name), count, seed)
-    return found, time.perf_counter() - began
-
-
-def searched(name: str) -> tuple[Catch | None, float]:
-    """The same for the exhaustive search."""
-    began = time.perf_counter()
-    found = by_search(by_name(name))
-    return found, time.perf_counter() - began

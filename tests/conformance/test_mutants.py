@@ -21,15 +21,30 @@ from conformance.mutants.suites import (
     by_simulator,
     by_store,
     by_tests,
-    check_sound,
     check_tests,
 )
 from conformance.results import Outcome
+from conformance.scripts.running import scripts
 from conformance.simulator import pasts, stage
 from conformance.simulator.quiet import quiet
+from conformance.simulator.scenarios import SCENARIOS
 from conformance.simulator.schedules import schedule
+from conformance.store.suite import CASES
 from metadata.common.errors import OptionError
 from metadata.rules import transitions
+
+CUT = "metadata.rules.transitions:cut"
+
+
+def _last(real: Callable[[Iterable[int], int], int], undecided: Iterable[int], end_of_log: int) -> int:
+    return end_of_log
+
+
+def _same(real: Callable[[Iterable[int], int], int], undecided: Iterable[int], end_of_log: int) -> int:
+    return real(undecided, end_of_log)
+
+
+NOTHING = Mutant("nothing", ("8.6",), "Nothing is changed.", swaps=(Swap(CUT, _same),), store="memory")
 
 SHARPEST: dict[str, Callable[[Mutant], Catch | None]] = {
     "late-abort-ends-the-successor": partial(by_simulator, count=600),
@@ -70,6 +85,17 @@ def test_every_test_that_a_mutant_names_is_there() -> None:
     check_tests(MUTANTS)
 
 
+def test_every_script_scenario_and_case_that_a_mutant_names_is_there() -> None:
+    there = {
+        "script": {path.stem for path in scripts()},
+        "search": set(SCENARIOS),
+        "store": {case.name for case in CASES},
+    }
+    for fault in MUTANTS:
+        for suite, _, name in (hint.partition(" ") for hint in fault.by if hint not in fault.tests):
+            assert name.isdigit() if suite == "seed" else name in there[suite], (fault.name, suite, name)
+
+
 @pytest.mark.parametrize("name", ["tests/conformance/test_mutants.py::test_nowhere", "tests/scripts/a24_a_seal_stalls_nobody.txt"])
 def test_a_test_that_is_not_there_stops_a_hunt_before_it_begins(name: str) -> None:
     fault = replace(by_name("cut-at-the-end"), by=(name,))
@@ -91,15 +117,12 @@ def test_the_sharpest_are_caught(name: str) -> None:
 
 
 def test_without_a_fault_nothing_is_caught() -> None:
-    nothing = mutant("nothing", "8.6", "Nothing is changed.", (CUT, "min(", "min("), store="memory")
-    assert by_scripts(nothing, only="a0*") is None
-    assert by_store(nothing, only="indexes/*") is None
-    assert by_simulator(nothing, 20) is None
+    assert by_scripts(NOTHING, only="a0*") is None
+    assert by_store(NOTHING, only="indexes/*") is None
+    assert by_simulator(NOTHING, 20) is None
 
 
 # --- planting -----------------------------------------------------------------------------------------------------
-
-CUT = "metadata.rules.transitions:cut"
 
 
 def test_a_planted_function_is_changed_everywhere_and_comes_back() -> None:
@@ -113,10 +136,6 @@ def test_several_edits_of_one_function_are_one_change() -> None:
     both = mutant("both", "8.6", "", (CUT, "first - 1", "first - 2"), (CUT, "first - 2", "first + 4"))
     with planted(both):
         assert transitions.cut([3], 9) == 7
-
-
-def _last(real: Callable[[Iterable[int], int], int], undecided: Iterable[int], end_of_log: int) -> int:
-    return end_of_log
 
 
 def test_a_replaced_function_is_changed_everywhere_and_comes_back() -> None:
@@ -177,34 +196,29 @@ def test_a_suite_that_fails_anyway_catches_nothing(monkeypatch: pytest.MonkeyPat
     (tmp_path / "wrong.txt").write_text("topic a\nread a\n----\ncut 5\n")
     monkeypatch.setattr(suites, "scripts", lambda: [tmp_path / "wrong.txt"])
     with pytest.raises(AlreadyBroken, match="wrong: it fails without any mutant"):
-        check_sound()
+        by_scripts(by_name("cut-at-the-end"))
 
 
 @pytest.mark.parametrize("kind", ["instream", "migrating"])
-def test_schedules_of_a_kind_that_fail_anyway_catch_nothing(kind: str) -> None:
-    """Not those of the first kind alone: most mutants are hunted through others."""
+def test_a_schedule_of_a_kind_that_fails_anyway_catches_nothing(kind: str) -> None:
     with planted(by_name("second-append-of-one-id-counts")), pytest.raises(AlreadyBroken, match=f"--kind {kind}: it fails without"):
-        check_sound(("", kind))
+        by_simulator(replace(NOTHING, kind=kind), 25)
 
 
 def test_a_schedule_that_fails_anyway_catches_nothing() -> None:
     """Also if it is none of the first."""
-    nothing = mutant("nothing", "8.6", "Nothing is changed.", (CUT, "min(", "min("))
     with planted(by_name("settle-all-committed")), pytest.raises(AlreadyBroken, match="simulator, --seed"):
-        by_simulator(nothing, 150)
+        by_simulator(NOTHING, 150)
 
 
 def test_a_scenario_that_fails_anyway_catches_nothing() -> None:
-    nothing = mutant("nothing", "8.6", "Nothing is changed.", (CUT, "min(", "min("))
     with planted(by_name("settle-all-committed")), pytest.raises(AlreadyBroken, match="search, "):
-        by_search(nothing)
+        by_search(NOTHING)
 
 
-def test_a_hunt_looks_at_every_kind_that_it_needs_before_it_begins() -> None:
-    """A kind that there is not fails like one whose schedules do."""
-    faults = [by_name("cut-at-the-end"), replace(by_name("cut-at-the-end"), kind="nowhere")]
+def test_a_kind_that_there_is_not_catches_nothing() -> None:
     with pytest.raises(AlreadyBroken, match="--kind nowhere"):
-        hunt(faults, cores=1, told=lambda found: pytest.fail("nothing may be planted"))
+        by_simulator(replace(NOTHING, kind="nowhere"), 1)
 
 
 def test_a_test_that_fails_anyway_catches_nothing(tmp_path: Path) -> None:
