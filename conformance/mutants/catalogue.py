@@ -30,6 +30,9 @@ from conformance.mutants import (
 from conformance.mutants.planting import FAULTS, Mutant
 from metadata.common.errors import OptionError
 
+_DECLARED = (of_in_stream,)
+"""Modules whose faults are in FAULTS once they are imported."""
+
 MUTANTS: tuple[Mutant, ...] = (
     *of_writing.MUTANTS,
     *of_reading.MUTANTS,
@@ -45,7 +48,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_files.MUTANTS,
     *of_face.MUTANTS,
     *of_hostile.MUTANTS,
-    *of_in_stream.MUTANTS,
     *of_migrations.MUTANTS,
     *of_migrated_keeping.MUTANTS,
     *of_persistent_reads.MUTANTS,

@@ -1,245 +1,285 @@
-"""Faults of the older model: transaction logs, markers, transaction buffers, the system property (docs/in_stream.md)."""
+"""Faults of the marker-based model: transaction logs, markers, transaction buffers, the system property (docs/in_stream.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
+from typing import Any
 
 from conformance.mutants import planting
+from metadata.instream.rules import Counts, TopicState, first_ongoing
+from metadata.instream.txn_records import Txn, TxnLogSnapshot, TxnState
+from metadata.instream.txn_rules import FINAL
+from metadata.records import paths
+from metadata.records.names import PersistentName
+from metadata.records.paths import Key
+from metadata.records.persistent_records import EntryKind, LogEntry, PersistentLayout
+from metadata.store.contract import Record, View
 
-mutant = partial(planting.mutant, kind="instream")
+fault = partial(planting.fault, kind="instream")
+Real = Callable[..., Any]
+
 _RULES = "metadata.instream.rules"
 _TXN = "metadata.instream.txn_rules"
 _END = "metadata.instream.end:Ending"
 _STEPS = "metadata.instream.steps:TransactionSteps"
 _BUFFER = "metadata.instream.buffer:InStreamBuffer"
+_REPLAY = "metadata.instream.replay:Replay"
 _ACKS = "metadata.instream.ack_rules"
+_APPEND = "metadata.instream.managed_log:append_to_all"
 
-MUTANTS = (
-    mutant(
-        "marker-missing-on-one-participant",
-        "in-stream end, 8.5, 8.9",
-        "Every participant gets its marker before the final state is logged.",
-        (f"{_END}._mark_topics", "for name in names\n", "for name in names[:1]\n"),
-    ),
-    mutant(
-        "committed-before-the-markers",
-        "in-stream end, 8.9",
-        "COMMITTED is logged once every participant has its marker: who dies between would leave rows that nobody ever shows.",
-        (f"{_END}.finish", "self._mark_topics(txn, again=again)\n", "\n"),
-        (f"{_END}.finish", "log.append_again(entry)", "log.append_again(entry)\n    self._mark_topics(txn, again=again)"),
-    ),
-    mutant(
-        "data-after-its-marker-counts",
-        "in-stream zombies, 8.4",
-        "Data of a transaction after its own marker is void: nobody would ever end it.",
-        (f"{_RULES}:_data", "if has_ended(state, txn):", "if False:"),
-    ),
-    mutant(
-        "zombie-below-the-low-water-mark",
-        "in-stream zombies, 8.6",
-        "Data of a transaction that has ended everywhere is void, though its marker here is forgotten.",
-        (f"{_RULES}:has_ended", "return txn in state.ended or", "return txn in state.ended or False and"),
-    ),
-    mutant(
-        "aborted-rows-are-shown",
-        "in-stream reading, 8.4",
-        "Rows of a transaction that an abort marker has ended are filtered.",
-        (f"{_RULES}:_end", "if wrote is not None and not committed:", "if False:"),
-    ),
-    mutant(
-        "low-water-mark-one-too-high",
-        "in-stream end, 8.5",
-        "The low-water mark lies below the first transaction that is not final.",
-        (f"{_RULES}:low_water", "default=last + 1) - 1", "default=last)"),
-    ),
-    mutant(
-        "second-transition-wins",
-        "in-stream log, 8.1, A6",
-        "The first allowed transition in the order of the log takes effect, whoever appended it.",
-        (
-            f"{_TXN}:_status",
-            "if txn is None or entry.state not in TRANSITIONS[txn.state]:",
-            "if txn is None or (entry.state not in TRANSITIONS[txn.state] and entry.state is not TxnState.COMMITTING):",
-        ),
-    ),
-    mutant(
-        "version-token-not-checked",
-        "in-stream log, 8.8",
-        "COMMITTING is void if the application has committed this version by another transaction.",
-        (f"{_TXN}:_status", "if entry.state is TxnState.COMMITTING and overtaken(state, txn):", "if False:"),
-    ),
-    mutant(
-        "register-after-the-decision",
-        "in-stream log, 8.9",
-        "Participants are registered while the transaction is OPEN.",
-        (f"{_TXN}:_add", "if txn is None or txn.state is not TxnState.OPEN:", "if txn is None:"),
-    ),
-    mutant(
-        "max-read-at-the-first-ongoing",
-        "in-stream reading, 8.6",
-        "maxReadPosition lies before the first entry of the first transaction that is ongoing.",
-        (f"{_RULES}:max_read", "first - 1", "first"),
-    ),
-    mutant(
-        "property-set-late",
-        "in-stream property, 8.4",
-        "The system property is set before the first transactional entry is appended.",
-        (f"{_STEPS}.append", "self.topics.expect_transactions(parts) if txn is not None else ", ""),
-        (
-            f"{_STEPS}.append",
-            "return {str(name): number for name, number in zip(entries, numbers, strict=True)}",
-            "self.topics.expect_transactions(parts)\n"
-            "        return {str(name): number for name, number in zip(entries, numbers, strict=True)}",
-        ),
-    ),
-    mutant(
-        "property-read-before-the-list",
-        "in-stream property, 8.4",
-        "A reader lists the log first and reads the system property after it.",
-        (
-            f"{_BUFFER}._open",
-            "fresh = known.log.numbers(view, known.listed)\n    topic = of_record(name, view.get(paths.topic(name)))",
-            "topic = of_record(name, view.get(paths.topic(name)))\n    fresh = known.log.numbers(view, known.listed)",
-        ),
-    ),
-    mutant(
-        "second-append-of-one-id-counts",
-        "in-stream lost replies, 8.5",
-        "An append whose reply was lost and that is repeated counts once.",
-        (f"{_RULES}:_data", "if entry_id in ids:", "if False:"),
-    ),
-    mutant(
-        "seal-ignored",
-        "in-stream seals, 8.12",
-        "Everything above a topic's seal is void.",
-        (f"{_RULES}:fold", "if state.sealed_at is not None:", "if False:"),
-    ),
-    mutant(
-        "commits-over-a-seal",
-        "in-stream seals, 8.12",
-        "A transaction that has written above a seal is not committed: its rows would be lost without a word.",
-        (f"{_STEPS}._check_seals", "self.ending.sealing(names).items()", "dict[PersistentName, bool]().items()"),
-    ),
-    mutant(
-        "snapshot-newer-than-its-data",
-        "in-stream snapshots, 8.6",
-        "A snapshot is of the maxReadPosition that its state was folded to: what lies above is replayed.",
-        (
-            f"{_BUFFER}.snapshot",
-            "base, aborted = known.base.copy(), dict(known.tip.aborted)",
-            "base, aborted = known.base.copy(), dict(known.tip.aborted)\n            base.at = opened.end",
-        ),
-    ),
-    mutant(
-        "replay-from-the-wrong-entry",
-        "in-stream snapshots, 8.4",
-        "Replay begins with the first entry above the snapshot.",
-        (f"{_BUFFER}._replay", "bisect_right(known.numbers, known.tip.at) :]", "bisect_right(known.numbers, known.tip.at + 1) :]"),
-    ),
-    mutant(
-        "aborted-list-trimmed-early",
-        "in-stream snapshots, 8.4",
-        "An aborted transaction is forgotten once all its data is trimmed: its marker lies above all of it.",
-        (f"{_RULES}:trimmed", "for t, number in state.aborted.items() if number <= to", "for t in state.aborted if to"),
-    ),
-    mutant(
-        "snapshot-without-the-aborted",
-        "in-stream snapshots, 8.4",
-        "A snapshot lists the transactions that markers have aborted.",
-        (f"{_BUFFER}.snapshot", "dict(known.tip.aborted)", "dict[str, int]()"),
-    ),
-    mutant(
-        "trimmed-above-the-snapshot",
-        "in-stream trimming, 8.5",
-        "Nothing above the newest snapshot leaves the log: it is still replayed.",
-        ("metadata.instream.trimming:_replayable", "layout.snapshot.at >= to", "layout.snapshot.at >= 0"),
-    ),
-    mutant(
-        "compaction-deletes-nothing",
-        "in-stream compaction, 8.14",
-        "What a compaction has kept is deleted from the log.",
-        ("metadata.instream.replay:Replay.compact", "return self._delete(view, covered)", "return 0"),
-    ),
-    mutant(
-        "compaction-forgets-versions",
-        "in-stream compaction, 8.8",
-        "What applications have committed is kept when their transaction is forgotten.",
-        (f"{_TXN}:compacted", "if not w.random or w.txn in kept", "if w.txn in kept"),
-    ),
-    mutant(
-        "compaction-forgets-the-undecided",
-        "in-stream compaction, 8.2",
-        "A transaction that is not final is kept, however old.",
-        (f"{_TXN}:compacted", "t.state not in FINAL or now_ms", "now_ms"),
-    ),
-    mutant(
-        "users-set-the-property",
-        "in-stream property",
-        "Users may read the system property, never set or remove it.",
-        ("metadata.instream.topics:_refuse_system", "if key == CONTAINS_TXN:", "if not key:"),
-    ),
-    mutant(
-        "one-transaction-over-both-kinds",
-        "in-stream kinds",
-        "A transaction never spans both kinds of topics: an error before anything is written.",
-        (
-            "metadata.instream.coordinator:_persistent",
-            "raise OptionError(",
-            'return PersistentName("public", "default", "a")\n    raise OptionError(',
-        ),
-    ),
-    mutant(
-        "ack-after-the-end",
-        "in-stream acks, 8.11",
-        "A transaction that has ended acknowledges nothing any more.",
-        (f"{_ACKS}:fold", "if entry.txn is not None and has_ended(state, entry.txn):", "if False:"),
-    ),
-    mutant(
-        "aborted-acks-stay",
-        "in-stream acks, 8.11",
-        "What an aborted transaction had acknowledged is delivered again.",
-        (f"{_ACKS}:fold", "committed=entry.kind is AckKind.COMMIT", "committed=True"),
-    ),
-    mutant(
-        "cumulative-ack-over-a-claim",
-        "in-stream acks, 8.11",
-        "A cumulative acknowledgement does not cover what another transaction claims.",
-        (
-            "metadata.rules.acks:acknowledged",
-            "if other != txn and (held := common(wanted, claimed)):",
-            "if other != txn and not ack.cumulative and (held := common(wanted, claimed)):",
-        ),
-    ),
-    mutant(
-        "marker-missing-on-a-subscription",
-        "in-stream acks, 8.11",
-        "Every pending-ack log of a transaction gets its marker.",
-        (f"{_END}._mark_subscriptions", "for where, record in found.items()", "for where, record in list(found.items())[1:]"),
-    ),
-    mutant(
-        "orphan-sweep-takes-a-snapshot",
-        "in-stream snapshots, 8.5",
-        "The orphan sweep spares the files of a topic's newest snapshot.",
-        (f"{_BUFFER}.named_files", "yield from topic.layout.snapshot.files()", "yield from ()"),
-    ),
-    mutant(
-        "a-look-at-a-stall-is-an-entry",
-        "in-stream end, 8.14",
-        "Who finishes what others left gives no marker to a topic that has it, or takes none: else a stall grows with each look.",
-        (f"{_END}._takes_no_marker", "return state.sealed_at is not None or has_ended(state, txn)", "return state is None"),
-        tests=("tests/metadata/instream/test_instream_stalls.py",),
-    ),
-    mutant(
-        "timed-out-too-early",
-        "in-stream log, 8.10",
-        "A transaction is aborted once its deadline has passed by the store's clock, with the allowance.",
-        (f"{_TXN}:expired", "+ allowance_ms", ""),
-    ),
-    mutant(
-        "a-late-abort-of-the-forgotten-fails",
-        "in-stream end, A36",
-        "Spark's abort of a transaction that others have ended, and forgotten, meanwhile does nothing.",
-        ("metadata.instream.coordinator:InStreamCoordinator.abort_attempt", "(TxnConflict, TransactionNotFound)", "TxnConflict"),
-        tests=("tests/metadata/instream/test_instream_faults.py::test_a_late_abort_sleeps_while_others_act",),
-    ),
+# --- the two-phase end --------------------------------------------------------------------------------------------
+
+
+@fault(
+    "in-stream end, 8.5, 8.9",
+    "Every participant gets its marker before the final state is logged.",
+    at=_APPEND,
+    within=f"{_END}._mark_topics",
 )
+def marker_missing_on_one_participant(real: Real, store: Any, appends: Iterable[Any]) -> Any:
+    return real(store, list(appends)[:1])
+
+
+@fault(
+    "in-stream acks, 8.11",
+    "Every pending-ack log of a transaction gets its marker.",
+    at=_APPEND,
+    within=f"{_END}._mark_subscriptions",
+)
+def marker_missing_on_a_subscription(real: Real, store: Any, appends: Iterable[Any]) -> Any:
+    return real(store, list(appends)[1:])
+
+
+@fault(
+    "in-stream end, 8.9",
+    "COMMITTED is logged once every participant has its marker: a death between the two would leave rows that nobody ever shows.",
+    at=f"{_END}._mark_topics",
+)
+def committed_before_the_markers(real: Real, self: Any, txn: Txn, *, again: bool) -> Any:
+    self._log_final(txn)
+    return real(self, txn, again=again)
+
+
+@fault(
+    "in-stream end, 8.14",
+    "A process that finishes a stalled transaction gives no second marker to a topic: else a stall grows with each look.",
+    at=f"{_END}._takes_no_marker",
+    by="tests/metadata/instream/test_instream_stalls.py",
+)
+def a_look_at_a_stall_is_an_entry(real: Real, *rest: Any) -> bool:
+    return False
+
+
+@fault("in-stream end, 8.5", "The low-water mark lies below the first transaction that is not final.", at=f"{_RULES}:low_water")
+def low_water_mark_one_too_high(real: Real, live: Iterable[int], last: int) -> int:
+    found = list(live)
+    return int(real(found, last)) + bool(found)
+
+
+# --- which entries of a topic count -------------------------------------------------------------------------------
+
+
+@fault(
+    "in-stream zombies, 8.4",
+    "Data of a transaction after its own marker is void: nobody would ever end it.",
+    at=f"{_RULES}:has_ended",
+    within=f"{_RULES}:_data",
+)
+def data_after_its_marker_counts(real: Real, *rest: Any) -> bool:
+    return False
+
+
+@fault(
+    "in-stream zombies, 8.6",
+    "Data of a transaction that has ended everywhere is void, though its marker here is forgotten.",
+    at=f"{_RULES}:has_ended",
+)
+def zombie_below_the_low_water_mark(real: Real, state: TopicState, txn: str) -> bool:
+    return txn in state.ended
+
+
+@fault("in-stream lost replies, 8.5", "An append whose reply was lost and that is repeated counts once.", at=f"{_RULES}:_data")
+def second_append_of_one_id_counts(real: Real, state: TopicState, number: int, txn: str, entry_id: str) -> Any:
+    return real(state, number, txn, f"{entry_id} at {number}")
+
+
+@fault("in-stream seals, 8.12", "Everything above a topic's seal is void.", at=f"{_RULES}:fold")
+def seal_ignored(real: Real, state: TopicState, number: int, entry: LogEntry) -> Counts:
+    sealed, state.sealed_at = state.sealed_at, None
+    counts: Counts = real(state, number, entry)
+    state.sealed_at = sealed or state.sealed_at
+    return counts
+
+
+@fault(
+    "in-stream seals, 8.5, 8.9",
+    "A seal of a migration does not count while a transaction is ongoing there.",
+    at=f"{_RULES}:fold",
+    by="tests/metadata/instream/test_migration.py::test_a_seal_does_not_count_while_a_transaction_is_ongoing",
+)
+def migration_cuts_through_a_transaction(real: Real, state: TopicState, number: int, entry: LogEntry) -> Counts:
+    found = entry.model_copy(update={"why": "terminate"}) if entry.kind is EntryKind.SEAL else entry
+    counts: Counts = real(state, number, found)
+    return counts
+
+
+@fault(
+    "in-stream seals, 8.12",
+    "A transaction that has written above a seal is not committed: its rows would be lost without a word.",
+    at=f"{_END}.sealing",
+    within=f"{_STEPS}._check_seals",
+)
+def commits_over_a_seal(real: Real, *rest: Any) -> dict[PersistentName, bool]:
+    return {}
+
+
+# --- what readers see ---------------------------------------------------------------------------------------------
+
+
+@fault("in-stream reading, 8.4", "Rows of a transaction that an abort marker has ended are filtered.", at=f"{_RULES}:_end")
+def aborted_rows_are_shown(real: Real, state: TopicState, number: int, txn: str, *, committed: bool) -> Any:
+    return real(state, number, txn, committed=True)
+
+
+@fault(
+    "in-stream reading, 8.6",
+    "maxReadPosition lies before the first entry of the first transaction that is ongoing.",
+    at=f"{_RULES}:max_read",
+)
+def max_read_at_the_first_ongoing(real: Real, state: TopicState, end: int) -> int:
+    first = first_ongoing(state)
+    return end if first is None else min(first, end)
+
+
+class _Earlier:
+    """A view with records that were read before."""
+
+    def __init__(self, view: View, *keys: Key) -> None:
+        self._view, self._read = view, dict(zip(keys, view.get_many(keys), strict=True))
+
+    def get(self, key: Key) -> Record | None:
+        return self._read[key] if key in self._read else self._view.get(key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._view, name)
+
+
+@fault("in-stream property, 8.4", "A reader lists the log first and reads the system property after it.", at=f"{_BUFFER}._open")
+def property_read_before_the_list(real: Real, self: Any, view: View, name: PersistentName, known: Any) -> Any:
+    return real(self, _Earlier(view, paths.topic(name)), name, known)
+
+
+@fault(
+    "in-stream reading, 8.4",
+    "Two threads of a process replay a topic's log one after the other: they fold into one state.",
+    at=f"{_BUFFER}._of",
+)
+def buffer_without_its_lock(real: Real, self: Any, name: PersistentName) -> Any:
+    known = real(self, name)
+    known.lock = nullcontext()
+    return known
+
+
+@fault(
+    "in-stream log, 8.1, 8.4",
+    "Two threads read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
+    at=f"{_REPLAY}._read",
+    by="tests/metadata/instream/test_replaying.py",
+)
+def replay_without_its_lock(real: Real, self: Any, view: View) -> Any:
+    self.lock = nullcontext()
+    return real(self, view)
+
+
+# --- snapshots, trimming ------------------------------------------------------------------------------------------
+
+
+@fault(
+    "in-stream snapshots, 8.6",
+    "A snapshot is of the maxReadPosition that its state was folded to: what lies above is replayed.",
+    at=f"{_BUFFER}._decided",
+)
+def snapshot_newer_than_its_data(real: Real, known: Any) -> tuple[TopicState, dict[str, int]]:
+    base, aborted = real(known)
+    base.at = known.tip.at
+    return base, aborted
+
+
+@fault(
+    "in-stream snapshots, 8.4",
+    "An aborted transaction is forgotten once all its data is trimmed: its marker lies above all of it.",
+    at=f"{_RULES}:trimmed",
+)
+def aborted_list_trimmed_early(real: Real, state: TopicState, to: int) -> Any:
+    if to:
+        state.aborted.clear()
+    return real(state, to)
+
+
+@fault(
+    "in-stream trimming, 8.5",
+    "Nothing above the newest snapshot leaves the log: it is still replayed.",
+    at="metadata.instream.trimming:_replayable",
+)
+def trimmed_above_the_snapshot(real: Real, layout: PersistentLayout, to: int) -> bool:
+    return layout.contains_txn is False or layout.snapshot is not None
+
+
+# --- the transaction log ------------------------------------------------------------------------------------------
+
+
+@fault(
+    "in-stream log, 8.1, A6",
+    "The first allowed transition in the order of the log takes effect, whoever appended it.",
+    at=f"{_TXN}:can_follow",
+)
+def second_transition_wins(real: Real, before: TxnState, after: TxnState) -> bool:
+    return after is TxnState.COMMITTING or real(before, after)
+
+
+@fault(
+    "in-stream log, 8.8",
+    "COMMITTING is void if the application has committed this version by another transaction.",
+    at=f"{_TXN}:overtaken",
+    within=f"{_TXN}:_status",
+)
+def version_token_not_checked(real: Real, *rest: Any) -> bool:
+    return False
+
+
+@fault("in-stream compaction, 8.8", "A version that an application committed outlives its transaction.", at=f"{_TXN}:compacted")
+def compaction_forgets_versions(real: Real, *rest: Any) -> TxnLogSnapshot:
+    kept: TxnLogSnapshot = real(*rest)
+    there = {txn.least for txn in kept.txns}
+    return kept.model_copy(update={"apps": {name: found for name, found in kept.apps.items() if found.txn in there}})
+
+
+@fault("in-stream compaction, 8.2", "A transaction that is not final is kept, however old.", at=f"{_TXN}:compacted")
+def compaction_forgets_the_undecided(real: Real, *rest: Any) -> TxnLogSnapshot:
+    kept: TxnLogSnapshot = real(*rest)
+    return kept.model_copy(update={"txns": tuple(txn for txn in kept.txns if txn.state in FINAL)})
+
+
+# --- kinds of topics, acknowledgements ----------------------------------------------------------------------------
+
+
+@fault(
+    "in-stream kinds",
+    "A transaction never spans both kinds of topics: an error before anything is written.",
+    at="metadata.instream.coordinator:_persistent",
+)
+def one_transaction_over_both_kinds(real: Real, name: str) -> PersistentName:
+    found: PersistentName = real(name if name.startswith("persistent://") else "persistent://public/default/a")
+    return found
+
+
+@fault(
+    "in-stream acks, 8.11",
+    "A transaction that has ended acknowledges nothing any more.",
+    at=f"{_RULES}:has_ended",
+    within=f"{_ACKS}:fold",
+)
+def ack_after_the_end(real: Real, *rest: Any) -> bool:
+    return False

@@ -27,13 +27,6 @@ MUTANTS = (
         tests=(f"{_TESTS}::test_a_migration_fails_at_every_step",),
     ),
     mutant(
-        "migration-cuts-through-a-transaction",
-        "in-stream seals, 8.5, 8.9",
-        "A seal of a migration does not count while a transaction is ongoing there.",
-        ("metadata.instream.rules:fold", 'entry.why != "migrate" or not state.ongoing', "True"),
-        tests=(f"{_TESTS}::test_a_seal_does_not_count_while_a_transaction_is_ongoing",),
-    ),
-    mutant(
         "migrated-rows-in-numbers-passed-already",
         "8.7",
         "The ledgers of a migrated topic stand above everything that was in the log before its layout was there.",
@@ -253,18 +246,5 @@ MUTANTS = (
         "A consumer that has not had all of a migrated topic is told so when the topic that goes on was deleted and made again.",
         (f"{_FEEDS}._join", "check_nothing_left(self._client, shown, ended.after, self.done.get(name, NONE))", "pass"),
         tests=(f"{_CONSUMERS}::test_what_is_deleted_with_the_topic_that_goes_on",),
-    ),
-    mutant(
-        "buffer-without-its-lock",
-        "in-stream reading, 8.4",
-        "Two threads of a process replay a topic's log one after the other: they fold into one state.",
-        ("metadata.instream.buffer:InStreamBuffer.open", "with known.lock:", "if True:"),
-    ),
-    mutant(
-        "replay-without-its-lock",
-        "in-stream log, 8.1, 8.4",
-        "Two threads read a log's state, the coordinator's or a subscription's, one after the other: they fold into one.",
-        ("metadata.instream.replay:Replay._read", "with self.lock:", "if True:"),
-        tests=("tests/metadata/instream/test_replaying.py",),
     ),
 )

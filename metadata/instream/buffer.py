@@ -258,8 +258,7 @@ class InStreamBuffer:
             if layout.contains_txn is False:
                 return False  # there is nothing to remember
             last = None if layout.snapshot == known.unusable else layout.snapshot
-            with known.lock:
-                base, aborted = known.base.copy(), dict(known.tip.aborted)
+            base, aborted = self._decided(known)
             moved = sum(1 for n in opened.numbers if (0 if last is None else last.at) < n <= base.at)
             waited = view.now_ms() - (layout.created_ms if last is None else last.made_ms)
             if not moved or (moved < entries and waited < after_ms):
@@ -283,6 +282,12 @@ class InStreamBuffer:
             return True
 
         return decide(self.cluster.store, body)
+
+    @staticmethod
+    def _decided(known: _Known) -> tuple[TopicState, dict[str, int]]:
+        """What a snapshot is of: copies of the state up to maxReadPosition, and of all transactions that markers have aborted."""
+        with known.lock:
+            return known.base.copy(), dict(known.tip.aborted)
 
     def confirm(self, name: PersistentName) -> None:
         """A topic of an older version has no system property: find out whether its log has transactional messages, and set it.

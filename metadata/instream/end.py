@@ -50,10 +50,14 @@ class Ending:
             return
         self._mark_subscriptions(txn, again=again)  # first: they never stall
         self._mark_topics(txn, again=again)
+        self._log_final(txn)
+
+    def _log_final(self, txn: Txn) -> None:
+        """Log COMMITTED or ABORTED. What the entry does there need not be looked at: it is so by now, or somebody was faster."""
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
-        entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=final, at_ms=now_ms)
-        self.log.replay.log.append_again(entry)  # what it does there need not be looked at: it is so by now, or somebody was faster
+        entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=final, at_ms=now_ms)
+        self.log.replay.log.append_again(entry)
 
     def _mark_topics(self, txn: Txn, *, again: bool) -> None:
         """END_TXN_ON_PARTITION: one marker for each topic, many in one round trip; then a look whether a seal was in the way."""

@@ -27,6 +27,12 @@ TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
 }
 """TransactionUtil.canTransitionTo: what may follow what; staying changes nothing."""
 
+
+def can_follow(before: TxnState, after: TxnState) -> bool:
+    """Whether a transaction in the state `before` may take, or keep, the state `after`."""
+    return after in TRANSITIONS[before]
+
+
 FINAL = frozenset({TxnState.COMMITTED, TxnState.ABORTED})
 COMMITS = frozenset({TxnState.COMMITTING, TxnState.COMMITTED})
 
@@ -107,7 +113,7 @@ def _status(state: TxnLogState, entry: TxnEntry) -> Effect:
     txn = state.txns.get(entry.txn or 0)
     assert entry.state is not None
     assert entry.at_ms is not None
-    if txn is None or entry.state not in TRANSITIONS[txn.state]:
+    if txn is None or not can_follow(txn.state, entry.state):
         return Effect.VOID
     if entry.state is txn.state:
         return Effect.SAME
