@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ledgers.errors import CorruptPart, MissingFile
-from ledgers.footer import NotParquet, read_footer
+from ledgers.footer import Footer, NotParquet, read_footer
 from ledgers.io_errors import explain, number_of
 from ledgers.model import CompactedPart, Part
 from ledgers.page_headers import BadPage, check_pages
@@ -173,17 +173,26 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
 
 def _open(storage: LedgerStorage, stream: pa.NativeFile, part: Part, where: str) -> tuple[pa.NativeFile, pq.ParquetFile]:
     footer = read_footer(stream)
-    length, groups = (part.file_bytes, part.groups) if isinstance(part, CompactedPart) else (part.bytes, part.entries)
-    if footer.file_bytes != length:
-        raise _corrupt(storage, part, where, f"it has {footer.file_bytes} bytes instead of {length}")
-    if footer.crc != part.crc:
-        raise _corrupt(storage, part, where, f"the CRC of its footer is {footer.crc:08x} instead of {part.crc:08x}")
+    other = _difference(footer, part)
+    if other is not None:
+        raise _corrupt(storage, part, where, other)
+    groups = part.groups if isinstance(part, CompactedPart) else part.entries
     metadata = footer.metadata()
     found = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     if found != groups or metadata.num_rows != (sum(groups) if isinstance(part, CompactedPart) else part.rows):
         raise _corrupt(storage, part, where, f"its entries have {found} rows instead of {groups}")
     source = stream if footer.whole is None else pa.BufferReader(footer.whole)
     return source, pq.ParquetFile(source, metadata=metadata, pre_buffer=False, page_checksum_verification=True)
+
+
+def _difference(footer: Footer, part: Part) -> str | None:
+    """How the file's length or the CRC of its footer differs from the part's; None: it does not."""
+    length = part.file_bytes if isinstance(part, CompactedPart) else part.bytes
+    if footer.file_bytes != length:
+        return f"it has {footer.file_bytes} bytes instead of {length}"
+    if footer.crc != part.crc:
+        return f"the CRC of its footer is {footer.crc:08x} instead of {part.crc:08x}"
+    return None
 
 
 def _corrupt(storage: LedgerStorage, part: Part, where: str, what: str) -> CorruptPart:

@@ -213,7 +213,7 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
         data = storage.read(path)
     except MissingFile as error:
         raise corrupt(place, "it is missing") from error
-    if path[-len(SUFFIX) - 8 :] != f"{zlib.crc32(data):08x}{SUFFIX}":
+    if not _has_its_crc(path, data):
         raise corrupt(place, "its CRC is not the one in its name")
     try:
         record = _HEAD.read(data)
@@ -238,6 +238,11 @@ def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
         file_bytes=len(data),
         runs=runs,
     )
+
+
+def _has_its_crc(path: str, data: bytes) -> bool:
+    """Whether the CRC-32 of a head's file is the one in its name."""
+    return path[-len(SUFFIX) - 8 :] == f"{zlib.crc32(data):08x}{SUFFIX}"
 
 
 def read_ledgers(storage: LedgerStorage, head: SnapshotHead, after: int, through: int) -> Iterator[Ledger]:

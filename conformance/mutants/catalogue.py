@@ -9,7 +9,6 @@ from conformance.mutants import (
     of_backups,
     of_face,
     of_files,
-    of_hostile,
     of_in_stream,
     of_migrated_keeping,
     of_migrations,
@@ -17,6 +16,7 @@ from conformance.mutants import (
     of_power,
     of_providers,
     of_reading,
+    of_retention,
     of_roots,
     of_schemas,
     of_source,
@@ -30,7 +30,7 @@ from conformance.mutants import (
 from conformance.mutants.planting import FAULTS, Mutant
 from metadata.common.errors import OptionError
 
-_DECLARED = (of_in_stream,)
+_DECLARED = (of_in_stream, of_stores, of_files, of_retention, of_power)
 """Modules whose faults are in FAULTS once they are imported."""
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -44,16 +44,12 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_splits.MUTANTS,
     *of_storage.MUTANTS,
     *of_roots.MUTANTS,
-    *of_stores.MUTANTS,
-    *of_files.MUTANTS,
     *of_face.MUTANTS,
-    *of_hostile.MUTANTS,
     *of_migrations.MUTANTS,
     *of_migrated_keeping.MUTANTS,
     *of_persistent_reads.MUTANTS,
     *of_providers.MUTANTS,
     *of_source.MUTANTS,
-    *of_power.MUTANTS,
     *FAULTS,
 )
 

@@ -1,149 +1,217 @@
-"""Faults of parts, snapshots, routing and bytes: what readers believe of files, where rows go, what records look like."""
+"""Faults of parts, snapshots, routing and bytes: what readers believe of files and records, where rows go."""
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
 
-MUTANTS = (
-    mutant(
-        "part-checksum-unchecked",
-        "a part's checksum not verified, 8.5",
-        "A part's footer has the CRC-32 that its registration keeps.",
-        ("ledgers.part_reader:_open", "if footer.crc != part.crc:", "if False:"),
-        tests=("tests/ledgers/test_parts.py",),
-    ),
-    mutant(
-        "page-checksum-unchecked",
-        "a part's checksum not verified, 8.5",
-        "Every page is checked against its checksum before a row of it is shown.",
-        ("ledgers.part_reader:_open", "page_checksum_verification=True", "page_checksum_verification=False"),
-        tests=("tests/ledgers/test_parts.py",),
-    ),
-    mutant(
-        "snapshot-checksum-unchecked",
-        "8.5",
-        "A snapshot's head has the CRC-32 that stands in its name.",
-        ("ledgers.snapshots:read_head", 'if path[-len(SUFFIX) - 8 :] != f"{zlib.crc32(data):08x}{SUFFIX}":', "if False:"),
-        tests=("tests/ledgers/test_snapshots.py",),
-    ),
-    mutant(
-        "found-folder-not-synced",
-        "8.5",
-        "A folder that another process made is synced into its parent before a file in it is published.",
-        ("ledgers.local_files:LocalFiles._sync_parents", "self._disk.sync_folder(folder.parent)", "pass"),
-        tests=("tests/ledgers/test_storage.py",),
-    ),
-    mutant(
-        "database-readable-by-all",
-        "3",
-        "The metadata database is readable by its owner alone, whatever the umask.",
-        ("metadata.store.sqlite_database:Database._make_file", "0o600", "0o644"),
-        tests=("tests/metadata/store/test_file_modes.py",),
-    ),
-    mutant(
-        "backup-readable-by-all",
-        "3",
-        "A backup file is readable by its owner alone, whatever the umask.",
-        ("metadata.backup.backup_file:write", "0o600", "0o644"),
-        tests=("tests/metadata/store/test_file_modes.py",),
-    ),
-    mutant(
-        "manifest-checksum-unchecked",
-        "8.5",
-        "A registration's manifest has the length and CRC-32 that the registration keeps.",
-        ("metadata.log.live_log:ledger", "if registration.manifest_crc is not None:", "if False:"),
-        tests=("tests/metadata/write/test_manifests.py",),
-    ),
-    mutant(
-        "snapshot-file-at-the-edge",
-        "A19, 8.5",
-        "A read opens every ledger file that overlaps its range, its edges included.",
-        ("ledgers.snapshots:read_ledgers", "file.first <= through", "file.first < through"),
-    ),
-    mutant(
-        "routing-by-the-low-bits",
-        "routing by the low 16 bits, 8.13",
-        "The HIGH 16 bits of a key's hash pick its segment.",
-        ("metadata.topics.routing:_hashes", "digests >> np.uint32(16)", "digests & np.uint32(0xFFFF)"),
-        tests=("tests/spark_txn_sink/test_routing.py",),
-    ),
-    mutant(
-        "segments-leave-a-gap",
-        "8.13",
-        "Active segments tile 0000-ffff without a gap.",
-        ("metadata.records.names:even_ranges", "HashRange(a, b - 1)", "HashRange(a, b - 2)"),
-    ),
-    mutant(
-        "null-fields-are-written",
-        "8.15",
-        "Null fields are left out of records.",
-        ("metadata.records.json_records:JsonRecord.to_bytes", "exclude_none=True", "exclude_none=False"),
-        tests=("tests/metadata/records/test_records.py",),
-    ),
-    mutant(
-        "times-pass-through-a-float",
-        "8.15, time in the wrong unit",
-        "Instants are written digit by digit from integers, never through a float.",
-        ("metadata.records.records:_to_seconds", "Decimal(nanos).scaleb(-9)", "Decimal(nanos / 1e9)"),
-        tests=("tests/metadata/records/test_records.py",),
-    ),
-    mutant(
-        "last-entry-lost-in-the-split",
-        "8.5, 8.9",
-        "A piece that is cut by size is cut whole: every entry of it is in a task.",
-        ("spark_txn_source.pieces:split", "yield one.narrowed(first, one.last)", "yield one.narrowed(first, one.last - 1)"),
-    ),
-    mutant(
-        "cut-snapshot-keeps-its-rows",
-        "8.14",
-        "The totals of an index file say what is left of it after a trim.",
-        ("ledgers.snapshot_changes:_cut", "rows=file.rows - lost[2]", "rows=file.rows"),
-        tests=("tests/ledgers/test_compaction.py::test_a_trimmed_chain_lists_the_rest",),
-    ),
-    mutant(
-        "trimmed-snapshot-keeps-its-runs",
-        "8.5",
-        "What is known of the rows of a compacted file goes with the ledgers that a trim takes.",
-        ("ledgers.snapshot_changes:trimmed", "if run.ledger > through", "if True"),
-        tests=("tests/ledgers/test_compaction.py::test_a_trimmed_chain_lists_the_rest",),
-    ),
-    mutant(
-        "compaction-of-nothing",
-        "8.14",
-        "A compaction whose parts were all moved by others replaces no snapshot.",
-        ("ledgers.snapshot_changes:moved", "if not count:", "if False:"),
-        tests=("tests/ledgers/test_compaction.py::test_a_merge_beside_another_moves_what_is_still_there",),
-    ),
-    mutant(
-        "compaction-leaves-out-the-last-ledgers",
-        "8.14",
-        "Compaction lists anew every ledger whose rows it has moved.",
-        ("ledgers.compaction:_moved", "units[-1].last", "units[-1].ledger"),
-        tests=("tests/ledgers/test_compaction.py::test_a_merge_that_ends_with_a_compacted_file_moves_all_of_its_ledgers",),
-    ),
-    mutant(
-        "entries-without-a-bound",
-        "8.14",
-        "An entry holds no more bytes than the writer was told.",
-        (
-            "ledgers.part_writer:PartWriter.write",
-            "self._bytes + piece.nbytes > self._entry_bytes",
-            "self._bytes > self._entry_bytes",
-        ),
-        tests=("tests/ledgers/test_parts.py::test_an_entry_holds_no_more_bytes_than_it_may",),
-    ),
-    mutant(
-        "page-headers-unchecked",
-        "8.5",
-        "On local disks each page header is checked before rows of its page are shown.",
-        ("ledgers.part_reader:read_part", "headers=storage.is_local", "headers=False"),
-        tests=("tests/ledgers/test_parts.py::test_a_level_encoding_that_changed_is_noticed",),
-    ),
-    mutant(
-        "footer-longer-than-its-file",
-        "8.5",
-        "A footer that claims more bytes than its file has is an error of ours.",
-        ("ledgers.footer:read_footer", "length > size - len(_MAGIC)", "False"),
-        tests=("tests/ledgers/test_parts.py::test_a_footer_that_claims_more_than_its_file_is_refused",),
-    ),
+import numpy as np
+
+from conformance.mutants.planting import fault
+from ledgers.compaction import Moved
+from ledgers.footer import Footer
+from ledgers.model import Ledger, Part
+from ledgers.snapshots import SnapshotHead
+from metadata.records.json_records import JsonRecord
+from metadata.records.names import HashRange
+from metadata.records.records import Registration
+
+Real = Callable[..., Any]
+
+_PARTS = "tests/ledgers/test_parts.py"
+_COMPACTION = "tests/ledgers/test_compaction.py"
+_JSON = "tests/metadata/records/test_json_text.py"
+_TEXT = "tests/metadata/common/test_hostile_text.py"
+
+# --- checksums ----------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "a part's checksum not verified, 8.5",
+    "A part's footer has the CRC-32 that its registration keeps.",
+    at="ledgers.part_reader:_difference",
+    by=_PARTS,
 )
+def part_checksum_unchecked(real: Real, footer: Footer, part: Part) -> Any:
+    return real(footer._replace(crc=part.crc), part)
+
+
+@fault(
+    "8.5",
+    "On local disks each page header is checked before rows of its page are shown.",
+    at="ledgers.part_reader:_entries",
+    within="ledgers.part_reader:read_part",
+    by=f"{_PARTS}::test_a_level_encoding_that_changed_is_noticed",
+)
+def page_headers_unchecked(real: Real, *rest: Any, headers: bool) -> Any:
+    return real(*rest, headers=False)
+
+
+@fault(
+    "8.5",
+    "A snapshot's head has the CRC-32 that stands in its name.",
+    at="ledgers.snapshots:_has_its_crc",
+    by="tests/ledgers/test_snapshots.py",
+)
+def snapshot_checksum_unchecked(real: Real, path: str, data: bytes) -> bool:
+    return True
+
+
+@fault(
+    "8.5",
+    "A registration's manifest has the length and CRC-32 that the registration keeps.",
+    at="metadata.log.live_log:ledger",
+    by="tests/metadata/write/test_manifests.py",
+)
+def manifest_checksum_unchecked(real: Real, storage: Any, number: int, registration: Registration, segment: str) -> Any:
+    return real(storage, number, registration.model_copy(update={"manifest_crc": None}), segment)
+
+
+# --- snapshots and compacted files --------------------------------------------------------------------------------
+
+
+@fault(
+    "A19, 8.5",
+    "A read opens every ledger file that overlaps its range, its edges included.",
+    at="ledgers.snapshots:read_ledgers",
+)
+def snapshot_file_at_the_edge(real: Real, storage: Any, head: SnapshotHead, after: int, through: int) -> Iterator[Ledger]:
+    found: Iterator[Ledger] = real(
+        storage, replace(head, files=tuple(file for file in head.files if file.first < through)), after, through
+    )
+    return found
+
+
+@fault(
+    "8.14",
+    "The totals of an index file say what is left of it after a trim.",
+    at="ledgers.snapshot_changes:_totals",
+    by=f"{_COMPACTION}::test_a_trimmed_chain_lists_the_rest",
+)
+def cut_snapshot_keeps_its_rows(real: Real, *rest: Any) -> tuple[int, int, int, int]:
+    ledgers, parts, _, size = real(*rest)
+    return ledgers, parts, 0, size
+
+
+@fault(
+    "1, 8.5",
+    "The record of a compacted part says where its rows begin in the new file.",
+    at="ledgers.compaction:_moved",
+    by=f"{_COMPACTION}::test_rows_positions_and_order_stay",
+)
+def compacted_rows_off_by_one(real: Real, outputs: Any) -> Moved | None:
+    moved: Moved | None = real(outputs)
+    if moved is None:
+        return None
+    return replace(moved, parts={place: replace(part, first_row=max(part.first_row - 1, 0)) for place, part in moved.parts.items()})
+
+
+# --- routing and bytes --------------------------------------------------------------------------------------------
+
+
+@fault(
+    "routing by the low 16 bits, 8.13",
+    "The HIGH 16 bits of a key's hash pick its segment.",
+    at="metadata.topics.routing:_high_bits",
+    by="tests/spark_txn_sink/test_routing.py",
+)
+def routing_by_the_low_bits(real: Real, digests: Any) -> Any:
+    return digests & np.uint32(0xFFFF)
+
+
+@fault("8.13", "Active segments tile 0000-ffff without a gap.", at="metadata.records.names:even_ranges")
+def segments_leave_a_gap(real: Real, count: int) -> list[HashRange]:
+    return [HashRange(found.start, found.end - 1) for found in real(count)]
+
+
+@fault(
+    "8.15",
+    "Null fields are left out of records.",
+    at="metadata.records.json_records:JsonRecord.to_bytes",
+    by="tests/metadata/records/test_records.py",
+)
+def null_fields_are_written(real: Real, self: JsonRecord) -> bytes:
+    nulls = [f'"{name}":null' for name, value in self.model_dump(by_alias=True).items() if value is None]
+    return b"".join((real(self)[:-1], *(f",{null}".encode() for null in nulls), b"}"))
+
+
+@fault(
+    "8.15, time in the wrong unit",
+    "Instants are written digit by digit from integers, never through a float.",
+    at="metadata.records.records:_to_seconds",
+    by="tests/metadata/records/test_records.py",
+)
+def times_pass_through_a_float(real: Real, nanos: int) -> Decimal:
+    return Decimal(nanos / 1e9)
+
+
+# --- what others wrote --------------------------------------------------------------------------------------------
+
+
+@fault("4, 8.5", "JSON of a record has 200 levels at most.", at="ledgers.json_text:_check_depth", by=_JSON)
+def nesting_without_a_bound(real: Real, raw: bytes) -> None:
+    return None
+
+
+@fault(
+    "4, 8.5",
+    "Of columns in a record no type is read that makes Spark import a module.",
+    at="ledgers.spark_json:_check_type",
+    by=_JSON,
+)
+def columns_of_user_types(real: Real, found: Any) -> None:
+    return None
+
+
+@fault(
+    "8.5",
+    "Bytes that are no Avro of the schema are refused, never taken for other values.",
+    at="ledgers.avro.rows:Codec._same",
+    within="ledgers.avro.rows:Codec.decode",
+    by="tests/ledgers/test_hostile_avro.py",
+)
+def avro_not_looked_at_twice(real: Real, self: Any, records: Any, given: Any) -> bool:
+    return True
+
+
+@fault(
+    "8.5",
+    "A head with a right checksum is checked, too.",
+    at="ledgers.snapshot_checks:check_head",
+    within="ledgers.snapshots:read_head",
+    by="tests/ledgers/test_hostile_files.py",
+)
+def heads_believed(real: Real, record: Any) -> None:
+    return None
+
+
+@fault(
+    "4",
+    "A new topic's name has no control character and no mark of direction.",
+    at="metadata.records.names:check_new",
+    within="metadata.topics.topics:Topics.create",
+    by=_TEXT,
+)
+def names_with_escapes(real: Real, name: Any) -> None:
+    return None
+
+
+@fault("4", "A pattern that could take for ever is refused.", at="metadata.records.patterns:_check", by=_TEXT)
+def patterns_without_end(real: Real, what: str, pattern: str) -> None:
+    return None
+
+
+# --- who may read -------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "3",
+    "The metadata database is readable by its owner alone, whatever the umask.",
+    at="metadata.store.sqlite_database:Database._make_file",
+    by="tests/metadata/store/test_file_modes.py",
+)
+def database_readable_by_all(real: Real, self: Any) -> None:
+    os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o644))

@@ -2,142 +2,128 @@
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
+from typing import Any
 
-_CLOCKS = "tests/metadata/cluster/test_server_clocks.py"
-_FULL = "tests/metadata/store/test_full_disk.py::"
+from conformance.mutants.planting import fault
+from metadata.records.paths import Key, KeyRange
+from metadata.store.contract import Append, Put, Record, Write
+from metadata.store.memory import MemoryState
+from metadata.store.zookeeper_time import ServerTime
+
+Real = Callable[..., Any]
+
 _STATE = "metadata.store.memory:MemoryState"
+_FULL = "tests/metadata/store/test_full_disk.py::"
 
-MUTANTS = (
-    mutant(
-        "index-entry-left",
-        "index entry left after replace, 3",
-        "A put replaces the record's index entries.",
-        (f"{_STATE}._place", "if old is not None:\n            self._unlist(old)", "if False:\n            self._unlist(old)"),
-        (
-            f"{_STATE}._unlist",
-            "entries = self._indexes[name]\n",
-            "entries = self._indexes[name]\n        if (entry, record.key) not in entries: continue\n",
-        ),
-        store="memory",
-    ),
-    mutant(
-        "index-scan-by-prefix",
-        "A14, 3",
-        "An index scan is exact: 0_1 does not find 0_10.",
-        (f"{_STATE}.scan_index", "bisect_right(entries, last, start", "bisect_right(entries, last + '~', start"),
-        store="memory",
-    ),
-    mutant(
-        "key-range-one-too-wide",
-        "an index range one too wide, A14, 3",
-        "A range of keys ends with its last key.",
-        (
-            f"{_STATE}.keys",
-            "bisect_right(self._order, last, start, key=_path)",
-            "bisect_right(self._order, last, start, key=_path) + 1",
-        ),
-        store="memory",
-    ),
-    mutant(
-        "version-ignored",
-        "version ignored, 8.1, 3",
-        "A put that expects a version looks at it.",
-        (f"{_STATE}._apply", "if expected is not None and", "if expected == -1 and"),
-        store="memory",
-    ),
-    mutant(
-        "number-used-again",
-        "8.3, 3",
-        "A number of a sequence is never used again, also after its record is deleted.",
-        (f"{_STATE}._append", "number = (before or 0) + 1", "number = 1"),
-        store="memory",
-    ),
-    mutant(
-        "counter-then-record",
-        "sequence as counter then record, 8.7, 3",
-        "A sequence append allocates its number and creates the record in one step.",
-        (
-            "metadata.store.memory:MemoryStore.write",
-            "with self.shared.lock:",
-            "given, writes = writes, ()\n"
-            "    for write in given:\n"
-            "        if isinstance(write, Append):\n"
-            "            with self.shared.lock:\n"
-            "                numbers = self.shared.state.numbers\n"
-            "                number = numbers[write.prefix] = numbers.get(write.prefix, 0) + 1\n"
-            "            self.clock.sleep(0.01 * (number % 5 == 0))\n"
-            "            write = Put(write.prefix.key(number), write.value, -1, write.indexes)\n"
-            "        writes += (write,)\n"
-            "    with self.shared.lock:",
-        ),
-        store="memory",
-    ),
-    mutant(
-        "session-changes-between-reads",
-        "A30, the session changed between two reads of one decision",
-        "All reads of a view are of one session: SessionLost once it has ended.",
-        ("metadata.store.memory:MemoryView._checked_state", "if self._store.session != self._session:", "if False:"),
-        store="memory",
-    ),
-    mutant(
-        "time-of-the-first-leader",
-        "3",
-        "The store's time is the leader's of now, and not what the leader said with whom the session began.",
-        (
-            "metadata.store.zookeeper_time:learned",
-            "if known is None:",
-            "measured = known and measured._replace(ms=known.now_ms(measured.at)) or measured\n    if True:",
-        ),
-        tests=(_CLOCKS,),
-    ),
-    mutant(
-        "time-measured-once-a-connection",
-        "3",
-        "The leader's time is measured again after a while: its clock may be set.",
-        ("metadata.store.zookeeper_session:Session.time", "or self.clock.monotonic() - found.at > self.time_seconds", ""),
-        tests=(_CLOCKS,),
-    ),
-    mutant(
-        "time-leaps-within-a-decision",
-        "3",
-        "A view has one measurement of the time: a decision does not judge by two clocks.",
-        ("metadata.store.zookeeper:ZooKeeperView.now_ms", "if self._time is None:", "if True:"),
-        tests=(_CLOCKS,),
-    ),
-    mutant(
-        "time-set-back-by-a-slow-answer",
-        "3",
-        "A session's time does not go back because an answer took long.",
-        ("metadata.store.zookeeper_time:learned", "if off <= 0 <= off + int((measured.at - began) * 1000):", "if False:"),
-        tests=(f"{_CLOCKS}::test_an_answer_that_took_long_does_not_set_the_time_back",),
-    ),
-    mutant(
-        "no-sync-before-reading",
-        "the sync before acting on absence left out, A30, 3",
-        "A view's first reads see everything that was acknowledged before it, on whichever server.",
-        ("metadata.store.zookeeper:ZooKeeperView._fly", "if self._synced:", "if True:"),
-        tests=("tests/metadata/store/test_ensemble.py::test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before",),
-    ),
-    mutant(
-        "full-disk-tried-again-and-again",
-        "issue 13, 23",
-        "After the disk has failed in a commit the next write first makes sure that it takes one, and says what it lacks.",
-        ("metadata.store.sqlite_database:Database.writing", "if self._failed:", "if False:"),
-        tests=("tests/metadata/store/test_sqlite.py::TestCommitErrors",),
-    ),
-    mutant(
-        "full-disk-cannot-be-opened",
-        "issue 13, 23",
-        "A cluster on a full disk can be opened: room is kept for it.",
-        ("metadata.store.sqlite_database:Database._open_first", "code in OF_THE_DISK and self.reserve.give_up()", "False"),
-        tests=(f"{_FULL}test_a_cluster_on_a_full_disk_is_opened_and_swept",),
-    ),
-    mutant(
-        "full-disk-cannot-be-swept",
-        "issue 13, 23",
-        "A sweep that finds the disk full uses the room that is kept for it.",
-        ("metadata.client.passes:_delete", "if not cluster.store.make_room():", "if True:"),
-        tests=(f"{_FULL}test_a_sweeper_that_is_at_work_when_the_disk_fills_up_deletes_all_the_same",),
-    ),
+
+@fault("index entry left after replace, 3", "A put replaces the record's index entries.", at=f"{_STATE}._place", store="memory")
+def index_entry_left(real: Real, self: Any, record: Record, session: int) -> None:
+    old = self.records.get(record.key)
+    real(self, record, session)
+    left = set() if old is None else set(old.indexes or ()) - set(record.indexes or ())
+    for name, entry in left:
+        insort(self._indexes[name], (entry, record.key))
+
+
+@fault("A14, 3", "An index scan is exact: 0_1 does not find 0_10.", at=f"{_STATE}.scan_index", store="memory")
+def index_scan_by_prefix(real: Real, self: Any, index: str, first: str, last: str) -> Any:
+    return real(self, index, first, f"{last}~")
+
+
+@fault("an index range one too wide, A14, 3", "A range of keys ends with its last key.", at=f"{_STATE}.keys", store="memory")
+def key_range_one_too_wide(real: Real, self: Any, within: KeyRange) -> list[Key]:
+    found: list[Key] = real(self, within)
+    beyond = bisect_right(self._order, within.last, key=lambda key: key.path)
+    return found + [key for key in self._order[beyond : beyond + 1] if key.partition == within.partition]
+
+
+@fault(
+    "version ignored, 8.1, 3",
+    "A put that expects a version looks at it.",
+    at="metadata.store.contract:expected_version",
+    within=f"{_STATE}._apply",
+    store="memory",
 )
+def version_ignored(real: Real, expect: Any) -> int | None:
+    return -1 if real(expect) == -1 else None
+
+
+@fault(
+    "8.3, 3",
+    "A number of a sequence is never used again, also after its record is deleted.",
+    at=f"{_STATE}._append",
+    store="memory",
+)
+def number_used_again(real: Real, self: MemoryState, write: Append, undo: list[Any]) -> Any:
+    self.numbers.pop(write.prefix, None)
+    return real(self, write, undo)
+
+
+@fault(
+    "sequence as counter then record, 8.7, 3",
+    "A sequence append allocates its number and creates the record in one step.",
+    at="metadata.store.memory:MemoryStore.write",
+    store="memory",
+)
+def counter_then_record(real: Real, self: Any, *writes: Write) -> Any:
+    return real(self, *(_numbered(self, write) if isinstance(write, Append) else write for write in writes))
+
+
+def _numbered(store: Any, write: Append) -> Put:
+    with store.shared.lock:
+        numbers = store.shared.state.numbers
+        number = numbers[write.prefix] = numbers.get(write.prefix, 0) + 1
+    store.clock.sleep(0.01 * (number % 5 == 0))
+    return Put(write.prefix.key(number), write.value, -1, write.indexes)
+
+
+@fault(
+    "A30, the session changed between two reads of one decision",
+    "All reads of a view are of one session: SessionLost once it has ended.",
+    at="metadata.store.memory:MemoryView._checked_state",
+    store="memory",
+)
+def session_changes_between_reads(real: Real, self: Any) -> MemoryState:
+    state: MemoryState = self._store.shared.state
+    return state
+
+
+# --- ZooKeeper ----------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "3",
+    "A session's time does not go back because an answer took long.",
+    at="metadata.store.zookeeper_time:learned",
+    by="tests/metadata/cluster/test_server_clocks.py::test_an_answer_that_took_long_does_not_set_the_time_back",
+)
+def time_set_back_by_a_slow_answer(
+    real: Real, known: ServerTime | None, measured: ServerTime, began: float, hosts: str
+) -> ServerTime:
+    return measured
+
+
+@fault(
+    "the sync before acting on absence left out, A30, 3",
+    "A view's first reads see everything that was acknowledged before it, on whichever server.",
+    at="metadata.store.zookeeper:ZooKeeperView._fly",
+    by="tests/metadata/store/test_ensemble.py::test_a_view_on_a_server_that_is_behind_sees_what_was_acknowledged_before",
+)
+def no_sync_before_reading(real: Real, self: Any, requests: Sequence[Any]) -> Any:
+    self._synced = True
+    return real(self, requests)
+
+
+# --- SQLite on a full disk ----------------------------------------------------------------------------------------
+
+
+@fault(
+    "issue 13, 23",
+    "A sweep that finds the disk full uses the room that is kept for it.",
+    at="metadata.store.sqlite:SqliteStore.make_room",
+    by=f"{_FULL}test_a_sweeper_that_is_at_work_when_the_disk_fills_up_deletes_all_the_same",
+)
+def full_disk_cannot_be_swept(real: Real, self: Any) -> bool:
+    return False

@@ -68,8 +68,7 @@ class Trimmer:
             total = sum(segment.size(reading.cut) for segment in reading.segments)
             now_ms, known_to = self._time(reading, policies.retention_ms)
             through = retention.trim_to(_kept(reading), policies, total_bytes=total, now_ms=now_ms, known_to=known_to)
-            unfolded = (s.live[0][0] for s in reading.segments if s.live)
-            through = min([through, *(number - 1 for number in unfolded)])  # never half of a transaction
+            through = _folded_in_all(reading.segments, through)
             if through and not policies.despite_subscriptions:
                 through = self._free_to(reading.segments, through)
             for segment in reading.segments if through else ():
@@ -191,6 +190,11 @@ class Trimmer:
             if retention.is_drained(info, mark, empty, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
                 drained[info.segment_id] = segment.guard()
         return drained
+
+
+def _folded_in_all(segments: Iterable[SegmentView], through: int) -> int:
+    """The highest number, at most `through`, that is folded in every segment: a trim takes a transaction whole."""
+    return min([through, *(segment.live[0][0] - 1 for segment in segments if segment.live)])
 
 
 def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict[str, Exception]:

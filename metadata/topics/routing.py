@@ -154,6 +154,10 @@ def _hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
         keys = keys.cast(pa.large_binary() if pa.types.is_large_string(keys.type) else pa.binary())
     values = keys.to_numpy(zero_copy_only=False).tolist()
     digests = np.fromiter(map(mmh3.mmh3_32_uintdigest, values), np.uint32, len(values))
+    return _high_bits(digests)
+
+
+def _high_bits(digests: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return digests >> np.uint32(16)
 
 

@@ -1,0 +1,173 @@
+"""Faults of compaction, retention and the ages of rows (protocol.md sections 1 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from conformance.mutants import planting
+from metadata.records.records import Cursor, Layout
+from metadata.records.row_ranges import Row
+from metadata.rules import acks
+from metadata.rules.elapsed import Clocks, SeenTime, Witness
+
+fault = partial(planting.fault, kind="compacting")
+Real = Callable[..., Any]
+
+_COMPACTING = "tests/metadata/maintenance/test_compacting.py"
+_TRIMMING = "tests/metadata/maintenance/test_trimming.py"
+_TORN = "tests/metadata/maintenance/test_torn_trims.py"
+_ELAPSED = "tests/metadata/cluster/test_elapsed.py"
+_TRIMMER = "metadata.maintenance.trimming:Trimmer"
+_CHANGE = "metadata.maintenance.compaction:change_snapshot"
+
+# --- compaction ---------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "7, 8.5",
+    "What compaction replaced stays for the grace period.",
+    at="metadata.maintenance.retired:retire",
+    within=_CHANGE,
+    by=_COMPACTING,
+)
+def compaction_without_a_note(real: Real, *rest: Any) -> None:
+    return None
+
+
+@fault(
+    "5 Late commit, 7",
+    "Before it takes an old compacted file the orphan sweep makes sure that nobody can name it any more.",
+    at="metadata.maintenance.orphans:_fence",
+    by=_COMPACTING,
+)
+def late_compaction_not_fenced(real: Real, *rest: Any) -> None:
+    return None
+
+
+@fault(
+    "5 Late commit, 7",
+    "A compaction that has taken longer than half the orphan age names nothing: its files may be gone.",
+    at="metadata.store.contract:time_ms",
+    within="metadata.maintenance.compaction:Compactor._name",
+    by=_COMPACTING,
+)
+def late_compaction(real: Real, store: Any) -> int:
+    return 0
+
+
+# --- trims --------------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "A19, 7",
+    "`trimmedTo` moves in the CAS that takes the rows away.",
+    at=_CHANGE,
+    within=f"{_TRIMMER}._trim_segment",
+    by=_TRIMMING,
+)
+def trim_without_a_guard(real: Real, cluster: Any, segment: str, change: Any, **options: Any) -> Any:
+    return real(cluster, segment, change)
+
+
+@fault(
+    "A19, 7",
+    "A topic's guard is the highest of all segments that ever left its layout, not of those that leave now.",
+    at="metadata.rules.retention:without_drained",
+    by=_TORN,
+)
+def earlier_guard_forgotten(real: Real, layout: Layout, drained: Any) -> Any:
+    return real(layout.model_copy(update={"trimmed_to": None, "trimmed_ms": None}), drained)
+
+
+@fault("7", "Subscriptions hold retention back.", at="metadata.rules.retention:is_done", by=_TRIMMING)
+def trim_past_a_subscription(real: Real, ledger_id: int, last_entry: int, needed: Row | None) -> bool:
+    return needed is None or (ledger_id, 0, 0) <= needed
+
+
+@fault(
+    "7, 8.11",
+    "What an open transaction acknowledges is delivered again if it aborts: it is still needed.",
+    at="metadata.rules.acks:first_left",
+    by=f"{_TRIMMING}::test_rows_that_an_open_transaction_claims_are_held_back",
+)
+def trim_what_is_claimed(real: Real, cursor: Cursor) -> Any:
+    for txn in tuple(cursor.claims):
+        cursor = acks.settled(cursor, txn, committed=True)
+    return real(cursor)
+
+
+@fault(
+    "7, 8.9",
+    "Nothing is trimmed that is not folded in every segment: a transaction goes from all of its segments with one trim.",
+    at="metadata.maintenance.trimming:_folded_in_all",
+    by=_TRIMMING,
+)
+def trim_half_of_a_transaction(real: Real, segments: Any, through: int) -> int:
+    return through
+
+
+@fault(
+    "7, 8.12",
+    "A sealed segment leaves the layout only once nobody can be on the way to it.",
+    at="metadata.rules.retention:is_drained",
+    by=_TRIMMING,
+)
+def drained_within_the_grace_period(real: Real, *rest: Any, now_ms: int, grace_ms: int) -> Any:
+    return real(*rest, now_ms=now_ms, grace_ms=grace_ms - (1 << 60))
+
+
+# --- the ages of rows ---------------------------------------------------------------------------------------------
+
+
+@fault(
+    "7, 8.5",
+    "The smallest lead of the clocks within the limit counts, not that of now: a clock that has leapt shows it by its lead.",
+    at="metadata.rules.elapsed:now_for",
+    by=_ELAPSED,
+)
+def age_by_the_clocks_of_now(real: Real, seen: SeenTime, keep_ms: int) -> int:
+    return seen.elapsed_ms + seen.looks[-1].lead_ms
+
+
+@fault(
+    "7, 8.5",
+    "What was not in the log at a look within the limit is not old, whatever its publish time says.",
+    at="metadata.rules.elapsed:known_to",
+    by=_ELAPSED,
+)
+def age_by_publish_times_alone(real: Real, seen: SeenTime, keep_ms: int) -> int:
+    return seen.looks[-1].number
+
+
+@fault(
+    "7, 8.5",
+    "How much time has passed is said by the monotonic clock besides the store's.",
+    at="metadata.rules.elapsed:_since",
+    by=_ELAPSED,
+)
+def time_passes_by_a_clock_that_can_be_set(real: Real, mine: Witness, now: Clocks) -> int:
+    return max(0, now.store_ms - mine.store_ms)
+
+
+@fault(
+    "7, 8.5",
+    "The orphan sweep does not go by the store's clock alone: it may leap beyond the orphan age.",
+    at="metadata.rules.elapsed:now_for",
+    within="metadata.maintenance.orphans:sweep_orphans",
+    by=_ELAPSED,
+)
+def orphans_by_the_store_s_clock(real: Real, seen: SeenTime, keep_ms: int) -> int:
+    return seen.store_ms
+
+
+@fault(
+    "7, 8.5",
+    "The first look is made when the cluster is: a leap before the first sweep is seen, too.",
+    at="metadata.cluster.clock_looks:look",
+    within="metadata.cluster.cluster:open_cluster",
+    by=_ELAPSED,
+)
+def nobody_looks_at_the_clocks_of_a_new_cluster(real: Real, *rest: Any) -> None:
+    return None
