@@ -11,6 +11,7 @@ from conformance.mutants import (
     of_files,
     of_in_stream,
     of_migrated_keeping,
+    of_migrating,
     of_migrations,
     of_persistent_reads,
     of_power,
@@ -30,7 +31,7 @@ from conformance.mutants import (
 from conformance.mutants.planting import FAULTS, Mutant
 from metadata.common.errors import OptionError
 
-_DECLARED = (of_in_stream, of_stores, of_files, of_retention, of_power)
+_DECLARED = (of_in_stream, of_migrating, of_stores, of_files, of_retention, of_power)
 """Modules whose faults are in FAULTS once they are imported."""
 
 MUTANTS: tuple[Mutant, ...] = (

@@ -1,0 +1,149 @@
+"""Faults of migration: a persistent topic that goes on as topic://, how long it is kept, what is left of it (docs/in_stream.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from conformance.mutants import planting
+from ledgers.model import Ledger
+
+fault = partial(planting.fault, kind="migrating")
+Real = Callable[..., Any]
+
+_MIGRATOR = "metadata.instream.migrating:Migrator"
+_RULES = "metadata.rules.migrated"
+_TESTS = "tests/metadata/instream/test_migration.py"
+_KEPT = "tests/metadata/instream/test_migrated_remains.py"
+_BARE = "tests/metadata/instream/test_bare_names.py"
+
+# --- while it is migrated -----------------------------------------------------------------------------------------
+
+
+@fault(
+    "8.8",
+    "What an application committed before the migration is known after it: a replay is skipped, an older version refused.",
+    at=f"{_MIGRATOR}._carry_applications",
+    by=f"{_TESTS}::test_a_migration_fails_at_every_step",
+)
+def migration_forgets_what_applications_committed(real: Real, *rest: Any) -> bool:
+    return True
+
+
+@fault(
+    "8.11",
+    "The cursor of a subscription is carried over as it stood at its own last word.",
+    at="metadata.cursors.cursors:make_missing",
+    within=f"{_MIGRATOR}.carry",
+)
+def subscriptions_of_a_migrated_topic_begin_anew(real: Real, store: Any, wanted: Any, cursor: Any) -> Any:
+    return real(store, wanted)
+
+
+@fault(
+    "8.11",
+    "A subscription moves by a CAS of its record: a deletion or a second creation may be faster, and the migration goes by it.",
+    at="metadata.instream.pending_ack:InStreamAcks.close",
+    within=f"{_MIGRATOR}.carry",
+    by="tests/metadata/instream/test_subscriptions_while_migrating.py::test_in_the_middle_of_a_migration[delete]",
+)
+def migration_revives_a_deleted_subscription(real: Real, *rest: Any) -> bool:
+    return True
+
+
+@fault(
+    "8.12",
+    "The SEAL says where a topic goes on; another name counts only if that one is another topic's for ever.",
+    at=f"{_MIGRATOR}._is_taken",
+    within=f"{_MIGRATOR}._said",
+)
+def two_migrations_two_names(real: Real, *rest: Any) -> bool:
+    return True
+
+
+# --- what becomes of its rows -------------------------------------------------------------------------------------
+
+
+@fault(
+    "8.9",
+    "No limit cuts between two entries that one transaction appended to a migrated topic.",
+    at=f"{_RULES}:whole_transactions",
+    by=f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",
+)
+def limits_split_migrated_transactions(real: Real, ledgers: Iterable[Ledger]) -> Any:
+    return ([ledger] for ledger in ledgers)
+
+
+@fault(
+    "7",
+    "Retention takes no row of a migrated topic that a subscription has not acknowledged.",
+    at=f"{_RULES}:first_needed",
+    by=f"{_KEPT}::test_a_subscription_holds_back_what_it_has_not_acknowledged",
+)
+def migrated_rows_trimmed_past_a_subscription(real: Real, *rest: Any) -> None:
+    return None
+
+
+@fault(
+    "8.5",
+    "A migrated segment leaves the layout only once nothing of it is left.",
+    at="metadata.rules.retention:is_drained",
+    within="metadata.maintenance.trimming:Trimmer._drained_migrated",
+    by=f"{_KEPT}::test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more",
+)
+def migrated_segment_leaves_with_its_rows(real: Real, info: Any, mark: Any, empty: bool, needed: Any, **options: Any) -> Any:
+    return real(info, mark, True, needed, **options)
+
+
+@fault(
+    "6",
+    "A reader that has read the last row that was trimmed has lost nothing, though markers behind it are gone, too.",
+    at="metadata.instream.reading:TopicReading.lost_to",
+    by=f"{_KEPT}::test_readers_are_told_what_they_have_lost",
+)
+def trimmed_markers_told_as_lost_rows(real: Real, self: Any) -> int:
+    return int(self.topic.layout.trimmed_log)
+
+
+# --- the old name -------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "8.4",
+    "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
+    at=f"{_RULES}:went_with",
+    by=f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",
+)
+def rows_of_a_deleted_topic_under_its_old_name(real: Real, *rest: Any) -> bool:
+    return False
+
+
+@fault(
+    "8.4",
+    "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
+    at=f"{_RULES}:is_its_own",
+    by="tests/metadata/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+)
+def old_name_stands_for_a_topic_of_somebody_else(real: Real, *rest: Any) -> bool:
+    return True
+
+
+@fault(
+    "8.14",
+    "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
+    at=f"{_RULES}:let_go",
+    by=f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",
+)
+def what_was_migrated_stays_for_ever(real: Real, *rest: Any) -> bool:
+    return False
+
+
+@fault(
+    "8.14",
+    "A record says that nothing else is left only while that is so.",
+    at="metadata.instream.remains:Remains.is_bare",
+    by=f"{_BARE}::test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_appended_goes",
+)
+def dead_names_are_taken_for_bare_unseen(real: Real, *rest: Any) -> bool:
+    return True
