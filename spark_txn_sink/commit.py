@@ -15,7 +15,7 @@ from metadata.client.providers import CoordinatorProvider, Providers, model_of
 from metadata.common.errors import OptionError, TxnConflict
 from metadata.records.names import TopicName, topic_of
 from metadata.rules.transitions import Claim
-from metadata.write.write_set import WriteSet
+from metadata.write.write_set import Committed, WriteSet
 from spark_txn_sink.plan import WritePlan
 from spark_txn_sink.staging import Staged
 
@@ -34,7 +34,7 @@ class Identity:
     accepts_loss: bool = False
 
 
-def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Sequence[Staged | None]) -> None:
+def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Sequence[Staged | None]) -> Committed:
     """Commit what the accepted attempts staged, in the order of the tasks; all of it or nothing, once for each version.
 
     Raises what `Coordinator.commit` raises; then Spark runs the batch again.
@@ -60,7 +60,7 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
         random=identity.random,
         keys={str(topic): key},
     )
-    _coordinator(client, topic).commit(work)
+    return _coordinator(client, topic).commit(work)
 
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:

@@ -18,17 +18,12 @@ from conformance.chaos.reading import read_all
 from conformance.domains import keyed
 from conformance.harness.faulty_store import FaultyStore
 from ledgers.arrow import arrow_schema
-from metadata.client.client import Client, shared_client
+from metadata.client.client import Client, client, shared_client
 from metadata.cluster.cluster import open_cluster
 from metadata.common.errors import TxnSegmentError
-from metadata.instream.model import transaction_buffer
-from metadata.maintenance.sweeper import Sweeper
 from metadata.records import paths
 from metadata.records.cluster_records import Settings
 from metadata.records.names import PersistentName, is_persistent, persistent_name
-from metadata.topics.topics import Topics
-from metadata.write.aftermath import inline
-from metadata.write.coordinator import Coordinator
 from spark_txn_sink import commit as committing
 from spark_txn_sink.commit import Identity
 from spark_txn_sink.options import WriteOptions
@@ -70,16 +65,13 @@ def crashing_client(url: str, crash: Crash | None) -> tuple[Client, Crashing]:
     """A client whose store counts calls and may crash, and whose aftermath runs at once, so that its calls are counted too."""
     real = open_cluster(url)
     crashing = Crashing(crash)
-    cluster = dataclasses.replace(real, store=FaultyStore(real.store, crashing))
-    buffer = transaction_buffer(cluster)
-    sweeper = Sweeper(cluster, buffer)
 
     def aftermath(job: Callable[[], object]) -> None:
-        inline(job)
-        inline(sweeper.share)
+        job()
+        made.sweeper.share()
 
-    coordinator = Coordinator(cluster, aftermath, buffer.log)
-    return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, lambda: None), crashing
+    made = client(dataclasses.replace(real, store=FaultyStore(real.store, crashing)), aftermath)
+    return made, crashing
 
 
 def planned(place: Place) -> WritePlan:

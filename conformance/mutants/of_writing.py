@@ -276,13 +276,13 @@ MUTANTS = (
         "A commit takes the parts that the accepted attempts report, never what lies in a folder.",
         (
             _COMMIT,
-            "_coordinator(client, topic).commit(",
+            "return _coordinator(client, topic).commit(",
             "for segment, part in [(s, p) for s, found in parts.items() for p in found]:\n"
             "        folder, name = part.path.rsplit('/', 2)[0], part.path.rsplit('/', 1)[1]\n"
             "        for file in client.cluster.storage.list(folder):\n"
             "            if file.path.endswith('/' + name) and file.path != part.path:\n"
             "                parts[segment].append(dataclasses.replace(part, path=file.path))\n"
-            "    _coordinator(client, topic).commit(",
+            "    return _coordinator(client, topic).commit(",
         ),
     ),
 )

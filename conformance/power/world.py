@@ -17,18 +17,14 @@ import pyarrow as pa
 from conformance.power.disk import FrozenFolder, Pick, SimulatedDisk
 from conformance.simulator.clock import SimulatedClock
 from ledgers.disk import in_place_of_the_disk
-from metadata.client.client import Client
+from metadata.client.client import client
 from metadata.cluster.cluster import open_cluster
-from metadata.instream.model import transaction_buffer
-from metadata.maintenance.sweeper import Sweeper
 from metadata.records.cluster_records import Settings
 from metadata.store.contract import MetadataStore
 from metadata.store.memory import MemoryState, MemoryStore, Shared
 from metadata.store.sqlite import SqliteStore
 from metadata.store.sqlite_database import FILE
-from metadata.topics.topics import Topics
 from metadata.write.aftermath import inline
-from metadata.write.coordinator import Coordinator
 from txnsegment import Cluster, Transaction
 
 SETTINGS = Settings(fold_after_registrations=1, fold_after_ms=1, header_retention_ms=60_000)
@@ -128,9 +124,7 @@ class World:
         opened = open_cluster(url or self.url, ledgers=ledgers, settings=SETTINGS, clock=self.clock)
         opened.unique = self.unique
         try:
-            buffer = transaction_buffer(opened)
-            parts = (buffer, Topics(opened), Sweeper(opened, buffer), Coordinator(opened, inline, buffer.log))
-            yield Cluster(Client(opened, *parts, lambda: None))
+            yield Cluster(client(opened, inline))
         finally:
             opened.close()
 

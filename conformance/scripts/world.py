@@ -17,16 +17,12 @@ from conformance.scripts.parsing import ScriptError
 from conformance.simulator.faults import Crashed, Fate, GatedStore, GatedView
 from conformance.simulator.storage import Disk, GatedStorage
 from metadata.backup.backup_file import Backup
-from metadata.client.client import Client
+from metadata.client.client import client
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import TxnSegmentError
-from metadata.instream.model import transaction_buffer
-from metadata.maintenance.sweeper import Sweeper
 from metadata.records.cluster_records import Lost, Settings
 from metadata.store.contract import View
 from metadata.store.memory import MemoryState
-from metadata.topics.topics import Topics
-from metadata.write.coordinator import Coordinator
 
 BEGIN_MS = 1_700_000_000_000
 """The time of a script is counted from here: `+30s`."""
@@ -89,15 +85,12 @@ class Process:
         self.faults: list[Fault] = []
         self.asleep: list[Work] = []
         self.calls: list[str] = []
-        self.behind: list[Callable[[], None]] = []
+        self.behind: list[Callable[[], object]] = []
         """What its commits do not wait for (`metadata.write.aftermath`), until the script says `tell`."""
         self.store = ReplicaStore(world.state, world.clock, self.gate, late=world.late.append)
         storage = GatedStorage(world.disk, self.gate)
         cluster = Cluster(URL, self.store, storage, world.settings, world.clock, world.unique, owner=name, restored=world.restored)
-        self.cluster = cluster
-        buffer = transaction_buffer(cluster)
-        coordinator = Coordinator(cluster, self.behind.append, buffer.log)
-        self.client = Client(cluster, buffer, Topics(cluster), Sweeper(cluster, buffer), coordinator, lambda: None)
+        self.cluster, self.client = cluster, client(cluster, self.behind.append)
 
     def gate(self, kind: str, what: str) -> Fate:
         work = self.world.running

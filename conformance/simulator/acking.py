@@ -19,7 +19,7 @@ from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
-from conformance.simulator.writers import Job, hands_on, start_driver
+from conformance.simulator.writers import Job, start_driver
 from metadata.client.client import Client
 from metadata.client.providers import PendingAckProvider
 from metadata.cursors.cursors import make_missing
@@ -92,7 +92,7 @@ def start_consumer(world: World, name: str, *, rounds: int, plain: bool, within:
     """A consumer of the first subscription of T; `plain`: without transactions."""
 
     def hands(process: Process) -> Hands:
-        client = hands_on(world, process)
+        client = process.client
         return Hands(partial(_take, world, client), client.coordinator.commit)
 
     return start_consuming(world, name, hands, rounds=rounds, plain=plain, within=within)

@@ -25,7 +25,7 @@ from conformance.simulator.schedules import Outcome, play
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.sweepers import start_deleter, start_sweeper
-from conformance.simulator.writers import Job, hands_on, start_driver
+from conformance.simulator.writers import Job, start_driver
 from ledgers.compaction import Policy
 from ledgers.model import Part
 from metadata.backup.backup import BackupReader
@@ -182,7 +182,7 @@ def _start_consumer(backups: Backups, name: str, kind: str, *, rounds: int) -> N
     process = Process(world, name)
 
     def run() -> None:
-        client = hands_on(world, process)
+        client = process.client
         for version in range(rounds):
             try:
                 acks = _chosen(world, client)

@@ -14,7 +14,6 @@ from conformance.simulator.origins import joined
 from conformance.simulator.readers import Stream, start_batch_reader, start_stream
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.stage import T, U
-from conformance.simulator.writers import hands_on
 from ledgers.compaction import Policy
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata.client.passes import delete_orphans
@@ -93,7 +92,7 @@ def _start_leaver(world: World) -> None:
     process = Process(world, "leaver")
 
     def run() -> None:
-        client = hands_on(world, process)
+        client = process.client
         for _ in range(3):
             try:
                 client.subscriptions.delete(topic_name(T), acking.SUBSCRIPTIONS[1])

@@ -11,7 +11,7 @@ from functools import partial
 from conformance.history.format import Commit, End, Told, Written
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
-from conformance.simulator.writers import Job, goes_on, hands_on, start_again, start_late_abort
+from conformance.simulator.writers import Job, goes_on, start_again, start_late_abort
 from ledgers.model import Part
 from metadata.common.errors import OptionError, TopicSealed, TransactionUnfinished, TxnConflict, TxnSegmentError, VersionConflict
 from metadata.instream.client import instream
@@ -29,7 +29,7 @@ class Party:
     afresh: bool = False
 
     def __post_init__(self) -> None:
-        self.hands = instream(self.process.cluster) if self.afresh else hands_on(self.world, self.process).instream
+        self.hands = instream(self.process.cluster) if self.afresh else self.process.client.instream
         self.buffer, self.coordinator = self.hands.buffer, self.hands.coordinator
 
     def staged(self, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:

@@ -24,7 +24,7 @@ from conformance.simulator.readers import Stream, start_batch_reader
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.splitting import Splitter, start_splitter
 from conformance.simulator.stage import P, Q, T, W, Y, Z
-from conformance.simulator.writers import Job, hands_on, start_driver
+from conformance.simulator.writers import Job, start_driver
 from metadata.common.errors import OptionError, TopicExists, TopicSealed, TxnSegmentError
 from metadata.instream.txn_rules import FINAL
 from metadata.read.reading import Selection
@@ -181,7 +181,7 @@ def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Acto
     process = Process(world, name)
 
     def run() -> None:
-        client = hands_on(world, process)
+        client = process.client
         for _ in range(rounds):
             began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
             try:
@@ -209,7 +209,7 @@ def start_migrator(world: World, move: Move, *, within: int) -> Actor:
             start_migrator(world, move, within=within)
 
     def run() -> None:
-        migrator = hands_on(world, process).instream.migrator
+        migrator = process.client.instream.migrator
         while not move.over and (move.tries < move.patience or world.calm):
             try:
                 made = migrator.migrate(
@@ -268,7 +268,7 @@ def _start_calm_sweeper(stage: Stage) -> None:
     process, jobs = Process(stage.world, "calm"), [*stage.writers, *stage.further]
 
     def run() -> None:
-        client = hands_on(stage.world, process)
+        client = process.client
         while not all(job.done for job in jobs):
             process.cluster.clock.sleep(1.0)
             client.sweep()
@@ -283,7 +283,7 @@ def _is_sealed(world: World, topic: str) -> bool:
 def _finish(stage: Stage) -> None:
     """Everything is late by now. One sweep of both kinds, then every row that was committed is shown by either name, once."""
     world, history = stage.world, stage.world.history
-    client = hands_on(world, Process(world, "end"))
+    client = Process(world, "end").client
     _ended(stage)
     for old in dict.fromkeys(move.old for move in stage.moves):
         client.instream.migrator.finish(persistent_name(old))
@@ -294,7 +294,7 @@ def _finish(stage: Stage) -> None:
         history.bad(f"transactions that nobody has ended are left: {', '.join(left)}", 10)
     for topic in (P, Q):
         read_all(world, Party(world, Process(world, "end")), "reader at the end", topic, final=True)
-    fresh = hands_on(world, Process(world, "end"))
+    fresh = Process(world, "end").client
     for topic in (P, *sorted({move.to for move in stage.moves if move.over == "done"})):
         read_onward(world, fresh, "batch at the end", topic, final=True)
     for query in stage.queries:
@@ -318,7 +318,7 @@ def _ended(stage: Stage) -> None:
 def _went_on(stage: Stage, move: Move) -> None:
     """A migration that was begun is complete, under the name that was said first."""
     world = stage.world
-    client = hands_on(world, Process(world, "end"))
+    client = Process(world, "end").client
     to = client.instream.migrator.onward(persistent_name(move.old))
     if to is None:
         world.history.bad(f"{move.old} was not migrated: {move}", 12)
@@ -332,7 +332,7 @@ def _went_on(stage: Stage, move: Move) -> None:
 
 def _to_its_end(world: World, query: Query) -> None:
     """The stream has read all there is, whatever had become of it: each row once, as its history is judged."""
-    reader = Streaming(hands_on(world, Process(world, "end")), query.options())
+    reader = Streaming(Process(world, "end").client, query.options())
     for _ in range(60):
         if not micro_batch(world, reader, query):
             return

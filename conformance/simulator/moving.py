@@ -19,7 +19,7 @@ from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import GatedStorage
 from conformance.simulator.sweepers import start_sweeper
-from conformance.simulator.writers import Job, hands_on, start_driver
+from conformance.simulator.writers import Job, start_driver
 from ledgers.model import Part
 from metadata.client.client import Client
 from metadata.common.errors import TxnSegmentError
@@ -75,7 +75,7 @@ def start_mover(world: World, name: str, app: str, *, rounds: int, within: int =
     process = Process(world, name)
 
     def run() -> None:
-        client = hands_on(world, process)
+        client = process.client
         for version in range(1, rounds + 1):
             try:
                 _move(world, client, name, app, version)

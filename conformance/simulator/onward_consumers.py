@@ -10,7 +10,6 @@ from conformance.history.format import Poll
 from conformance.simulator.consuming import Hands, choose, start_consuming
 from conformance.simulator.in_stream_consumers import SUBSCRIPTION
 from conformance.simulator.scheduler import Actor, Process, World
-from conformance.simulator.writers import hands_on
 from metadata.client.client import Client
 from metadata.client.providers import PendingAckProvider, Providers
 from metadata.rules.acks import Ack
@@ -20,7 +19,7 @@ def start_onward_consumer(world: World, name: str, topic: str, *, rounds: int, p
     """A consumer of a topic that may be migrated meanwhile; `plain`: without transactions."""
 
     def hands(process: Process) -> Hands:
-        client = hands_on(world, process)
+        client = process.client
         return Hands(partial(_take, world, client, topic), lambda work: Providers(client).coordinator(work).commit(work))
 
     return start_consuming(world, name, hands, rounds=rounds, plain=plain, within=within)

@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 from conformance.history.format import Plan, Poll, Read, Row, Seal
 from conformance.simulator.in_stream_readers import GONE
 from conformance.simulator.scheduler import Process, World
-from conformance.simulator.writers import hands_on
 from metadata.client.client import Client
 from metadata.common.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
 from metadata.records.names import is_persistent
@@ -71,7 +70,7 @@ def start_onward_batch(world: World, name: str, topic: str, rounds: int, *, with
     process = Process(world, name)
 
     def run() -> None:
-        client = hands_on(world, process)
+        client = process.client
         for _ in range(rounds):
             try:
                 read_onward(world, client, name, topic)
@@ -136,7 +135,7 @@ def start_query(world: World, query: Query, *, within: int) -> None:
 
     def run() -> None:
         reader: Streaming | None = None
-        client = hands_on(world, process)
+        client = process.client
         while query.left > 0:
             query.left -= 1
             try:

@@ -16,13 +16,11 @@ from conformance.simulator.keyed import COLUMN
 from conformance.simulator.plan import Plan
 from conformance.simulator.scheduler import Process, World
 from conformance.simulator.stage import T, U, staged
-from conformance.simulator.writers import Heard, Job, Write
+from conformance.simulator.writers import Job, Write
 from ledgers import snapshots
-from metadata.client.client import Client
 from metadata.common.errors import TxnSegmentError
 from metadata.records.cluster_records import Settings
 from metadata.store.memory import MemoryState
-from metadata.topics.topics import Topics
 from metadata.write import coordinator
 
 Then = Callable[[MemoryState], object]
@@ -92,9 +90,8 @@ class _Writing:
         self.world, self.process, self._keyed = world, Process(world, "past"), keyed
         self.at: dict[str, int] = {}
         self._later: list[Callable[[], None]] = []
-        cluster, buffer = self.process.cluster, self.process.buffer
-        heard = Heard(cluster, self._later.append, buffer.log)
-        self.client = Client(cluster, buffer, Topics(cluster), self.process.sweeper, heard, lambda: None)
+        self.client = self.process.client
+        self.client.coordinator.aftermath = self._later.append
 
     def commit(self, job: Job, *, settle: bool = False) -> None:
         """The job's next version."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from conformance.history.format import Horizon, Plan, Poll, Read, Row
 from conformance.simulator import keyed, origins
 from conformance.simulator.scheduler import Actor, Process, World
-from conformance.simulator.writers import hands_on
 from ledgers.errors import CorruptSnapshot, MissingFile
 from ledgers.model import CompactedPart, Ledger
 from metadata.common.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
@@ -81,7 +80,7 @@ def start_stream(world: World, stream: Stream, *, within: int = 40) -> Actor:
 
 
 def _stream(world: World, process: Process, stream: Stream) -> None:
-    following = Following(hands_on(world, process), stream.selection)
+    following = Following(process.client, stream.selection)
     while stream.left > 0:
         stream.left -= 1
         try:

@@ -14,16 +14,15 @@ import greenlet
 from conformance.history.format import Event
 from conformance.simulator.clock import START_MS, SimulatedClock
 from conformance.simulator.faults import Crashed, Fate, GatedStore
+from conformance.simulator.keyed import Dividing
 from conformance.simulator.locks import SimulatedLock
 from conformance.simulator.observer import History
 from conformance.simulator.plan import Plan
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.wakes import Watches
-from metadata.client.client import Client
+from metadata.client.client import client
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import SweepIncomplete, TxnSegmentError
-from metadata.instream.model import transaction_buffer
-from metadata.maintenance.sweeper import Sweeper
 from metadata.records.cluster_records import Settings
 from metadata.store.memory import MemoryState
 
@@ -67,18 +66,26 @@ class Process:
             wakes=world.watches,
             dumb=world.dumb if plan.dumb else None,
         )
+        storage = GatedStorage(world.disk, world.gate, gate_reads=world.files_go)
         self.cluster = Cluster(
             "memory://simulated",
             self.store,
-            GatedStorage(world.disk, world.gate, gate_reads=world.files_go),
+            storage,
             world.settings,
             world.clock,
             world.unique,
             owner=name,
             lock=world.lock,
         )
-        self.buffer = transaction_buffer(self.cluster)
-        self.sweeper = Sweeper(self.cluster, self.buffer, world.clock.monotonic() if world.rested else float("-inf"))
+        self.client = client(self.cluster, self.aftermath)
+        self.client.coordinator.rewrite = Dividing(storage, world.unique)
+        self.buffer, self.sweeper = self.client.buffer, self.client.sweeper
+        if world.rested:
+            self.sweeper.last_fold = world.clock.monotonic()
+
+    def aftermath(self, job: Callable[[], object]) -> None:
+        """What a commit does not wait for becomes another thread of the process."""
+        self.aside(job, self.sweeper.share)
 
     def aside(self, *jobs: Callable[[], object]) -> None:
         """Another thread does this, and what fails is put off to the next sweep, as in `metadata.write.aftermath`."""
@@ -144,8 +151,6 @@ class World:
         self.hub = greenlet.getcurrent()
         self.history.aborting = lambda: None if self.current is None else self.current.aborts
         self.watches = Watches(self._wake_delays, self.after)
-        self.clients: dict[Process, Client] = {}
-        """The hands of processes on the cluster, once they have some (`writers.hands_on`): their threads share them."""
         self.names = 0
         self._late: list[tuple[int, Callable[[], None]]] = []
         self._random, self._bits = self.rng.random, self.rng.getrandbits

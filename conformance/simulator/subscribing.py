@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from conformance.simulator.scheduler import Process, World
-from conformance.simulator.writers import hands_on
 from metadata.common.errors import TxnSegmentError
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name
@@ -20,7 +19,7 @@ def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *
         return rng.choice((0, top, rng.randint(0, top)))
 
     def run() -> None:
-        client = hands_on(world, process)
+        client = process.client
         for _ in range(rounds):
             what = rng.choice(("seek", "seek", "delete", "renew"))
             try:

@@ -18,8 +18,6 @@ from metadata.common.errors import TopicNotFound, TxnSegmentError, VersionConfli
 from metadata.records.names import topic_name
 from metadata.rules.transitions import Claim
 from metadata.topics.routing import Target, targets
-from metadata.topics.topics import Topics
-from metadata.write.coordinator import Coordinator
 from metadata.write.write_set import Committed, WriteSet
 from spark_txn_sink import commit as sink
 from spark_txn_sink.commit import Identity
@@ -50,28 +48,6 @@ class Job:
     @property
     def done(self) -> bool:
         return bool(self.stopped) or self.at >= len(self.versions)
-
-
-class Heard(Coordinator):
-    """A coordinator that keeps the answer to its last commit: Spark is not told whether a version was skipped."""
-
-    answer: Committed | None = None
-
-    def commit(self, work: WriteSet) -> Committed:
-        self.answer = None
-        self.answer = super().commit(work)
-        return self.answer
-
-
-def hands_on(world: World, process: Process) -> Client:
-    """The process's hands on the cluster; what a commit does not wait for becomes another thread of the same process."""
-    if process not in world.clients:
-        cluster, buffer = process.cluster, process.buffer
-        heard = Heard(cluster, lambda job: process.aside(job, process.sweeper.share), buffer.log)
-        assert isinstance(cluster.storage, GatedStorage)
-        heard.rewrite = keyed.Dividing(cluster.storage, world.unique)
-        world.clients[process] = Client(cluster, buffer, Topics(cluster), process.sweeper, heard, lambda: None)
-    return world.clients[process]
 
 
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
@@ -132,7 +108,7 @@ def start_late_abort(world: World, process: Process, attempt: str, abort: Callab
 def _drive(world: World, process: Process, job: Job, again: Callable[[], None], tries: int) -> None:
     actor = world.current
     assert actor is not None
-    client = hands_on(world, process)
+    client = process.client
     while not job.done:
         write = Write(client, job, job.versions[job.at], world.unique(), world.rng.choice((200, 1_000)))
         actor.opened = False
@@ -156,7 +132,7 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
 
 def _abort_late(world: World, job: Job, write: Write) -> None:
     process = Process(world, f"{job.name}.abort")
-    start_late_abort(world, process, write.claim.attempt, partial(write.abort, hands_on(world, process)))
+    start_late_abort(world, process, write.claim.attempt, partial(write.abort, process.client))
 
 
 class Write:
@@ -237,21 +213,17 @@ class Write:
         )
 
     def commit(self) -> Committed:
-        job, coordinator = self._job, self._client.coordinator
-        assert isinstance(coordinator, Heard)
+        job = self._job
         if job.app_topic:
-            sink.commit(self._client, self._plan(), self._identity, self._timeout_ms, self._messages)
-        else:
-            parts: dict[str, list[Part]] = {}
-            for message in self._messages:
-                assert message is not None
-                for segment, part in message.parts:
-                    parts.setdefault(segment, []).append(part)
-            keys = dict.fromkeys(job.topics, keyed.COLUMN) if job.keyed else {}
-            work = WriteSet(job.app, "", self.claim, parts, self._staged_ms, self._timeout_ms, random=job.random, keys=keys)
-            coordinator.commit(work)
-        assert coordinator.answer is not None
-        return coordinator.answer
+            return sink.commit(self._client, self._plan(), self._identity, self._timeout_ms, self._messages)
+        parts: dict[str, list[Part]] = {}
+        for message in self._messages:
+            assert message is not None
+            for segment, part in message.parts:
+                parts.setdefault(segment, []).append(part)
+        keys = dict.fromkeys(job.topics, keyed.COLUMN) if job.keyed else {}
+        work = WriteSet(job.app, "", self.claim, parts, self._staged_ms, self._timeout_ms, random=job.random, keys=keys)
+        return self._client.coordinator.commit(work)
 
     def abort(self, client: Client) -> None:
         """Spark's abort, in whatever process."""

@@ -16,7 +16,7 @@ from metadata.maintenance.sweeper import Sweeper, SweepReport
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.topics.subscriptions import Subscriptions
 from metadata.topics.topics import Topics
-from metadata.write.aftermath import Aftermath
+from metadata.write.aftermath import Aftermath, Job
 from metadata.write.coordinator import Coordinator
 
 if TYPE_CHECKING:
@@ -77,12 +77,15 @@ class Client:
         self.cluster.close()
 
 
-def client(cluster: Cluster) -> Client:
+def client(cluster: Cluster, aftermath: Callable[[Job], None] | None = None) -> Client:
+    """The client of one process. `aftermath` is handed what commits do not wait for; None: a thread of the client's own, which also
+    does a share of the sweeping.
+    """
     buffer = transaction_buffer(cluster)
     sweeper = Sweeper(cluster, buffer)
-    aftermath = Aftermath(sweeper.share)
-    coordinator = Coordinator(cluster, aftermath, buffer.log)
-    return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, aftermath.close)
+    own = Aftermath(sweeper.share)
+    coordinator = Coordinator(cluster, aftermath or own, buffer.log)
+    return Client(cluster, buffer, Topics(cluster), sweeper, coordinator, own.close)
 
 
 @dataclass

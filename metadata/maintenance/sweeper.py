@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 from metadata.cluster.clock_looks import seen_time
@@ -63,7 +63,8 @@ class Sweeper:
 
     cluster: Cluster
     buffer: TransactionBuffer
-    _last_fold: float = field(default=float("-inf"))
+    last_fold: float = float("-inf")
+    """The monotonic time of the last fold of a share, in seconds."""
 
     def sweep(self, *, forget_limit: int = FORGET_LIMIT) -> SweepReport:
         """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if a step failed or segments could not
@@ -106,9 +107,9 @@ class Sweeper:
         settings = self.cluster.settings
         now = self.cluster.clock.monotonic()
         many = len(self.buffer.log) >= settings.fold_after_registrations
-        if not many and now - self._last_fold < settings.fold_after_ms / 1000:
+        if not many and now - self.last_fold < settings.fold_after_ms / 1000:
             return report
-        self._last_fold = now
+        self.last_fold = now
         record = self._take_turn()
         if record is not None:
             turn = Turn.of(record)

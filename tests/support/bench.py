@@ -15,38 +15,18 @@ from conformance.simulator.origins import origin
 from conformance.simulator.scheduler import SETTINGS
 from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
+from metadata.client.client import Client, client
 from metadata.cluster.cluster import Cluster
-from metadata.instream.model import transaction_buffer
-from metadata.maintenance.sweeper import Sweeper
 from metadata.read.reading import Selection
-from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
 from metadata.records.records import Header, State
 from metadata.rules.transitions import Claim
 from metadata.store.memory import MemoryState
-from metadata.topics.topics import Topics
 from metadata.write.aftermath import inline
-from metadata.write.coordinator import Coordinator
 from metadata.write.write_set import WriteSet
 
 T, U = "topic://public/default/t", "topic://public/default/u"
-
-
-@dataclass
-class Party:
-    """One process: its coordinator, buffer, sweeper, topics, on one session."""
-
-    cluster: Cluster
-    buffer: TransactionBuffer
-    coordinator: Coordinator
-    sweeper: Sweeper
-    topics: Topics
-
-    @property
-    def store(self) -> GatedStore:
-        assert isinstance(self.cluster.store, GatedStore)
-        return self.cluster.store
 
 
 class Bench:
@@ -68,12 +48,11 @@ class Bench:
 
     def party(
         self, gate: Gate = always, wakes: Wakes | None = None, late: Callable[[Callable[[], None]], None] | None = None
-    ) -> Party:
+    ) -> Client:
         """A process of its own. `wakes`: who wakes its watches; without it nobody does. `late`: who keeps delayed requests."""
         store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
         cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
-        buffer = transaction_buffer(cluster)
-        return Party(cluster, buffer, Coordinator(cluster, inline, buffer.log), Sweeper(cluster, buffer), Topics(cluster))
+        return client(cluster, inline)
 
     def work(
         self,
@@ -99,7 +78,7 @@ class Bench:
         claim = Claim(version, by, attempt, replays=replays)
         return WriteSet(app, "", claim, parts, self.clock.now_ms(), timeout_ms, random=random)
 
-    def read(self, party: Party | None = None, topics: tuple[str, ...] = (T, U), kind: str = "batch") -> list[Row]:
+    def read(self, party: Client | None = None, topics: tuple[str, ...] = (T, U), kind: str = "batch") -> list[Row]:
         """Everything that is visible now, noted in the history."""
         history, began = self.history, self.history.now()
         reading = (party or self.party()).buffer.read(Selection(topics))

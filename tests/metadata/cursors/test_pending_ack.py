@@ -11,6 +11,7 @@ from itertools import count, takewhile
 import pytest
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata.client.client import Client
 from metadata.common.errors import (
     AckConflict,
     BadVersion,
@@ -31,7 +32,7 @@ from metadata.rules import acks
 from metadata.rules.acks import Ack, up_to
 from metadata.topics.subscriptions import Subscriptions, behind
 from metadata.write.write_set import WriteSet
-from tests.support.bench import At, Bench, Party, T, U, each_step
+from tests.support.bench import At, Bench, T, U, each_step
 
 NAME = topic_name(T)
 SUB = "etl"
@@ -39,7 +40,7 @@ FAULTS = [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REQUEST, Fate.LOSE_REPL
 GIVEN_UP = (Crashed, UnknownOutcome, OutcomeUnknown, Unavailable, TxnConflict)
 
 
-def subscriptions(party: Party) -> Subscriptions:
+def subscriptions(party: Client) -> Subscriptions:
     return Subscriptions(party.cluster, party.coordinator.acks)
 
 

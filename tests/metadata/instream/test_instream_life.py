@@ -11,10 +11,10 @@ import pytest
 from test_migration import Y, foreign
 
 from conformance.simulator.faults import Fate
-from metadata.client.client import Client
+from metadata.client.client import client
 from metadata.client.passes import delete_orphans
 from metadata.client.providers import Providers
-from metadata.cluster.cluster import Cluster, open_cluster
+from metadata.cluster.cluster import open_cluster
 from metadata.common.errors import (
     CorruptPart,
     CorruptSnapshot,
@@ -27,17 +27,14 @@ from metadata.common.errors import (
 )
 from metadata.instream import paths, snapshots
 from metadata.instream.client import instream
-from metadata.instream.model import transaction_buffer
 from metadata.instream.sweeping import InStreamReport
-from metadata.maintenance.sweeper import Sweeper, complain
+from metadata.maintenance.sweeper import complain
 from metadata.records.names import PersistentName, TopicName, topic_name
 from metadata.records.persistent_records import CONTAINS_TXN, Model, PersistentLayout
 from metadata.records.records import Registration, SegmentWrite
 from metadata.records.row_ranges import parse_all
 from metadata.topics.policies import set_for_topic
-from metadata.topics.topics import Topics
 from metadata.write.aftermath import inline
-from metadata.write.coordinator import Coordinator
 from tests.support.instream_bench import At, Bench, T, each
 
 
@@ -350,16 +347,9 @@ def test_a_write_set_too_big_for_an_entry_lies_in_a_manifest(monkeypatch: pytest
 # --- both kinds --------------------------------------------------------------------------------------------------------
 
 
-def client(cluster: Cluster) -> Client:
-    buffer = transaction_buffer(cluster)
-    return Client(
-        cluster, buffer, Topics(cluster), Sweeper(cluster, buffer), Coordinator(cluster, inline, buffer.log), lambda: None
-    )
-
-
 def test_providers_select_by_domain_and_by_namespace() -> None:
     bench = Bench()
-    providers = Providers(client(bench.party().cluster))
+    providers = Providers(client(bench.party().cluster, inline))
     new, other = PersistentName("public", "default", "new"), topic_name("topic://public/default/t")
     found = providers.select([T, new, other])
     assert {str(n): (s.model, s.name) for n, s in found.items()} == {
@@ -377,7 +367,7 @@ def test_providers_select_by_domain_and_by_namespace() -> None:
 
 def test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated() -> None:
     bench = foreign()
-    mine = client(bench.party().cluster)
+    mine = client(bench.party().cluster, inline)
     with pytest.raises(TopicExists, match="topics migrate"):
         Providers(mine).resolve(str(T))
     before = mine.topics.get(Y).layout
@@ -388,7 +378,7 @@ def test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrat
 
 def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None:
     bench = Bench()
-    both = client(bench.party().cluster)
+    both = client(bench.party().cluster, inline)
     providers = Providers(both)
     topic = both.topics.create(topic_name("topic://public/default/t"))
     work = bench.work(1)
@@ -407,7 +397,7 @@ def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None
 
 def test_one_sweep_is_of_both_kinds() -> None:
     bench = Bench()
-    both = client(bench.party().cluster)
+    both = client(bench.party().cluster, inline)
     txn = both.instream.coordinator.begin(topics=[T])
     both.instream.coordinator.append(txn, {T: [bench.part("late")]})
     bench.late()
@@ -419,7 +409,7 @@ def test_one_sweep_is_of_both_kinds() -> None:
     damaged = {"snapshot": pointer.model_copy(update={"at": 99, "made_ms": 0}), "trimmed_log": 1}
     both.instream.topics.change(T, lambda now: now.model_copy(update=damaged))
     with pytest.raises(SweepIncomplete, match=str(T)):
-        client(bench.party().cluster).sweep()
+        client(bench.party().cluster, inline).sweep()
 
 
 def test_a_sweep_of_both_kinds_says_all_that_kept_it() -> None:

@@ -33,7 +33,7 @@ def dead_before_deciding(bench: Bench) -> Record:
         bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
     ((txn, state),) = bench.headers().items()
     assert state is State.OPEN
-    record = bench.party().store.view().get(paths.header(txn))
+    record = bench.party().cluster.store.view().get(paths.header(txn))
     assert record is not None
     return record
 
@@ -41,7 +41,7 @@ def dead_before_deciding(bench: Bench) -> Record:
 def test_ending_counts_each_try_once() -> None:
     bench = Bench()
     record = dead_before_deciding(bench)
-    store = bench.party().store
+    store = bench.party().cluster.store
     before = counted()
     ended = ending.end(store, record, State.ABORTED, now_ms=1)
     assert ended is not None

@@ -10,12 +10,13 @@ from conformance.simulator.origins import joined
 from ledgers import snapshots
 from ledgers.compaction import Policy
 from ledgers.model import CompactedPart
+from metadata.client.client import Client
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import TxnSegmentError
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name
-from tests.support.bench import At, Bench, Party, T, U
+from tests.support.bench import At, Bench, T, U
 
 
 def filled(versions: int = 3) -> Bench:
@@ -28,7 +29,7 @@ def filled(versions: int = 3) -> Bench:
     return bench
 
 
-def compact(party: Party, topic: str = T) -> Compacted:
+def compact(party: Client, topic: str = T) -> Compacted:
     done = Compacted()
     for segment in party.topics.get(topic_name(topic)).segments():
         Compactor(party.cluster, joined).compact(segment, Policy(), done)

@@ -138,7 +138,7 @@ def publish(bench: Bench, rows: int, *, folded: bool = False) -> None:
         write = SegmentWrite(parts=(Part(path, rows, 10, 0, (rows,), 0),), rows=rows, bytes=10, entries=1)
         segment = party.topics.get(NAME).segment(info)
         plain = Registration(publish_ms=bench.clock.now_ms(), segments={segment: write})
-        party.store.append(paths.LOG, plain.to_bytes())
+        party.cluster.store.append(paths.LOG, plain.to_bytes())
     if folded:
         party.sweeper.sweep()
 

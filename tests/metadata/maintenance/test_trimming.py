@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata.client.client import Client
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TxnConflict, TxnSegmentError
 from metadata.maintenance.trimming import Trimmed, Trimmer
@@ -23,7 +24,7 @@ from metadata.topics.subscriptions import Subscriptions, behind
 from spark_txn_source.losses import check_cursors, check_trims, known_trims
 from spark_txn_source.plan import start_number
 from spark_txn_source.selection import AtLog, AtTime, Earliest
-from tests.support.bench import At, Bench, Party, T, U
+from tests.support.bench import At, Bench, T, U
 
 DAY = 24 * 3_600_000
 
@@ -40,7 +41,7 @@ def filled(versions: int = 4) -> Bench:
     return bench
 
 
-def trim(party: Party) -> Trimmed:
+def trim(party: Client) -> Trimmed:
     return Trimmer(party.cluster, party.buffer).trim(topic_name(T))
 
 

@@ -9,7 +9,7 @@ from metadata.client.client import Client
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name
 from spark_txn_source.following import Following
-from tests.support.bench import At, Bench, Party, T, each_step
+from tests.support.bench import At, Bench, T, each_step
 
 
 def at_once() -> Watches:
@@ -17,9 +17,8 @@ def at_once() -> Watches:
     return Watches(delays=lambda: (0,), later=lambda wake, _: wake())
 
 
-def following(party: Party) -> Following:
-    client = Client(party.cluster, party.buffer, party.topics, party.sweeper, party.coordinator, lambda: None)
-    return Following(client, Selection((T,)))
+def following(party: Client) -> Following:
+    return Following(party, Selection((T,)))
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["first reading", "first reading of new segments"])

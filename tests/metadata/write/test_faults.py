@@ -372,10 +372,10 @@ def test_listings_of_two_threads_do_not_disturb_each_other() -> None:
 
     def older_listing_ends() -> None:
         """The other thread asked for the keys before version 2 was committed, and goes on only now."""
-        party.buffer.log.list(_Older(party.store.view(), 1))  # type: ignore[arg-type]
+        party.buffer.log.list(_Older(party.cluster.store.view(), 1))  # type: ignore[arg-type]
 
     coordinator.commit(bench.work(2))
-    view = party.store.view()
+    view = party.cluster.store.view()
     party.buffer.log.list(view)
     coordinator.commit(bench.work(3))
     seen = party.buffer.log.list(_Then(view, older_listing_ends))  # type: ignore[arg-type]
@@ -436,7 +436,7 @@ def test_a_store_that_does_not_tell_the_time_leaves_nothing_open() -> None:
         bench = Bench()
         party, work = bench.party(), bench.work(1)
         clock = _Silent(bench.clock, k)
-        party.store.clock = clock
+        party.cluster.store.clock = clock
         try:
             party.coordinator.commit(work)
         except Unavailable:

@@ -67,7 +67,7 @@ def test_a_registration_without_checksum_is_read_as_before(monkeypatch: pytest.M
     monkeypatch.setattr(coordinator, "MAX_INLINE", 1)
     bench = Bench()
     bench.party().coordinator.commit(bench.work(1))
-    store = bench.party().store
+    store = bench.party().cluster.store
     for record in [r for key, r in bench.state.records.items() if key.path.startswith("/log/")]:
         without = Registration.of(record).model_copy(update={"manifest_bytes": None, "manifest_crc": None})
         store.put(record.key, without.to_bytes(), expect=record)

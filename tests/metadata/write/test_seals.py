@@ -14,7 +14,7 @@ from tests.support.bench import Bench, T, U
 
 
 def _layout(bench: Bench, topic: str) -> Layout:
-    record = bench.party().store.view().get(paths.topic(topic_name(topic)))
+    record = bench.party().cluster.store.view().get(paths.topic(topic_name(topic)))
     assert record is not None
     return Layout.of(record)
 
@@ -26,7 +26,7 @@ def _seal(bench: Bench, topic: str, why: str, children: tuple[int, ...], count: 
     seal = Registration(
         publish_ms=1, seal=tuple(found.segments()[:count]), topic=topic, why=why, epoch=found.layout.epoch, children=children
     )
-    return party.store.append(paths.LOG, seal.to_bytes()).number
+    return party.cluster.store.append(paths.LOG, seal.to_bytes()).number
 
 
 def test_a_seal_of_a_newer_version_is_honoured_and_destroys_nothing() -> None:
@@ -44,7 +44,7 @@ def test_a_seal_of_a_newer_version_is_honoured_and_destroys_nothing() -> None:
     assert set(rows) <= set(bench.read())
     reading = bench.party().buffer.read(Selection((T, U)))
     assert reading.seals(0, reading.cut) == [number]
-    assert paths.LOG.key(number) in {r.key for r in party.store.view().scan(paths.LOG.range())}
+    assert paths.LOG.key(number) in {r.key for r in party.cluster.store.view().scan(paths.LOG.range())}
 
 
 @pytest.mark.parametrize("folded", [False, True])

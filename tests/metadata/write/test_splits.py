@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from conformance.simulator.faults import Crashed, Fate
+from metadata.client.client import Client
 from metadata.common.errors import OptionError, SegmentSealed, UnknownOutcome
 from metadata.read.reading import Selection
 from metadata.records.names import RING, topic_name
 from metadata.records.records import State
 from metadata.topics.topics import Topic
-from tests.support.bench import Bench, Party, T, U
+from tests.support.bench import Bench, T, U
 
 NAME = topic_name(T)
 
@@ -24,7 +25,7 @@ def tiles(topic: Topic) -> None:
     assert at == RING
 
 
-def divide(party: Party) -> None:
+def divide(party: Client) -> None:
     """Parts of the bench hold no rows: dividing one leaves the same path in every child, which a reader must see in none twice."""
     party.coordinator.rewrite = lambda part, segment, key, to: [(target.segment, part) for target in to]
 
