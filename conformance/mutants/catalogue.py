@@ -7,7 +7,7 @@ import difflib
 from conformance.mutants import (
     of_acks,
     of_backups,
-    of_face,
+    of_clients,
     of_files,
     of_in_stream,
     of_migrated_keeping,
@@ -15,7 +15,6 @@ from conformance.mutants import (
     of_migrations,
     of_persistent_reads,
     of_power,
-    of_providers,
     of_reading,
     of_retention,
     of_roots,
@@ -31,7 +30,7 @@ from conformance.mutants import (
 from conformance.mutants.planting import FAULTS, Mutant
 from metadata.common.errors import OptionError
 
-_DECLARED = (of_in_stream, of_migrating, of_stores, of_files, of_retention, of_power)
+_DECLARED = (of_clients, of_in_stream, of_migrating, of_stores, of_files, of_retention, of_power)
 """Modules whose faults are in FAULTS once they are imported."""
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -45,11 +44,9 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_splits.MUTANTS,
     *of_storage.MUTANTS,
     *of_roots.MUTANTS,
-    *of_face.MUTANTS,
     *of_migrations.MUTANTS,
     *of_migrated_keeping.MUTANTS,
     *of_persistent_reads.MUTANTS,
-    *of_providers.MUTANTS,
     *of_source.MUTANTS,
     *FAULTS,
 )
