@@ -10,18 +10,14 @@ from conformance.mutants import (
     of_clients,
     of_files,
     of_in_stream,
-    of_migrated_keeping,
-    of_migrating,
     of_migrations,
-    of_persistent_reads,
     of_power,
     of_reading,
     of_retention,
     of_roots,
     of_schemas,
-    of_source,
+    of_spark,
     of_splits,
-    of_storage,
     of_stores,
     of_sweeping,
     of_together,
@@ -30,7 +26,7 @@ from conformance.mutants import (
 from conformance.mutants.planting import FAULTS, Mutant
 from metadata.common.errors import OptionError
 
-_DECLARED = (of_clients, of_in_stream, of_migrating, of_stores, of_files, of_retention, of_power)
+_DECLARED = (of_spark, of_clients, of_in_stream, of_migrations, of_stores, of_files, of_retention, of_power)
 """Modules whose faults are in FAULTS once they are imported."""
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -42,12 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *of_backups.MUTANTS,
     *of_together.MUTANTS,
     *of_splits.MUTANTS,
-    *of_storage.MUTANTS,
     *of_roots.MUTANTS,
-    *of_migrations.MUTANTS,
-    *of_migrated_keeping.MUTANTS,
-    *of_persistent_reads.MUTANTS,
-    *of_source.MUTANTS,
     *FAULTS,
 )
 

@@ -101,18 +101,6 @@ def seek_beyond_the_cut(real: Real, self: Any, topic: Any, where: Any) -> Any:
 
 @fault(
     "8.5",
-    "A flush takes the rows that it has committed out of the producer, and none that were sent since.",
-    at=f"{_PRODUCER}._commit",
-    by=f"{_PRODUCERS}::test_rows_whose_commit_is_not_known_are_never_staged_anew",
-)
-def flush_forgets_later_rows(real: Real, self: Any) -> Any:
-    committed = real(self)
-    self._waiting.clear()
-    return committed
-
-
-@fault(
-    "8.5",
     "Rows that may be committed are never staged anew: they would be there twice.",
     at=f"{_PRODUCER}._commit",
     by=f"{_PRODUCERS}::test_an_error_after_an_unknown_outcome_does_not_stage_anew",

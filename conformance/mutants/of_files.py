@@ -210,11 +210,6 @@ def names_with_escapes(real: Real, name: Any) -> None:
     return None
 
 
-@fault("4", "A pattern that could take for ever is refused.", at="metadata.records.patterns:_check", by=_TEXT)
-def patterns_without_end(real: Real, what: str, pattern: str) -> None:
-    return None
-
-
 # --- who may read -------------------------------------------------------------------------------------------------
 
 

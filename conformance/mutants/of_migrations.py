@@ -1,51 +1,128 @@
-"""Faults of migration: a persistent topic that goes on as topic:// (docs/in_stream.md, Migration)."""
+"""Faults of migration: a persistent topic that goes on as topic://, how long it is kept, what is left of it (docs/in_stream.md)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from conformance.mutants import planting
+from ledgers.model import Ledger
 
-mutant = partial(planting.mutant, kind="migrating")
-_AFTER = "tests/spark_txn_source/test_migrated_subscriptions.py"
-_STREAM = "spark_txn_source.stream:StreamReader"
-_CONSUMERS = "tests/txnsegment/test_migrated_consumers.py"
-_FEEDS = "txnsegment.feeds:Feeds"
+fault = partial(planting.fault, kind="migrating")
+Real = Callable[..., Any]
 
-MUTANTS = (
-    mutant(
-        "old-and-new-name-are-both-read",
-        "8.5",
-        "What is read under the old name is left out of the topic that goes on.",
-        ("spark_txn_source.topics:selected", "beside=tuple(map(str, selection.persistent))", "beside=()"),
-    ),
-    mutant(
-        "migrated-cursor-by-numbers-of-the-log",
-        "8.11",
-        "A stream's commit moves the cursor of a migrated topic by its ledgers: as numbers of the log they cover rows not read.",
-        ("spark_txn_source.cursors:StreamCursors.commit", "end_of(ledger.id, ledger.last_entry)", "end_of(to.log)"),
-        tests=(f"{_AFTER}::test_a_stream_of_the_new_name_acknowledges_what_it_has_read_and_no_more",),
-    ),
-    mutant(
-        "new-name-reads-again",
-        "8.5",
-        "A checkpoint of a persistent topic that goes on under the new name keeps what was read by the old positions.",
-        (f"{_STREAM}.latestOffset", "offset = offset.as_segments(migrated)", "pass"),
-        (f"{_STREAM}.partitions", "offset = offset.as_segments(_migrated(reading, begin))", "pass"),
-        tests=(f"{_AFTER}::test_a_checkpoint_goes_on_under_the_new_name",),
-    ),
-    mutant(
-        "migrated-rows-out-of-order",
-        "8.13",
-        "A consumer gets rows in the order of the log, in which the ledgers of a migrated topic stand at their numbers.",
-        ("spark_txn_source.entries:_turns", "segment.number(ledger)", "ledger"),
-        tests=(f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",),
-    ),
-    mutant(
-        "consumers-pass-what-goes-on",
-        "8.13",
-        "A consumer looks at the log before it looks whether its topics were migrated: it passes no row of what goes on.",
-        (f"{_FEEDS}.look", "for feed in self._feeds:", "for feed in reversed(self._feeds):"),
-        tests=(f"{_CONSUMERS}::test_a_migration_between_two_looks[Following]",),
-    ),
+_MIGRATOR = "metadata.instream.migrating:Migrator"
+_RULES = "metadata.rules.migrated"
+_TESTS = "tests/metadata/instream/test_migration.py"
+_KEPT = "tests/metadata/instream/test_migrated_remains.py"
+
+# --- while it is migrated -----------------------------------------------------------------------------------------
+
+
+@fault(
+    "8.8",
+    "What an application committed before the migration is known after it: a replay is skipped, an older version refused.",
+    at=f"{_MIGRATOR}._carry_applications",
+    by=f"{_TESTS}::test_a_migration_fails_at_every_step",
 )
+def migration_forgets_what_applications_committed(real: Real, *rest: Any) -> bool:
+    return True
+
+
+@fault(
+    "8.11",
+    "The cursor of a subscription is carried over as it stood at its own last word.",
+    at="metadata.cursors.cursors:make_missing",
+    within=f"{_MIGRATOR}.carry",
+)
+def subscriptions_of_a_migrated_topic_begin_anew(real: Real, store: Any, wanted: Any, cursor: Any) -> Any:
+    return real(store, wanted)
+
+
+@fault(
+    "8.11",
+    "A subscription moves by a CAS of its record: a deletion or a second creation may be faster, and the migration goes by it.",
+    at="metadata.instream.pending_ack:InStreamAcks.close",
+    within=f"{_MIGRATOR}.carry",
+    by="tests/metadata/instream/test_subscriptions_while_migrating.py::test_in_the_middle_of_a_migration[delete]",
+)
+def migration_revives_a_deleted_subscription(real: Real, *rest: Any) -> bool:
+    return True
+
+
+@fault(
+    "8.12",
+    "The SEAL says where a topic goes on; another name counts only if that one is another topic's for ever.",
+    at=f"{_MIGRATOR}._is_taken",
+    within=f"{_MIGRATOR}._said",
+)
+def two_migrations_two_names(real: Real, *rest: Any) -> bool:
+    return True
+
+
+# --- what becomes of its rows -------------------------------------------------------------------------------------
+
+
+@fault(
+    "8.9",
+    "No limit cuts between two entries that one transaction appended to a migrated topic.",
+    at=f"{_RULES}:whole_transactions",
+    by=f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",
+)
+def limits_split_migrated_transactions(real: Real, ledgers: Iterable[Ledger]) -> Any:
+    return ([ledger] for ledger in ledgers)
+
+
+@fault(
+    "7",
+    "Retention takes no row of a migrated topic that a subscription has not acknowledged.",
+    at=f"{_RULES}:first_needed",
+    by=f"{_KEPT}::test_a_subscription_holds_back_what_it_has_not_acknowledged",
+)
+def migrated_rows_trimmed_past_a_subscription(real: Real, *rest: Any) -> None:
+    return None
+
+
+@fault(
+    "8.5",
+    "A migrated segment leaves the layout only once nothing of it is left.",
+    at="metadata.rules.retention:is_drained",
+    within="metadata.maintenance.trimming:Trimmer._drained_migrated",
+    by=f"{_KEPT}::test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more",
+)
+def migrated_segment_leaves_with_its_rows(real: Real, info: Any, mark: Any, empty: bool, needed: Any, **options: Any) -> Any:
+    return real(info, mark, True, needed, **options)
+
+
+# --- the old name -------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "8.4",
+    "A persistent topic is listed no more once the topic that it was migrated to was deleted: its rows went with that.",
+    at=f"{_RULES}:went_with",
+    by=f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",
+)
+def rows_of_a_deleted_topic_under_its_old_name(real: Real, *rest: Any) -> bool:
+    return False
+
+
+@fault(
+    "8.4",
+    "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
+    at=f"{_RULES}:is_its_own",
+    by="tests/metadata/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+)
+def old_name_stands_for_a_topic_of_somebody_else(real: Real, *rest: Any) -> bool:
+    return True
+
+
+@fault(
+    "8.14",
+    "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
+    at=f"{_RULES}:let_go",
+    by=f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",
+)
+def what_was_migrated_stays_for_ever(real: Real, *rest: Any) -> bool:
+    return False

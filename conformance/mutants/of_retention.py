@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from conformance.mutants import planting
-from metadata.records.records import Cursor, Layout
+from metadata.records.records import Cursor
 from metadata.records.row_ranges import Row
 from metadata.rules import acks
 from metadata.rules.elapsed import Clocks, SeenTime, Witness
@@ -17,7 +17,6 @@ Real = Callable[..., Any]
 
 _COMPACTING = "tests/metadata/maintenance/test_compacting.py"
 _TRIMMING = "tests/metadata/maintenance/test_trimming.py"
-_TORN = "tests/metadata/maintenance/test_torn_trims.py"
 _ELAPSED = "tests/metadata/cluster/test_elapsed.py"
 _TRIMMER = "metadata.maintenance.trimming:Trimmer"
 _CHANGE = "metadata.maintenance.compaction:change_snapshot"
@@ -69,16 +68,6 @@ def late_compaction(real: Real, store: Any) -> int:
 )
 def trim_without_a_guard(real: Real, cluster: Any, segment: str, change: Any, **options: Any) -> Any:
     return real(cluster, segment, change)
-
-
-@fault(
-    "A19, 7",
-    "A topic's guard is the highest of all segments that ever left its layout, not of those that leave now.",
-    at="metadata.rules.retention:without_drained",
-    by=_TORN,
-)
-def earlier_guard_forgotten(real: Real, layout: Layout, drained: Any) -> Any:
-    return real(layout.model_copy(update={"trimmed_to": None, "trimmed_ms": None}), drained)
 
 
 @fault("7", "Subscriptions hold retention back.", at="metadata.rules.retention:is_done", by=_TRIMMING)

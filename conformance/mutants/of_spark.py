@@ -1,0 +1,165 @@
+"""Faults where Spark reads and writes: offsets, cursors of streams, pieces of files, lost rows (protocol.md section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from conformance.mutants.planting import fault
+from ledgers.part_reader import EntryBatch
+from metadata.records.names import is_persistent
+from metadata.records.records import Layout
+from metadata.rules import transitions
+from metadata.rules.timestamps import OpenTransactions
+from spark_txn_source.tasks import Piece
+
+Real = Callable[..., Any]
+
+_OFFSET = "spark_txn_source.offsets:StreamOffset"
+_CHECKPOINTS = "tests/spark_txn_source/test_checkpoints.py"
+_PERSISTENT = "tests/spark_txn_source/test_persistent_source.py"
+_AFTER = "tests/spark_txn_source/test_migrated_subscriptions.py"
+_RULES = "tests/spark_txn_source/test_reading_rules.py"
+
+# --- offsets and cursors ------------------------------------------------------------------------------------------
+
+
+@fault(
+    "6, 8.5",
+    "The numbers of an offset count in the cluster that it names alone, and in those restored from its backups.",
+    at="metadata.cluster.cluster:Cluster.check_is_mine",
+    by=f"{_CHECKPOINTS}::test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with",
+)
+def offset_of_another_cluster(real: Real, *rest: Any) -> None:
+    return None
+
+
+@fault(
+    "6, 8.11",
+    "A stream that began without a subscription, or without a topic, never moves its cursors over rows that it started behind.",
+    at="spark_txn_source.cursors:StreamCursors.check_added",
+    by=(
+        f"{_CHECKPOINTS}::test_a_subscription_that_is_added_to_a_stream_loses_no_row_that_is_left",
+        f"{_CHECKPOINTS}::test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left",
+    ),
+)
+def added_subscription_is_acknowledged_unread(real: Real, *rest: Any) -> bool:
+    return True
+
+
+@fault(
+    "8.5",
+    "A persistent topic that an offset does not name came later, and is read from its first row.",
+    at=f"{_OFFSET}.number",
+    by=f"{_PERSISTENT}::test_a_pattern_finds_new_topics",
+)
+def newcomer_from_its_end(real: Real, self: Any, *rest: Any) -> Any:
+    return real(self, *rest) if rest[0] in self.numbers() else 1 << 62
+
+
+@fault(
+    "8.5",
+    "A checkpoint of a persistent topic that goes on under the new name keeps what was read by the old positions.",
+    at=f"{_OFFSET}.as_segments",
+    by=f"{_AFTER}::test_a_checkpoint_goes_on_under_the_new_name",
+)
+def new_name_reads_again(real: Real, self: Any, migrated: Iterable[str]) -> Any:
+    return self
+
+
+# --- rows ---------------------------------------------------------------------------------------------------------
+
+
+@fault("8.5, 8.9", "A piece that is cut by size is cut whole: every entry of it is in a task.", at="spark_txn_source.pieces:split")
+def last_entry_lost_in_the_split(real: Real, found: Iterable[Piece], size: int) -> Iterator[Piece]:
+    for one in found:
+        *before, last = real([one], size)
+        yield from before
+        yield last.narrowed(last.first, last.last - 1) if before else last
+
+
+@fault(
+    "6, 8.5",
+    "The rows that are wanted of an entry are counted within the entry, whichever of its batches they come in.",
+    at="spark_txn_source.tasks:_wanted",
+    by=_RULES,
+)
+def rows_of_the_first_batch_of_an_entry_only(real: Real, found: EntryBatch, piece: Piece) -> Any:
+    cut = piece.row or piece.stop is not None
+    return None if cut and found.first_row > piece.row else real(found, piece)
+
+
+@fault(
+    "8.13",
+    "A consumer gets rows in the order of the log, in which the ledgers of a migrated topic stand at their numbers.",
+    at="metadata.instream.legacy:LegacySegment.number",
+    within="spark_txn_source.entries:_turns",
+    by=f"{_AFTER}::test_a_cumulative_acknowledgement_keeps_to_the_order_of_the_log",
+)
+def migrated_rows_out_of_order(real: Real, self: Any, ledger_id: int) -> int:
+    return ledger_id
+
+
+@fault(
+    "6, 8.5",
+    "An end by publish time of a persistent topic is not final while a transaction is open that may append to it.",
+    at="metadata.instream.end:Ending.open_transactions",
+    by="tests/spark_txn_source/test_persistent_timestamps.py",
+)
+def open_transactions_of_persistent_topics_hold_no_timestamp(real: Real, self: Any) -> OpenTransactions:
+    return replace(real(self), open=())
+
+
+# --- what a read has lost -----------------------------------------------------------------------------------------
+
+
+@fault(
+    "A19, 6",
+    "A read that needs trimmed rows is an error.",
+    at="spark_txn_source.losses:check_trims",
+    by="tests/metadata/maintenance/test_trimming.py",
+)
+def loss_is_silent(real: Real, *rest: Any) -> None:
+    return None
+
+
+@fault(
+    "6, 8.9",
+    "A read from `earliest` leaves out what is left of a transaction of which another segment has lost its rows.",
+    at="spark_txn_source.losses:hidden",
+    by="tests/metadata/maintenance/test_torn_trims.py",
+    kind="compacting",
+)
+def half_done_trim_shows_half_of_a_transaction(real: Real, *rest: Any, **options: Any) -> dict[str, Any]:
+    return {}
+
+
+@fault(
+    "6, A19",
+    "The guard of deletions is the highest seal of those that were forgotten.",
+    at="metadata.rules.transitions:without_gone",
+    by="tests/metadata/rules/test_transitions.py",
+)
+def guard_of_the_oldest_deletion(real: Real, layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
+    after: Layout = real(layout, now_ms=now_ms, grace_ms=grace_ms)
+    if after is layout:
+        return layout
+    in_grace = {info.deleted_at_log for info in transitions.in_grace(layout, now_ms, grace_ms)}
+    over = {info.deleted_at_log for info in layout.gone()} - in_grace
+    numbers = [number for number in (*over, layout.deleted_to_log) if number is not None]
+    return after.model_copy(update={"deleted_to_log": min(numbers)})
+
+
+# --- Spark's writes -----------------------------------------------------------------------------------------------
+
+
+@fault(
+    "8.5",
+    "Of two writes of one Spark transaction to topics of both kinds, the second is refused before it stages a row.",
+    at="metadata.write.staging_manifests:StagingArea._refuse_both_kinds",
+    by="tests/spark_txn_sink/test_staging_kinds.py",
+)
+def staged_writes_to_both_kinds(real: Real, self: Any, write: str, topic: str) -> None:
+    if is_persistent(topic):
+        real(self, write, topic)
