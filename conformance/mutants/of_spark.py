@@ -108,7 +108,8 @@ def migrated_rows_out_of_order(real: Real, self: Any, ledger_id: int) -> int:
     by="tests/spark_txn_source/test_persistent_timestamps.py",
 )
 def open_transactions_of_persistent_topics_hold_no_timestamp(real: Real, self: Any) -> OpenTransactions:
-    return replace(real(self), open=())
+    found: OpenTransactions = real(self)
+    return replace(found, open=())
 
 
 # --- what a read has lost -----------------------------------------------------------------------------------------
