@@ -1,1 +1,1 @@
-"""Writing topics from Spark: tasks stage parts, the driver commits one transaction. Knows metadata and ledgers."""
+"""The sink: Spark tasks stage parts, the driver commits one transaction. Imports metadata and ledgers only."""

@@ -1,4 +1,4 @@
-"""The driver's side: one Spark write becomes one transaction (protocol.md section 5)."""
+"""The driver's side of a Spark write: one write becomes one transaction (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ log = logging.getLogger("txnsegment.sink")
 
 @dataclass(frozen=True)
 class Identity:
-    """Who writes which version, as far as the options and the batch id say it. `app` None: the query's id. `accepts_loss`: see
-    `Claim`."""
+    """The application and version of a write, from its options and batch id.
+
+    `app`: None for a stream without `txnAppId`, whose application is the query's id. `random`: whether the batch write has no
+    `txnAppId`. `accepts_loss`: see `Claim`.
+    """
 
     app: str | None
     version: int
@@ -35,9 +38,9 @@ class Identity:
 
 
 def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int, messages: Sequence[Staged | None]) -> Committed:
-    """Commit what the accepted attempts staged, in the order of the tasks; all of it or nothing, once for each version.
+    """Commit the parts of the accepted task attempts, in the order of the tasks, as one transaction.
 
-    Raises what `Coordinator.commit` raises; then Spark runs the batch again.
+    Raises what `Coordinator.commit` raises; Spark then runs the batch again.
     """
     staged = reported(messages)
     key = agreed_key(plan, staged)
@@ -64,9 +67,11 @@ def commit(client: Client, plan: WritePlan, identity: Identity, timeout_ms: int,
 
 
 def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequence[Staged | None]) -> None:
-    """Spark gave the write up, perhaps after a commit that raised, perhaps in a new process and long after a successor took over.
+    """End the transaction of a write that Spark gave up: after a commit that raised, possibly in a new process, and possibly long
+    after a successor took over.
 
-    Ends only an OPEN header of this very attempt and deletes no file. A task that never reported means that no commit was tried.
+    Aborts only an OPEN header of this attempt, and deletes no file. If a task did not report, no commit was tried, and there
+    is nothing to end.
     """
     staged = [m for m in messages if m is not None]
     if len(staged) != len(messages) or not staged:
@@ -77,27 +82,29 @@ def abort(client: Client, plan: WritePlan, identity: Identity, messages: Sequenc
 
 
 def staged_for(plan: WritePlan, staged: Sequence[Staged]) -> TopicName:
-    """The topic that the rows were staged for. The tasks had a plan of their own, and between theirs and ours the topic may have
-    been migrated; without rows it is the one of our plan.
+    """The topic that the tasks staged rows for, or the plan's topic if there are no rows. Tasks and driver plan separately, so
+    the topic may have been migrated between the two plans.
     """
     return next((topic_of(segment) for message in staged for segment, _ in message.parts), plan.topic)
 
 
 def _coordinator(client: Client, topic: TopicName) -> CoordinatorProvider:
-    """Who decides a write to this topic."""
-    return Providers(client).by_model(model_of(topic)).coordinator  # if it was migrated since, that one knows where rows go on
+    """The coordinator of the topic's transaction model. If the topic was migrated after staging, that coordinator redirects the
+    rows.
+    """
+    return Providers(client).by_model(model_of(topic)).coordinator
 
 
 def claim(identity: Identity, staged: Sequence[Staged]) -> Claim:
-    """`attempt` is derived from the commit messages, so that commit and abort of one attempt agree on it. A batch write in
-    `foreachBatch` has a query, too.
+    """The version and attempt of this write. `attempt` is a digest of the commit messages, so that commit and abort of one
+    attempt have the same. Batch writes in `foreachBatch` carry their query's id, too.
     """
     digest = hashlib.sha256("\n".join(sorted(m.staging_id for m in staged)).encode()).hexdigest()[:32]
     return Claim(identity.version, query(staged), digest, identity.streaming, identity.accepts_loss)
 
 
 def reported(messages: Sequence[Staged | None]) -> list[Staged]:
-    """What the tasks say. Raises TxnConflict if one says nothing."""
+    """The reports of all tasks. Raises TxnConflict if a task did not report."""
     staged = [m for m in messages if m is not None]
     if len(staged) != len(messages):
         raise TxnConflict("A task did not report what it staged.", advice="Spark must not commit such a write; run it again.")
@@ -105,13 +112,13 @@ def reported(messages: Sequence[Staged | None]) -> list[Staged]:
 
 
 def agreed_key(plan: WritePlan, staged: Sequence[Staged]) -> str | None:
-    """The column that the tasks routed by, which may differ from our plan's: whether it is still the topic's is checked at opening.
-    Raises TxnConflict if they differ among themselves.
+    """The column that the tasks routed rows by. Opening the transaction checks that it is still the topic's key. Raises
+    TxnConflict if the tasks routed by different columns.
     """
     keys = {m.key for m in staged if m.parts}
     if len(keys) > 1:
         raise TxnConflict(
-            f"The topic {plan.topic} got its key while this write staged its rows: some were routed by it and some were not.",
+            f"The topic {plan.topic} got its key while this write staged its rows: some were routed by the key and some were not.",
             advice="Nothing was committed; run the write again.",
         )
     return keys.pop() if keys else plan.key
@@ -121,12 +128,12 @@ def _app(identity: Identity, staged: Sequence[Staged]) -> str:
     app = identity.app if identity.app is not None else query(staged)
     if app is None:
         raise OptionError(
-            "The streaming query's id did not reach the tasks, so the write has no identity.",
-            advice="Name the stream by the option txnAppId.",
+            "The write has no application: the streaming query's id did not reach the tasks.",
+            advice="Give the stream the option txnAppId.",
         )
     return app
 
 
 def query(staged: Sequence[Staged]) -> str | None:
-    """The streaming query that the tasks worked for; None: a batch write outside of streams."""
+    """The id of the streaming query that the tasks ran for; None for a batch write outside `foreachBatch`."""
     return next((m.query_id for m in staged if m.query_id is not None), None)

@@ -18,15 +18,15 @@ ValueFormat = Literal["columns", "avro"]
 AfterRestore = Literal["fail", "continue"]
 MIN_TIMEOUT_MS: Final = 1_000
 MAX_TIMEOUT_MS: Final = 300_000
-"""The longest that any cluster allows by default (protocol.md section 7); a cluster may allow less, which its owner checks."""
+"""The longest timeout that a cluster allows by default (protocol.md section 7). A cluster may allow less; the coordinator checks
+that.
+"""
 
 
 def _topic(option: str, text: str) -> TopicName:
     word = words(option, text)
     if word.lower().startswith("segment:"):
-        raise bad(
-            option, text, "it names a segment, and rows find their segment by their key", "Write to the topic: topic://t/n/name."
-        )
+        raise bad(option, text, "it names a segment, and a write routes rows to segments", "Write to the topic: topic://t/n/name.")
     try:
         return persistent_name(word) if word.lower().startswith("persistent:") else topic_name(word)
     except OptionError as e:
@@ -62,40 +62,40 @@ _NAME: Final = "`topic://tenant/namespace/name`, a bare `name` for `topic://publ
 
 PATH: Final = Option("path", _NAME, "The argument of `save` or `start`.", _topic)
 PATHS: Final = Option("paths", "", "Refused.", _one_topic)
-TOPIC: Final = Option("topic", _NAME, "Where to write; also the argument of `save` and `start`.", _topic)
+TOPIC: Final = Option("topic", _NAME, "The topic to write to; also the argument of `save` and `start`.", _topic)
 KEY_COLUMN: Final = Option(
     "keyColumn",
     "column name",
-    "Routes rows by the hash of this column (string, binary or integer; null: no key). Kept with the topic once set.",
+    "The column whose hash routes rows to segments (string, binary or integer; null: no key). Once set, it belongs to the topic.",
     _column,
     default_note="the topic's, else no key",
 )
 SEGMENTS: Final = Option(
     "segments",
     f"1 to {MAX_SEGMENTS}",
-    "Number of segments, when the topic is made on first write.",
+    "The number of segments of a topic that this write creates.",
     integer(1, MAX_SEGMENTS),
     default="1",
 )
 AUTO_CREATE: Final = Option(
     "autoCreate",
     "`true`, `false`",
-    "Whether a topic that does not exist is made on first write.",
+    "Whether the write creates a topic that does not exist.",
     boolean,
     default="true",
 )
 TXN_APP_ID: Final = Option(
     "txnAppId",
     "text",
-    "Who writes. With `txnVersion` a batch write commits once, for each topic of its own; alone it names a stream.",
+    "The application that writes. A batch write with `txnVersion` commits once per topic. A stream takes it without a version.",
     _app_id,
     default_note="stream: the query's id; batch: random",
 )
 TXN_VERSION: Final = Option(
     "txnVersion",
     "whole number",
-    "The version of this batch write. Committed already: nothing is written (in `foreachBatch` by another query: an error); lower: "
-    "an error.",
+    "The version of this batch write. A version that is committed writes nothing (in `foreachBatch` of another query: an error). "
+    "A lower version is an error.",
     integer(0),
     only="batch",
     why=_NO_VERSION,
@@ -103,7 +103,7 @@ TXN_VERSION: Final = Option(
 TXN_STAGING: Final = Option(
     "txnStaging",
     "from `txn.options`",
-    "The transaction over several topics that the write is part of (`cluster.transaction()`): its rows count when that commits.",
+    "The transaction over several topics (`cluster.transaction()`) that commits the rows of this write.",
     _staging,
     only="batch",
     why="a transaction over several topics is committed by a program: write in `foreachBatch`",
@@ -111,14 +111,14 @@ TXN_STAGING: Final = Option(
 TXN_TIMEOUT: Final = Option(
     "txnTimeoutMs",
     f"{MIN_TIMEOUT_MS} to {MAX_TIMEOUT_MS}",
-    "How long a transaction may take from opening to deciding, in milliseconds; not the batch's duration.",
+    "The longest time from opening a transaction to deciding it, in milliseconds. Staging rows does not count.",
     milliseconds(MIN_TIMEOUT_MS, MAX_TIMEOUT_MS),
     default="30000",
 )
 AFTER_RESTORE: Final[Option[AfterRestore]] = Option(
     "afterRestore",
     "`fail`, `continue`",
-    "When the cluster was restored from a backup older than the checkpoint: `continue` goes on without what was lost in between.",
+    "If the cluster was restored from a backup older than the checkpoint: `continue` accepts the loss of the batches in between.",
     one_of("fail", "continue"),
     default="fail",
     only="stream",
@@ -127,21 +127,21 @@ AFTER_RESTORE: Final[Option[AfterRestore]] = Option(
 COMPRESSION: Final[Option[Compression]] = Option(
     "compression",
     "`zstd`, `lz4`, `snappy`, `none`",
-    "Of the Parquet parts.",
+    "The compression of the Parquet parts.",
     one_of("zstd", "lz4", "snappy", "none"),
     default="zstd",
 )
 ENTRY_BYTES: Final = Option(
     "entryBytes",
     "size up to `1g`",
-    "An entry (row group) is closed at about so many bytes in memory. A task holds one entry for each segment it touches.",
+    "The approximate size in memory of an entry (row group). A task holds one entry for each segment that it writes to.",
     byte_size(1, 1024**3),
     default=f"{parts.ENTRY_BYTES >> 20}m",
 )
 ENTRY_ROWS: Final = Option(
     "entryRows",
     "whole number",
-    "An entry is closed at so many rows at the latest.",
+    "The largest number of rows of an entry.",
     integer(1, 2**31 - 1),
     default=str(parts.ENTRY_ROWS),
 )
@@ -149,14 +149,14 @@ ENTRY_ROWS: Final = Option(
 VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
     "valueFormat",
     "`columns`, `avro`",
-    "Rows as they are; or each as Avro binary in the one column `value`, which is decoded and stored as the topic's columns.",
+    "`columns`: rows as columns. `avro`: one column `value` with a row as Avro binary, which is decoded into the topic's columns.",
     one_of("columns", "avro"),
     default="columns",
 )
 SCHEMA_VERSION: Final = Option(
     "schemaVersion",
     "whole number",
-    "With `valueFormat=avro`: the version of the topic's schema that the rows are written in.",
+    "With `valueFormat=avro`: the version of the topic's schema that the values are encoded by.",
     integer(0),
     default_note="the last one",
 )
@@ -186,7 +186,7 @@ SINK: Final = OptionTable(
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """What a write task needs: nothing of the metadata store."""
+    """The options that a write task needs. A task does not open the metadata store."""
 
     topic: TopicName
     key_column: str | None
@@ -197,9 +197,11 @@ class TaskOptions:
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """The options of one write. `key_column` None: the topic's, if it has one. `txn_app_id` None: the query's id, or random.
-    `txn_version` None: the batch id, or 1. `txn_staging` None: the write is a transaction of its own. `routing`: which options were
-    given that only a topic with segments has a use for; a persistent name may stand for one, which only the cluster knows.
+    """The options of one write.
+
+    `key_column` None: the topic's key, if it has one. `txn_app_id` None: the query's id, or a random one. `txn_version` None:
+    the batch id, or 1. `txn_staging` None: the write is a transaction of its own. `routing`: the given options that need a
+    topic with segments; only the cluster knows whether a `persistent://` name stands for one.
     """
 
     service_url: ServiceUrl
@@ -229,8 +231,8 @@ class WriteOptions:
         theirs = [name for name in (TXN_APP_ID.name, TXN_VERSION.name, TXN_TIMEOUT.name) if given.has(name)]
         if staging is not None and theirs:
             raise OptionError(
-                f"txnStaging and {' and '.join(theirs)} are both given: the write is part of a transaction that has its own.",
-                advice="Leave the latter out; cluster.transaction(app=..., version=..., timeout=...) takes them.",
+                f"txnStaging and {' and '.join(theirs)} are both given, but the transaction of the write sets these itself.",
+                advice=f"Leave {' and '.join(theirs)} out; cluster.transaction(app=..., version=..., timeout=...) takes them.",
             )
         if version is not None and app is None:
             raise OptionError(
@@ -239,7 +241,7 @@ class WriteOptions:
             )
         if app is not None and version is None and not streaming:
             raise OptionError(
-                "txnAppId is given without txnVersion: a second batch write would be taken for a repetition of the first.",
+                "txnAppId is given without txnVersion: a second batch write would count as a repetition of the first.",
                 advice="Give both (the version must rise), or neither.",
             )
         _check_schema_options(given)
@@ -264,7 +266,7 @@ class WriteOptions:
         )
 
     def for_tasks(self) -> TaskOptions:
-        """The part that is pickled to executors."""
+        """The part of the options that is pickled to executors."""
         return TaskOptions(self.topic, self.key_column, self.compression, self.entry_bytes, self.entry_rows)
 
 
@@ -272,15 +274,16 @@ def _check_schema_options(given: Given) -> None:
     if given.value(VALUE_FORMAT) != "avro":
         if SCHEMA_VERSION in given:
             raise OptionError(
-                "schemaVersion is given without valueFormat=avro: rows that are columns bring their schema along.",
+                "schemaVersion is given without valueFormat=avro: rows given as columns have their own schema.",
                 advice="Give both, or neither.",
             )
         return
     needless = SEGMENTS.name if SEGMENTS in given else AUTO_CREATE.name if given.get(AUTO_CREATE) else None
     if needless is not None:
         raise OptionError(
-            f"The options valueFormat=avro and {needless} are both given, but such a write makes no topic: a topic has the schema.",
-            advice=f"Leave {needless} out, and make the topic before (txnsegment topics create, topics schema TOPIC --set FILE).",
+            f"The options valueFormat=avro and {needless} are both given, but a write of Avro values needs the topic's "
+            "schema and creates no topic.",
+            advice=f"Leave {needless} out; create the topic first (txnsegment topics create, topics schema TOPIC --set FILE).",
         )
 
 

@@ -1,4 +1,4 @@
-"""What one write needs, decided on the driver before a row is staged: topic, segments, types."""
+"""The plan of one write, made on the driver before any row is staged: topic, segments, types."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from metadata.topics.topics import Topic
 from spark_txn_sink.options import TaskOptions, WriteOptions
 
 OVERWRITE = OptionError(
-    "A topic is a log: overwrite mode and complete output mode would need to take back rows that readers have seen.",
+    "Overwrite mode and complete output mode are not supported: a topic is a log, and readers may have read its rows.",
     advice='Write mode("append") or outputMode("append"); for results that change, append each version with its batch id, or '
     "write to a new topic.",
 )
@@ -27,11 +27,12 @@ OVERWRITE = OptionError(
 
 @dataclass(frozen=True)
 class WritePlan:
-    """Picklable; it travels to the tasks, which open the storage and nothing else.
+    """The plan of one write. It is pickled to the tasks, which open the storage and no metadata store.
 
-    `types`: the incoming columns with the types that the topic keeps. `schema_id`: of the topic schema that has them all; None
-    if the topic has to grow for it, which the commit does. `staged_ms`: store time before the first part is written. `avro`: the
-    Avro schema that is registered for the topic, or (`values`) that the incoming values are written in.
+    `to`: the segments, with their hash ranges. `key`: the column that routes rows. `types`: the incoming columns with the
+    types that the topic keeps. `schema_id`: the id of the topic schema that has all of these columns; None if the commit has
+    to extend the schema. `staged_ms`: the store's time before the first part is written. `avro`: the registered Avro schema of
+    the topic. `values`: whether the incoming rows are values encoded by `avro`.
     """
 
     topic: TopicName
@@ -47,7 +48,7 @@ class WritePlan:
 
 
 def plan_write(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
-    """Look at the topic (make it if that is allowed) and refuse what cannot be written. Idempotent.
+    """Plan a write: find the topic, or create it if the options allow that, and check that it can take the rows. Idempotent.
 
     Raises SchemaError, OptionError, TopicNotFound.
     """
@@ -74,21 +75,22 @@ def plan_write(client: Client, options: WriteOptions, schema: StructType) -> Wri
 
 
 def where_to(client: Client, options: WriteOptions) -> TopicName:
-    """The topic that the name stands for: a persistent one goes by its topic:// name once it is migrated, or if its namespace has
-    new topics made so. Raises OptionError for options that route rows where there is one log.
+    """The topic that the name stands for now: a migrated `persistent://` name stands for its successor `topic://`, and a new one
+    for a `topic://` if its namespace says so. Raises OptionError for routing options with a marker-based topic, which has one
+    log.
     """
     name = Providers(client).resolve(str(options.topic))
     if isinstance(name, PersistentName) and options.routing:
         first = options.routing[0]
         raise OptionError(
-            f"The option {first} is given, but {name} is a persistent:// topic: all its rows lie in one log, without segments.",
-            advice=f"Leave {first} out, or write to a topic:// topic, whose segments rows are routed to.",
+            f"The option {first} is given, but {name} is a persistent:// topic, which has one log and no segments.",
+            advice=f"Leave {first} out, or write to a topic:// topic.",
         )
     return name
 
 
 def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: StructType) -> Topic:
-    """The topic, made if that is allowed. Raises TopicNotFound, OptionError for a key that is none."""
+    """The topic, created if the options allow that. Raises TopicNotFound, OptionError for a column that cannot be a key."""
     if isinstance(name, PersistentName):
         made = client.instream.topics.ensure(name, schema=schema, create=options.auto_create)
         return Topic(made.name, made.layout, made.record)
@@ -104,11 +106,11 @@ def _ensure(client: Client, options: WriteOptions, name: TopicName, schema: Stru
 
 
 def _plan_values(client: Client, options: WriteOptions, schema: StructType) -> WritePlan:
-    """Of a write whose rows are Avro binary, by a schema of the topic."""
+    """The plan of a write whose rows are Avro values, by a version of the topic's schema."""
     if [(f.name, f.dataType) for f in schema] != [("value", BinaryType())]:
         raise SchemaError(
             f"With valueFormat=avro a write has one column, value (binary), and not {schema.simpleString()}.",
-            advice='Write df.select("value"). What the rows are routed by is a field of the record (keyColumn).',
+            advice='Write df.select("value"). keyColumn names a field of the Avro record.',
         )
     topic, schemas = client.topics.get(where_to(client, options)), client.topics.schemas
     found = schemas.latest(topic) if options.schema_version is None else schemas.version(topic, options.schema_version)
@@ -142,7 +144,7 @@ def _key(topic: Topic, options: WriteOptions, schema: StructType) -> str | None:
     if options.key_column is not None and options.key_column != kept:
         raise OptionError(
             f"keyColumn is {options.key_column!r}, but the topic {topic.name} routes by {kept!r}.",
-            advice="Leave keyColumn out: it is kept with the topic once set.",
+            advice="Leave keyColumn out: a topic keeps its first key.",
         )
     check_key(kept, arrow_schema(schema))
     return kept

@@ -1,4 +1,4 @@
-"""Fewer, larger parts: bring the rows of a segment together before they are written."""
+"""`repartition_by_segment`: fewer and larger parts, by bringing the rows of each segment together before a write."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from spark_txn_sink.plan import where_to
 
 
 def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> DataFrame:
-    """The same rows in as many partitions as the topic has active segments, each with the rows of one segment: a write of the
-    result leaves one part for each segment instead of one for each task and segment. It costs a shuffle.
+    """Repartition a DataFrame so that each partition has the rows of one segment of the topic. A write then leaves one part for
+    each segment, in place of one for each task and segment. Costs a shuffle.
 
-    `options`: those of the write (`serviceUrl`, `keyColumn`, `segments` if the topic is yet to be made). Without a key the rows
-    are spread evenly. Raises OptionError, TopicNotFound (autoCreate=false).
+        repartition_by_segment(df, "orders").write.format("txnsegment").mode("append").save("orders")
+
+    `options`: those of the write (`serviceUrl`, `keyColumn`, and `segments` for a topic that the write creates). Without a key
+    the rows are spread evenly. Raises OptionError, TopicNotFound (with autoCreate=false).
     """
     given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
     parsed = WriteOptions.parse(given | {"path": topic}, streaming=False)
@@ -37,19 +39,19 @@ def repartition_by_segment(df: DataFrame, topic: str, **options: object) -> Data
         to, key = _to_be_made(name, parsed.segments), parsed.key_column
     else:
         to, key = targets(found), found.layout.key or parsed.key_column
-    if key is None:  # a persistent topic, too: one log, one part
+    if key is None:  # also for a marker-based topic, which has one target
         return df.repartition(len(to))
     if parsed.value_format == "avro":
         raise OptionError(
-            f"The rows are values, and {key!r}, by which {name} routes them, is inside.",
-            advice="Repartition before the rows become values, or write them as they are.",
+            f"Cannot repartition Avro values for {name}: its key {key!r} is a field inside of the values.",
+            advice="Repartition before the rows are encoded, or write them without repartitioning.",
         )
     check_key(key, arrow_schema(df.schema))
     return df.repartitionById(len(to), _segment_of(to)(F.col(quoted(key))))
 
 
 def _to_be_made(name: TopicName, segments: int) -> Sequence[Target]:
-    """The targets of a topic that the write will make."""
+    """The segments that the write will create the topic with."""
     ranges = even_ranges(segments)
     if isinstance(name, PersistentName):
         return [Target(str(name), r) for r in ranges]

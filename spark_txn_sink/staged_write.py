@@ -1,4 +1,6 @@
-"""A write that is part of a transaction over several topics: it only stages, and leaves a manifest of its parts (protocol.md 2)."""
+"""A write that is part of a transaction over several topics: it stages parts and leaves a manifest of them (protocol.md section
+2).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from spark_txn_sink.staging import Staged
 
 @dataclass(frozen=True)
 class StagedWrite:
-    """Begun on the driver when Spark plans the write; ended in the process that Spark commits or aborts in, which needs the
-    storage and no metadata store. `order`: among the writes of its transaction.
+    """One such write. It begins on the driver when Spark plans the write. It ends in the process in which Spark commits or
+    aborts, which opens the storage and no metadata store. `order`: its place among the writes of the transaction.
     """
 
     plan: WritePlan
@@ -25,11 +27,15 @@ class StagedWrite:
 
     @classmethod
     def begin(cls, plan: WritePlan, token: str, write: str) -> StagedWrite:
-        """Raises TxnConflict: no such transaction in this cluster, or it is at its end."""
+        """Begin a write in the transaction of `token`. Raises TxnConflict if this cluster has no such transaction, or if it is
+        ending.
+        """
         return cls(plan, token, write, StagingArea(LedgerStorage(plan.storage_uri), token).begin(write, str(plan.topic)))
 
     def commit(self, messages: Sequence[Staged | None]) -> None:
-        """Leave what the accepted attempts staged, in the order of the tasks. Nothing is registered. Raises TxnConflict."""
+        """Leave a manifest of the parts of the accepted task attempts, in the order of the tasks. Registers nothing. Raises
+        TxnConflict.
+        """
         staged = reported(messages)
         self._area().leave(
             StagingManifest(
@@ -46,7 +52,7 @@ class StagedWrite:
         )
 
     def abort(self) -> None:
-        """Spark gave the write up, perhaps after it left its manifest: it does not count. Deletes no file."""
+        """Withdraw the manifest of a write that Spark gave up: its rows do not count. Deletes no part."""
         self._area().withdraw(self.write)
 
     def _area(self) -> StagingArea:

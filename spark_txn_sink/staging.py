@@ -1,4 +1,6 @@
-"""The tasks' side: route rows, stage parts, report them. Nothing is registered; failed attempts leave files that nobody names."""
+"""The tasks' side of a write: route rows, stage parts, report them. Nothing is registered; the parts of failed attempts are
+orphans.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,15 @@ from metadata.topics.routing import Router
 from spark_txn_sink.plan import WritePlan
 
 TRANSACTION = "txnsegment.transaction"
-"""The local property of a thread of Spark's driver in which a transaction's `options` were asked for: its token."""
+"""A local property of the driver's thread: the token of the transaction whose `options` the thread asked for."""
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task staged: its parts by segment. `staging_id` is unique to the attempt, also when it has no rows. `key`: the
-    column that its rows were routed by; tasks and committer of a stream are planned apart, and the topic may get its key between.
+    """The report of one task.
+
+    `staging_id`: unique to the task attempt, also without rows. `parts`: by segment. `key`: the column that the rows were
+    routed by. (Tasks and driver of a stream plan separately, and the topic may get its key between the two plans.)
     """
 
     staging_id: str
@@ -33,16 +37,16 @@ class Staged(WriterCommitMessage):
     query_id: str | None
     key: str | None
     execution: tuple[str, int] | None = None
-    """For a write of a transaction: its token, as the driver's thread has it that runs the write, and the number of Spark's SQL
-    execution in that driver.
+    """In a write of a transaction: the transaction's token in the driver's thread that runs the write, and the number of Spark's
+    SQL execution.
     """
 
 
 def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Callable[[], str] = part_name) -> Staged:
-    """Write the rows of one task, in order within each segment. Holds at most one entry for each segment in memory.
+    """Write the rows of one task into parts, in order within each segment. Holds at most one entry for each segment in memory.
 
-    `name_source`: gives unique names of letters and digits, to the attempt and to its parts. Raises SchemaError (a batch that is
-    not what the plan says), StorageError.
+    `name_source`: gives unique names (letters and digits) for the attempt and its parts. Raises SchemaError (a batch does not
+    fit the plan), StorageError.
     """
     storage = LedgerStorage(plan.storage_uri)
     schema = arrow_schema(plan.types)
@@ -73,7 +77,7 @@ def stage(plan: WritePlan, batches: Iterable[pa.RecordBatch], *, name_source: Ca
 
 
 def _rows(plan: WritePlan, batches: Iterable[pa.RecordBatch], schema: pa.Schema, task: _Task) -> Iterator[pa.RecordBatch]:
-    """The rows as the part has them. Raises SchemaError, ValueFormatError."""
+    """The rows with the columns of the part. Raises SchemaError, ValueFormatError."""
     if plan.avro is None:
         for batch in batches:
             yield conform(batch, schema)
@@ -119,8 +123,8 @@ def _writer(
 
 @dataclass(frozen=True)
 class _Task:
-    """`start`: where this task's round robin begins. `query_id`: the streaming query that it works for; None in batch writes
-    outside `foreachBatch`.
+    """`start`: the first segment of this task's round robin. `query_id`: the streaming query that the task runs for; None in
+    batch writes outside `foreachBatch`.
     """
 
     start: int
@@ -130,7 +134,7 @@ class _Task:
 
     @classmethod
     def now(cls) -> _Task:
-        """Of the task that Spark runs here; outside of tasks, as in tests, the first one of a batch."""
+        """The current Spark task. Outside of tasks (in tests): the first task of a batch."""
         context = TaskContext.get()
         if context is None:
             return cls(0, None)

@@ -1,4 +1,4 @@
-"""The writers that Spark sees: Arrow in, one transaction out. All work is done in `plan`, `staging` and `commit`."""
+"""The writers that Spark calls: Arrow batches in, one transaction out. `plan`, `staging` and `commit` do the work."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Messages = Sequence[WriterCommitMessage | None]
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One `df.write.format("txnsegment").mode("append").save()`: a transaction, or (txnStaging) a part of one over several topics.
-    Pickled to the tasks and to the process that commits.
+    """One `df.write.format("txnsegment").mode("append").save()`: a transaction of its own or, with txnStaging, a part of one over
+    several topics. Spark pickles it to the tasks and to the committing process.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
@@ -55,7 +55,9 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """One micro-batch of `df.writeStream.format("txnsegment")`: made anew in the tasks' process and in the committing one."""
+    """One micro-batch of `df.writeStream.format("txnsegment")`. Spark makes one instance in the tasks' process and one in the
+    committing process.
+    """
 
     def __init__(self, options: dict[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:

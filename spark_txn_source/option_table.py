@@ -1,4 +1,4 @@
-"""The options of the source, each by itself: what may be written, and what it means (docs/options.md is made of this)."""
+"""The options of the source, one declaration each: name, values, meaning, parser. docs/options.md is generated from them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ SchemaChange = Literal["fail", "ignoreNewColumns"]
 ValueFormat = Literal["columns", "avro"]
 _MAX_PARTITIONS: Final = 1_000_000
 
-_NO_END: Final = "a stream goes on for ever"
-_NO_TRIGGER: Final = "a batch has no triggers, it reads all that lies between its start and its end"
-_NO_CHECKPOINT: Final = "a batch has no checkpoint, it reads the topics and the schema of now"
+_NO_END: Final = "a stream has no end"
+_NO_TRIGGER: Final = "a batch has no triggers, it reads everything between its start and its end"
+_NO_CHECKPOINT: Final = "a batch has no checkpoint, it reads the current topics with their current schema"
 _NAME: Final = (
     "`topic://tenant/namespace/name`, a bare `name` (for `topic://public/default/name`), `segment://...`, or `persistent://...`"
 )
 
 PATH: Final = Option("path", _NAME, "The argument of `load`.", name_of)
 PATHS: Final = Option("paths", "JSON list", "The argument of `load([...])`.", paths)
-TOPIC: Final = Option("topic", _NAME, "What to read; also the argument of `load`.", name_of)
+TOPIC: Final = Option("topic", _NAME, "The topic or segment to read; also the argument of `load`.", name_of)
 TOPICS: Final = Option(
     "topics",
     "`a, b` or a JSON list",
-    "Several topics: a union by column name, widened where needed. Also `load([...])`.",
+    "Several topics, read as a union by column name with widened types; also the argument of `load([...])`.",
     names_of,
 )
 TOPICS_PATTERN: Final = Option(
@@ -39,15 +39,15 @@ TOPICS_PATTERN: Final = Option(
 STARTING_OFFSETS: Final = Option(
     "startingOffsets",
     '`earliest`, `latest`, `{"log":N}`, `{"log":N,"persistent://t/n/x":"ledger:entry"}`',
-    "Reads what lies after the start: N for all of `topic://`, a position for each `persistent://`. "
-    "Counts for a new checkpoint only.",
+    "Reads rows after this place: a log number N for every `topic://`, a position for each `persistent://`. A stream uses it "
+    "with a new checkpoint only.",
     start,
     default_note="batch `earliest`, stream `latest`",
 )
 ENDING_OFFSETS: Final = Option(
     "endingOffsets",
     '`latest`, `{"log":N}`, `{"log":N,"persistent://t/n/x":"ledger:entry"}`',
-    "Reads up to and with the end, said as a start is.",
+    "Reads rows up to this place, inclusive.",
     end,
     default="latest",
     only="batch",
@@ -56,13 +56,13 @@ ENDING_OFFSETS: Final = Option(
 STARTING_TIMESTAMP: Final = Option(
     "startingTimestamp",
     "epoch ms, or ISO-8601 with a zone",
-    "Starts at the first rows published at or after it. In place of `startingOffsets`.",
+    "Reads rows published at or after this time. In place of `startingOffsets`.",
     timestamp_ms(up=True),
 )
 ENDING_TIMESTAMP: Final = Option(
     "endingTimestamp",
     "epoch ms, or ISO-8601 with a zone",
-    "Ends with the last rows published at or before it. In place of `endingOffsets`.",
+    "Reads rows published at or before this time. In place of `endingOffsets`.",
     timestamp_ms(up=False),
     only="batch",
     why=_NO_END,
@@ -70,31 +70,32 @@ ENDING_TIMESTAMP: Final = Option(
 TIMESTAMP_TIMEOUT: Final = Option(
     "timestampTimeoutMs",
     "whole number",
-    "How long a batch with `endingTimestamp`, or a new stream with `startingTimestamp`, waits until no row can come any more that "
-    "was published before it. It waits for transactions that were open then, and 5 s for clocks that differ. Then it is an error.",
+    "How long a batch with `endingTimestamp`, or a new stream with `startingTimestamp`, waits until all transactions that were "
+    "open at that time have ended (and 5 s more for clocks that differ). A longer wait is an error.",
     integer(0),
     default_note="all transactions have timed out by then (315000)",
 )
 SUBSCRIPTION: Final = Option(
     "subscription",
     "name",
-    "Starts at the cursor of this subscription, which must exist. A batch reads what is not acknowledged and acknowledges nothing; "
-    "a stream starts there with a new checkpoint, and moves it as its batches are done. In place of a start.",
+    "Starts at the cursor of this subscription, which must exist. A batch reads the rows that are not acknowledged, and "
+    "acknowledges none. A stream starts there with a new checkpoint, and moves the cursor as its batches end. In place of a start.",
     subscription,
 )
 ACKNOWLEDGED: Final = Option(
     "acknowledged",
     "from `txn.read`",
-    "Rows to leave out, by segment (JSON). `txn.read` gives it, so that what is read is exactly what the transaction acknowledges.",
+    "Acknowledged rows to leave out, by segment (JSON). `txn.read` sets it, so that a read returns exactly the rows that its "
+    "transaction acknowledges.",
     acknowledged,
     only="batch",
-    why="a stream keeps what was acknowledged before it began in its checkpoint",
+    why="a stream keeps the rows that were acknowledged before its start in its checkpoint",
 )
 MAX_ROWS: Final = Option(
     "maxRowsPerTrigger",
     "whole number",
-    "Soft limit of a micro-batch: whole transactions (of `persistent://` whole appends), at least one. Also under "
-    "`Trigger.AvailableNow`.",
+    "Soft limit of a micro-batch, which takes whole transactions (of `persistent://` whole appends), at least one. Also counts "
+    "with `Trigger.AvailableNow`.",
     integer(1),
     default_note="no limit",
     only="stream",
@@ -103,7 +104,7 @@ MAX_ROWS: Final = Option(
 MAX_BYTES: Final = Option(
     "maxBytesPerTrigger",
     "size, e.g. `128m`",
-    "The same by the size of the files. With both limits, the lower one counts.",
+    "The same limit by the size of the files. If both limits are given, the lower one counts.",
     byte_size(),
     default_note="no limit",
     only="stream",
@@ -112,35 +113,37 @@ MAX_BYTES: Final = Option(
 MIN_PARTITIONS: Final = Option(
     "minPartitions",
     "whole number",
-    "Splits the read into at least so many tasks, where there are entries enough. A segment's rows are then read by several.",
+    "The least number of tasks of a read that has as many entries. Several tasks may then read one segment.",
     integer(1, _MAX_PARTITIONS),
     default_note="stream: one ordered task per segment",
 )
 PARTITION_BYTES: Final = Option(
     "maxPartitionBytes",
     "size, e.g. `128m`",
-    "A task reads about so many bytes at most; smaller pieces are put together.",
+    "The approximate limit of bytes that a task reads. Smaller splits are joined into one task.",
     byte_size(),
     default_note="batch `128m`, stream: one ordered task per segment",
 )
 ISOLATION_LEVEL: Final[Option[IsolationLevel]] = Option(
     "isolationLevel",
     "`read_committed`, `read_uncommitted`",
-    "Committed rows up to the cut, never part of a transaction; or every registered row, with no promise (batch only).",
+    "`read_committed`: committed rows up to the cut, whole transactions only. `read_uncommitted`: all registered rows, without "
+    "guarantees (batch only).",
     one_of("read_committed", "read_uncommitted"),
     default="read_committed",
 )
 FAIL_ON_DATA_LOSS: Final = Option(
     "failOnDataLoss",
     "`true`, `false`",
-    "Whether rows that went before they were read, trimmed by retention or with a topic that was deleted, are an error.",
+    "Whether it is an error that rows were trimmed by retention, or deleted with their topic, before this read.",
     boolean,
     default="true",
 )
 TOPICS_CHANGED: Final[Option[TopicsChanged]] = Option(
     "topicsChanged",
     "`fail`, `continue`",
-    "A restart whose topics differ from the checkpoint's is an error, or added topics start where the stream stands.",
+    "If a restarted query reads other topics than its checkpoint: `fail` is an error; `continue` reads added topics from the "
+    "checkpoint's offset on.",
     one_of("fail", "continue"),
     default="fail",
     only="stream",
@@ -149,7 +152,8 @@ TOPICS_CHANGED: Final[Option[TopicsChanged]] = Option(
 SCHEMA_CHANGE: Final[Option[SchemaChange]] = Option(
     "schemaChange",
     "`fail`, `ignoreNewColumns`",
-    "A new or wider column stops a stream with `SchemaChanged` before any row is dropped; or new columns are left out.",
+    "When a topic gets a new or wider column: `fail` stops the stream with `SchemaChanged` before it drops a row; "
+    "`ignoreNewColumns` leaves new columns out.",
     one_of("fail", "ignoreNewColumns"),
     default="fail",
     only="stream",
@@ -158,14 +162,14 @@ SCHEMA_CHANGE: Final[Option[SchemaChange]] = Option(
 COLUMNS: Final = Option(
     "columns",
     "`a, b` or a JSON list",
-    "Reads these columns only, in this order. A name with a comma needs the JSON list.",
+    "The columns to read, in this order. A name with a comma needs the JSON list.",
     columns,
     default_note="all",
 )
 INCLUDE_METADATA: Final = Option(
     "includeMetadata",
     "`true`, `false`",
-    "Adds `__topic`, `__segment`, `__messageId` (`ledger:entry:index`), `__publishTime`, `__txnId`.",
+    "Adds the columns `__topic`, `__segment`, `__messageId` (`ledger:entry:index`), `__publishTime` and `__txnId`.",
     boolean,
     default="false",
 )
@@ -173,14 +177,14 @@ INCLUDE_METADATA: Final = Option(
 VALUE_FORMAT: Final[Option[ValueFormat]] = Option(
     "valueFormat",
     "`columns`, `avro`",
-    "Rows as the topic's columns; or each as Avro binary in the column `value`, by the topic's Avro schema.",
+    "`columns`: rows as the topic's columns. `avro`: one column `value` with each row as Avro binary, by the topic's Avro schema.",
     one_of("columns", "avro"),
     default="columns",
 )
 SCHEMA_VERSION: Final = Option(
     "schemaVersion",
     "whole number",
-    "Reads by this version of the topic's schema, whatever comes after it (`txnsegment topics schema TOPIC --history`).",
+    "Reads by this version of the topic's schema, not by the latest one (versions: `txnsegment topics schema TOPIC --history`).",
     integer(0),
     default_note="the last one",
 )

@@ -1,9 +1,9 @@
-"""Transactional segment topics for Spark: the face. What users import.
+"""The public API of txnsegment: topics with transactions for Spark and for plain Python programs.
 
     from txnsegment import connect, scan, repartition_by_segment
 
-`spark.read.format("txnsegment")` and `df.write.format("txnsegment")` need no import at all. Names are loaded on first use, so
-that a write task or a development server does not pay for what it does not touch.
+`spark.read.format("txnsegment")` and `df.write.format("txnsegment")` need no import. Each name of this module is imported on
+its first use, so that a Spark write task, for example, does not import the consumer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
     "scan",
 ]
 
-_WHERE = {
+_MODULE_OF = {
     "BackupDescription": "txnsegment.backup",
     "Restored": "metadata.backup.restore",
     "restore": "txnsegment.backup",
@@ -83,9 +83,9 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_WHERE[name]), name)
+    found = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = found
     return found
 

@@ -15,7 +15,11 @@ from metadata.cluster.cluster import Cluster
 
 @dataclass(frozen=True)
 class BackupDescription:
-    """A backup that was written. `number`: everything of the log up to there is in it, nothing above. `bytes`: of the file."""
+    """A backup file that was written.
+
+    `number`: the log number up to which the backup is complete; it holds nothing above. `taken_ms`: when it was taken, in ms
+    since 1970. `bytes`: the size of the file. `ledgers`: the URI of the ledger root that it names.
+    """
 
     file: str
     number: int
@@ -25,11 +29,13 @@ class BackupDescription:
     bytes: int
     ledgers: str
     good_for_ms: int
-    """How long at least all files that it names are kept: the cluster's grace period."""
+    """For how long at least the backup can be restored: the cluster's grace period, during which no ledger file that it names is
+    deleted.
+    """
 
 
 def backup(cluster: Cluster, file: Path, patience: timedelta | float | None) -> BackupDescription:
-    """See `Cluster.backup`."""
+    """Implements `Cluster.backup`."""
     backup_file.check_new(file)
     seconds = patience.total_seconds() if isinstance(patience, timedelta) else patience
     taken = BackupReader(cluster).take(seconds)
@@ -48,11 +54,15 @@ def backup(cluster: Cluster, file: Path, patience: timedelta | float | None) -> 
 
 
 def restore(file: str | Path, service_url: str | None = None, *, ledgers: str | None = None) -> Restored:
-    """Make the cluster of a backup in an empty store: a new folder (`file:///path`) or chroot (`zk://h:p/chroot`), of any backend.
+    """Restore a cluster from a backup file into an empty store, of any backend.
 
-    It takes over the ledger root that the backup names, or the one to which that was moved (`ledgers`, a URI): the old cluster can
-    be used no more. A restore that was killed is finished by running it again; until then the store refuses to be used.
-    Raises BackupDamaged, RestoreRefused (the store is not empty, the root is another cluster's, files of it are missing),
-    ConfigurationError, StorageError, Unavailable.
+    `service_url`: a new folder (`file:///path`) or chroot (`zk://h:p/chroot`); default: the environment variable
+    TXNSEGMENT_SERVICE_URL. `ledgers`: the URI of the ledger root, if it was moved since the backup.
+
+        restore("metadata.gz", "file:///data/restored")
+
+    The restored cluster takes over the ledger root: the old cluster cannot be opened any more. If a restore is killed, run it
+    again to finish it; until then the store refuses every other use. Raises BackupDamaged, RestoreRefused (the store is not
+    empty, the root belongs to another cluster, or ledger files are missing), ConfigurationError, StorageError, Unavailable.
     """
     return restore_backup(backup_file.read(Path(file)), service_url, ledgers=ledgers)

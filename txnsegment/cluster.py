@@ -1,4 +1,4 @@
-"""`connect`: a program's hands on a cluster, without Spark."""
+"""`connect` and `Cluster`: the per-process client of a cluster, for programs with and without Spark."""
 
 from __future__ import annotations
 
@@ -33,21 +33,24 @@ if TYPE_CHECKING:
 
 
 def connect(service_url: str | None = None, *, ledgers: str | None = None) -> Cluster:
-    """Connect to the cluster behind a service URL: `file:///path` (embedded, made on first use) or `zk://h:p[,h:p]/chroot`.
+    """Connect to the cluster of a service URL: `file:///path` (embedded, created on first use) or `zk://h:p[,h:p]/chroot`.
 
-    Default: the environment variable TXNSEGMENT_SERVICE_URL. `ledgers`: the URI of the ledgers' folder or bucket, to make a cluster
-    that is not there yet; after that the URL alone is enough. Raises OptionError, ConfigurationError, ClusterFormatError,
-    Unavailable, StorageError.
+        with connect("file:///tmp/sandbox") as cluster:
+            cluster.topics.create("orders", schema="id bigint, price double")
+
+    `service_url`: default is the environment variable TXNSEGMENT_SERVICE_URL. `ledgers`: the URI of the ledger root, a folder
+    or bucket, for a cluster that does not exist yet; an existing cluster knows its own. Raises OptionError,
+    ConfigurationError, ClusterFormatError, Unavailable, StorageError.
     """
     return Cluster(client(open_cluster(service_url, ledgers=ledgers)))
 
 
 class Cluster:
-    """An open cluster. A context manager: leaving the block waits for what commits left to the background, and disconnects."""
+    """An open cluster, also a context manager. The end of the block waits for the background work of commits, then disconnects."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        """The parts that the cluster is made of, for programs that go deeper (not part of the stable interface)."""
+        """The internal client. It is not part of the stable interface."""
         self.topics = ClusterTopics(client)
         self.transactions = ClusterTransactions(client)
         self.subscriptions = ClusterSubscriptions(client)
@@ -60,7 +63,7 @@ class Cluster:
 
     @property
     def ledgers(self) -> str:
-        """The URI of the folder or bucket that holds the ledgers."""
+        """The URI of the ledger root: the folder or bucket that holds all files of rows."""
         return self.client.cluster.storage.uri
 
     @property
@@ -70,9 +73,14 @@ class Cluster:
     def begin(self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None) -> Transaction:
         """Begin a transaction over any number of topics.
 
-        `app` and `version` together make it idempotent: a version commits at most once, versions rise, and one that is lower than
-        what has committed is an error. `timeout`: from opening to deciding, in seconds or as a timedelta (default: the cluster's,
-        30 s). Raises OptionError.
+            with cluster.begin(app="loader", version=7) as txn:
+                txn.append("orders", table)
+                txn.commit()
+
+        `app` and `version`, given together, make the transaction idempotent: each version of an application commits at most
+        once, and versions rise. `timeout`: the longest time from opening to deciding, in seconds or as a timedelta (default:
+        the cluster's `txnTimeoutMs`, 30 s). Raises OptionError here; `commit` raises VersionConflict for a version below the
+        last committed one.
         """
         app, version = identity(app, version)
         settings = self.settings
@@ -86,8 +94,12 @@ class Cluster:
     def transaction(
         self, *, app: str | None = None, version: int | None = None, timeout: timedelta | float | None = None
     ) -> SparkTransaction:
-        """A transaction over several writes of Spark, to be used as `with cluster.transaction() as txn:`; the end of the block
-        commits it. The arguments are those of `begin`. Raises OptionError.
+        """A transaction over several Spark writes, for a `with` block; the end of the block commits it.
+
+            with cluster.transaction() as txn:
+                df.write.format("txnsegment").mode("append").options(**txn.options).save("orders")
+
+        `app`, `version`, `timeout`: as in `begin`. Raises OptionError.
         """
         from txnsegment.spark_transaction import SparkTransaction
 
@@ -105,11 +117,12 @@ class Cluster:
         value_format: str = "columns",
         schema_version: int | None = None,
     ) -> Consumer:
-        """Follow one or several topics (or segments) from where a subscription stands.
+        """A consumer of one or several topics (or segments), which starts at the cursors of a subscription.
 
-        `start`: makes the subscription there on topics that do not have it (`earliest`, `latest`, a number, a moment); without it
-        that is an error. `value_format="avro"`: each row is `{"value": bytes}`, by the last version of the topic's schema or by
-        `schema_version`. Raises TopicNotFound, SubscriptionNotFound, OptionError.
+        `start`: creates the subscription at this place on each topic that does not have it: `earliest`, `latest`, a log
+        number, or a datetime with a time zone. Without `start` a missing subscription is an error. `columns`: the columns to
+        read; default: all. `value_format="avro"`: each row is `{"value": bytes}`, encoded by the latest version of the topic's
+        schema or by `schema_version`. Raises TopicNotFound, SubscriptionNotFound, OptionError.
         """
         from txnsegment.consumer import Consumer
 
@@ -127,10 +140,12 @@ class Cluster:
         plain: bool = False,
         max_waiting: int = 1_000_000,
     ) -> Producer:
-        """Write to one topic, transaction by transaction. `value_format="avro"`: rows are bytes, by the last version of the topic's
-        schema as it is now, or by `schema_version`. `plain` (persistent:// topics only): without a transaction, so each flush is
-        seen at once and costs one append, but may be there twice after a reply that was lost. `max_waiting`: how many rows may wait
-        for a flush; `send` raises ProducerFull beyond. Raises TopicNotFound, SchemaError, OptionError.
+        """A producer of rows for one topic, which commits them transaction by transaction.
+
+        `value_format="avro"`: rows are Avro bytes, by the version of the topic's schema that is the latest now, or by
+        `schema_version`. `plain` (marker-based topics, `persistent://`, only): rows are sent outside of transactions. Each
+        flush costs one append and is visible at once; a retry after a lost reply may write its rows twice. `max_waiting`: how
+        many rows may wait for a flush; `send` raises ProducerFull beyond that. Raises TopicNotFound, SchemaError, OptionError.
         """
         from txnsegment.plain import PlainSend
         from txnsegment.producer import Producer
@@ -145,23 +160,26 @@ class Cluster:
         )
 
     def snapshot(self, topic: str | Sequence[str] | None = None, **options: object) -> str:
-        """The newest state of a topic, or of several topics together, as the value of `endingOffsets`: every batch read and `scan`
-        that ends there sees the same rows, however often and late it runs. (With Delta Lake this is `versionAsOf`, with Iceberg a
-        snapshot id.) Each read may take all of these topics or some. It reads nothing itself and keeps nothing from retention.
+        """The current state of one topic, or of several together, as a value of `endingOffsets`. Every batch read and `scan` that
+        ends there sees the same rows, at any later time. (Delta Lake: `versionAsOf`; Iceberg: a snapshot id.)
 
-        `options`: `topicsPattern` in place of names; `endingTimestamp` for the state as of a moment, with `timestampTimeoutMs`.
-        Raises TopicNotFound, OptionError, OffsetOutOfRange.
+            state = cluster.snapshot(["orders", "payments"])
+            spark.read.format("txnsegment").option("endingOffsets", state).load("orders")
+
+        A read with this value may take all of these topics or some of them. The call reads no rows, and it does not hold
+        retention back. `options`: `topicsPattern` in place of names; `endingTimestamp`, with `timestampTimeoutMs`, for the
+        state at a time. Raises TopicNotFound, OptionError, OffsetOutOfRange.
         """
         from txnsegment.snapshot import snapshot
 
         return snapshot(self.client, topic, options)
 
     def sweep(self) -> SweepReport:
-        """Sweep once, all of it: time out, settle, fold, forget, trim and compact by policy, and delete files that nothing
-        protects; and split and merge by policy, unless a sweeper that stays leads. Anyone may, any time.
+        """Run one full sweep: abort timed-out transactions, settle, fold and expire records, trim and compact by policy, delete
+        orphans, and split and merge segments by policy (unless a running sweeper leads). Any process may sweep at any time.
 
-        A step or topic that fails holds up no other one. Raises the error if one failed, SweepIncomplete if several did, or one
-        with an error that is none of ours; all the others were done then.
+        A failure in one step or topic does not stop the others. If exactly one step failed, with an error of txnsegment, this
+        raises that error; otherwise it raises SweepIncomplete, which lists the failures.
         """
         try:
             report, failed = sweep_pass(self.client, files=True)
@@ -170,7 +188,7 @@ class Cluster:
         errors = list(failed.values())
         if len(errors) == 1 and isinstance(errors[0], TxnSegmentError):
             raise errors[0]
-        complain(failed, done="The sweep was done but for some of it.")
+        complain(failed, done="The sweep was done except for some steps.")
         return report
 
     def compact(
@@ -181,17 +199,20 @@ class Cluster:
         min_files: int = 2,
         told: Callable[[Compacted], None] = lambda _: None,
     ) -> Compacted:
-        """Put the many small files of a topic (or of one `segment://...`) together into few of about `target_bytes` each. What
-        reads return, in which order and under which positions, stays the same. What is not folded yet stays as it is; files of
-        which fewer than `min_files` follow each other, too, and a persistent topic that was migrated (`left_out` names it). The old
-        files go after the grace period. `told` hears of the progress.
+        """Join small files of a topic (or of one `segment://...`) into files of about `target_bytes`. Rows, their order and their
+        positions stay the same.
 
-        Runs beside writers, readers and others who compact. Raises TopicNotFound, OptionError, CorruptPart, StorageError,
+        `min_files`: how many small files in a row are joined at least. `told`: called with the progress after each file.
+        Registrations that are not folded yet are left alone. The log of a migrated `persistent://` topic is left alone too,
+        and `left_out` of the result names it. Replaced files are deleted after the grace period.
+
+        Safe beside writers, readers and other compactions. Raises TopicNotFound, OptionError, CorruptPart, StorageError,
         TxnConflict.
         """
         if target_bytes < 1 or min_files < 2:
             raise OptionError(
-                "At least one byte, and two files, can be put together.", advice="Give targetBytes >= 1, minFiles >= 2."
+                f"Cannot compact with target_bytes={target_bytes}, min_files={min_files}.",
+                advice="Give target_bytes >= 1 and min_files >= 2.",
             )
         done = Compacted()
         for segment in self._segments(name):
@@ -209,12 +230,13 @@ class Cluster:
         return list(topic.segments())
 
     def backup(self, file: str | Path, *, patience: timedelta | float | None = None) -> BackupDescription:
-        """Write a consistent backup of the cluster's metadata, while writers run, into a new file; `txnsegment.restore` reads it.
+        """Write a consistent backup of the cluster's metadata into a new file, while writers run; `txnsegment.restore` reads it.
 
-        Everything that was acknowledged before the call is in it; what is undecided by then is not. It names the ledgers' files and
-        holds none of their rows: it can be restored for as long as those are kept, at least the grace period (7 days by default).
-        `patience`: how long it may take, in seconds or as a timedelta. Raises BackupUnsettled (something kept changing),
-        ConfigurationError (the file is there already, or cannot be written).
+        The backup holds every commit that was acknowledged before the call, and no undecided transaction. It names the ledger
+        files and holds none of their rows. So it can be restored for as long as those files are kept: at least the grace
+        period (7 days by default). `patience`: how long the backup may take, in seconds or as a timedelta. Raises
+        BackupUnsettled (the metadata kept changing for that long), ConfigurationError (the file exists already, or cannot be
+        written).
         """
         from txnsegment.backup import backup
 

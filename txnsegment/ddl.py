@@ -1,7 +1,8 @@
-"""Spark's DDL text of a schema (`id bigint, tags array<string>`) without a JVM: a topic can be made where no Java is.
+"""Parse Spark's DDL text of a schema (`id bigint, tags array<string>`) without a JVM, so that topics can be created where no Java
+is installed.
 
-The grammar is Spark's (`colTypeList` and `dataType` of its SQL parser), for the types that a topic can keep; the same texts give
-the same schemas as `StructType.fromDDL`, which the tests check against Spark itself.
+The grammar is Spark's (`colTypeList` and `dataType` of its SQL parser), for the types that a topic can keep. The tests compare
+the results with `StructType.fromDDL`.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ _INTERVAL: Final = {"day": 0, "hour": 1, "minute": 2, "second": 3}
 
 
 def parse_schema(text: str) -> T.StructType:
-    """The schema that a DDL text describes. Raises SchemaError that says where it goes wrong, and the nearest type."""
+    """The schema that a DDL text describes. Raises SchemaError with the place of the mistake and, for an unknown type, the
+    nearest known one.
+    """
     parser = _Parser(text)
     schema = T.StructType(list(parser.columns(end="")))
     if not schema.fields:
@@ -55,7 +58,7 @@ def parse_schema(text: str) -> T.StructType:
 
 
 class _Token(NamedTuple):
-    """`kind`: quoted, text, word, sign or end. `at`: where it begins in the text."""
+    """One token: `kind` is quoted, text, word, sign or end; `at` is its offset in the text."""
 
     kind: str
     text: str
@@ -63,7 +66,7 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Reads one text from left to right."""
+    """A recursive-descent parser of one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -83,7 +86,9 @@ class _Parser:
         yield _Token("end", "", end)
 
     def columns(self, end: str) -> Iterator[T.StructField]:
-        """`name [:] type [NOT NULL] [COMMENT 'text']`, with commas between, up to the sign `end` (empty: the text's end)."""
+        """Columns separated by commas, each `name [:] type [NOT NULL] [COMMENT 'text']`, up to the sign `end` (empty: the end of
+        the text).
+        """
         if self._ends(end):
             return
         while True:
@@ -106,7 +111,7 @@ class _Parser:
             self._expect(",")
 
     def kind(self) -> T.DataType:
-        """The type that begins here, with all that is in it."""
+        """The type at the current token, with its nested types. Raises SchemaError for more than MAX_LEVELS levels."""
         self._level += 1
         if self._level > MAX_LEVELS:
             raise SchemaError(f"The schema has more than {MAX_LEVELS} levels.", advice="Write it flatter.")
@@ -193,7 +198,7 @@ class _Parser:
         return token.kind == "sign" and token.text == sign
 
     def _ends(self, end: str) -> bool:
-        """Whether the list of columns ends here; its closing sign is taken."""
+        """Whether the list of columns ends here. Takes its closing sign."""
         if not end:
             return self._peek().kind == "end"
         if self._sees(end):

@@ -1,4 +1,4 @@
-"""How a SQL execution of this process's Spark ended, as Spark has it. A write may leave its manifest and fail all the same."""
+"""The outcome of a SQL execution in this process's Spark. A write that left its staging manifest may still have failed in Spark."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from pyspark import SparkContext
 from metadata.common.clock import Clock
 
 PATIENCE_SECONDS = 60.0
-"""For Spark's own listeners: an execution has ended a moment before they say so."""
+"""How long to wait for Spark's listeners, which report the end of an execution a moment after it."""
 LOOK_SECONDS = 0.05
 
 
 class Ended(StrEnum):
-    """What Spark says of an execution."""
+    """The state of an execution in Spark's status store."""
 
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     FORGOTTEN = "FORGOTTEN"
-    """It keeps `spark.sql.ui.retainedExecutions`."""
+    """Spark dropped the execution from its store, which keeps `spark.sql.ui.retainedExecutions` of them."""
 
 
 def active() -> SparkContext | None:
-    """The Spark context of this process, if it has one with a JVM of its own (Spark Connect has none)."""
+    """The Spark context of this process, or None if it has no JVM of its own (Spark Connect)."""
     found: SparkContext | None = SparkContext._active_spark_context
     return found
 
 
 def ended(spark: SparkContext, number: int, clock: Clock) -> Ended:
-    """How an execution ended. Waits for Spark's listeners."""
+    """The state of the execution with this number. Waits up to PATIENCE_SECONDS for it to end, and returns RUNNING or FORGOTTEN
+    after that.
+    """
     store = _executions(spark)
     until = clock.monotonic() + PATIENCE_SECONDS
     while True:
@@ -43,7 +45,7 @@ def ended(spark: SparkContext, number: int, clock: Clock) -> Ended:
 
 
 def _executions(spark: SparkContext) -> Any:
-    """Spark's store of SQL executions: what its UI shows, and there without a UI."""
+    """Spark's store of SQL executions. Its UI reads the same store, which also exists when the UI is disabled."""
     jvm = spark._jvm
     assert jvm is not None
     kept = spark._jsc.sc().statusStore().store()

@@ -1,4 +1,4 @@
-"""Where Java is: Spark needs it, and so does the development ZooKeeper."""
+"""Finds Java, which Spark and the development ZooKeeper need."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _SECONDS = 30
 
 
 def find_java(minimum: int = 17) -> Path:
-    """The `java` program of JAVA_HOME, else of PATH.
+    """The `java` program of JAVA_HOME, or else of PATH.
 
-    Raises one ConfigurationError that says what to install if it is missing, does not run, or is older than `minimum`.
+    `minimum`: the lowest major version that is accepted. Raises ConfigurationError, with what to install, if Java is missing,
+    does not run, or is older.
     """
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -41,5 +42,5 @@ def _version_of(program: str) -> int:
     done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=_SECONDS, check=True)
     found = _VERSION.search(done.stderr + done.stdout)
     if not found:
-        raise ValueError(f"it does not say its version: {(done.stderr + done.stdout)[:200]!r}")
+        raise ValueError(f"`java -version` prints no version: {(done.stderr + done.stdout)[:200]!r}")
     return int(found[1])

@@ -1,4 +1,4 @@
-"""The segments of a topic as a picture: who came from whom, over which part of the ring. Pure."""
+"""Draws the segments of a topic: parents, children and hash ranges, as a tree of text or as SVG. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from txnsegment.topics import SegmentDescription, TopicDescription
 
 _WIDTH, _ROW, _BOX, _MARGIN = 960, 64, 36, 20
 _COLOURS = {True: ("#d9f2e3", "#1a7f4b"), False: ("#eceff3", "#6b7785")}
-"""Fill and line of active and of sealed segments."""
+"""Fill and line colours, by whether the segment is active."""
 
 
 def tree(topic: TopicDescription) -> Tree:
-    """Parents above their children, each segment once: the child of a merge stands below the first of its parents."""
+    """A tree of the segments in which parents are above their children. Each segment appears once: a merged segment is below its
+    first parent.
+    """
     root = Tree(Text(shown(f"{topic.name}, epoch {topic.epoch}")))
     nodes: dict[int, Tree] = {}
     for segment in _parents_first(topic.segments):
@@ -30,7 +32,7 @@ def tree(topic: TopicDescription) -> Tree:
 
 
 def svg(topic: TopicDescription) -> str:
-    """An SVG picture: the ring from left to right, generations from top to bottom, lines from parents to children."""
+    """An SVG picture: hash ranges from left to right, generations from top to bottom, lines from parents to children."""
     depth = generations(topic.segments)
     at = {s.id: s for s in topic.segments}
     height = _MARGIN * 2 + 24 + _ROW * (max(depth.values(), default=0) + 1)
@@ -51,7 +53,7 @@ def svg(topic: TopicDescription) -> str:
 
 
 def generations(segments: Sequence[SegmentDescription]) -> dict[int, int]:
-    """How many seals lie between each segment and the oldest of its ancestors that the layout has."""
+    """For each segment id the length of the longest path from an ancestor without known parents."""
     found: dict[int, int] = {}
     for segment in _parents_first(segments):
         found[segment.id] = max((found[parent] + 1 for parent in segment.parents if parent in found), default=0)
@@ -59,7 +61,7 @@ def generations(segments: Sequence[SegmentDescription]) -> dict[int, int]:
 
 
 def _parents_first(segments: Sequence[SegmentDescription]) -> Iterator[SegmentDescription]:
-    """Ids rise from parents to children."""
+    """The segments by id. The id of a child is above those of its parents."""
     yield from sorted(segments, key=lambda segment: segment.id)
 
 
@@ -75,7 +77,7 @@ def _box(segment: SegmentDescription, top: int) -> str:
 
 
 def _short(segment: SegmentDescription) -> str:
-    """What follows the topic's name; a persistent topic that was migrated keeps its own."""
+    """The part of the segment's name behind the topic's; the first segment of a migrated topic keeps its `persistent://` name."""
     return segment.name if is_persistent(segment.name) else segment.name.rpartition("/")[2]
 
 

@@ -1,4 +1,4 @@
-"""What a `Consumer` hands out: rows one by one, or batches of them; and the batch that it has read ahead."""
+"""The results of a `Consumer`: `Message` (one row), `Batch` (rows of one entry), and `Ahead` (a batch that was read ahead)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from metadata.records.row_ranges import Row, Span
 
 @dataclass(frozen=True)
 class Message:
-    """One committed row. `id`: `ledger:entry:index`, unique within its segment; `value`: by column; `txn`: who wrote it."""
+    """One committed row.
+
+    `id`: `ledger:entry:index`, unique within its segment. `value`: the row by column name. `publish_ms`: when its transaction
+    was committed, in ms since 1970. `txn`: the id of the transaction that wrote it.
+    """
 
     topic: str
     segment: str
@@ -23,12 +27,14 @@ class Message:
     publish_ms: int
     txn: str | None
     span: Span = field(repr=False)
-    """What acknowledging it covers: the row, and the empty space behind the row before."""
+    """The range that an acknowledgement of the row covers: the row itself and the empty positions before it."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Committed rows of one entry as Arrow, in order. `rows` has no metadata columns; `ids` gives their message ids."""
+    """Committed rows of one entry as Arrow, in order. `rows` has no metadata columns. `index`: the index in the entry of the
+    first row. `ids`: the message id of each row.
+    """
 
     topic: str
     segment: str
@@ -45,13 +51,13 @@ class Batch:
         return [f"{self.ledger}:{self.entry}:{self.index + i}" for i in range(self.rows.num_rows)]
 
     def messages(self) -> Iterator[Message]:
-        """Raises ValueFormatError for a row with a value that Python cannot hold."""
+        """The rows one by one. Raises ValueFormatError at a row with a value that Python cannot represent."""
         values = self.values()
         for i in range(self.rows.num_rows):
             yield self.message(i, self.value(i) if values is None else values[i])
 
     def values(self) -> list[dict[str, Any]] | None:
-        """Of all rows; None: Python cannot hold one of them."""
+        """All rows as Python values; None if Python cannot represent a value of one of them."""
         try:
             found: list[dict[str, Any]] = self.rows.to_pylist()
         except (ValueError, OverflowError):
@@ -59,25 +65,25 @@ class Batch:
         return found
 
     def value(self, i: int) -> dict[str, Any]:
-        """Of row `i`. Raises ValueFormatError."""
+        """Row `i` (from 0) as Python values. Raises ValueFormatError if Python cannot represent one of them."""
         try:
             found: dict[str, Any] = self.rows.slice(i, 1).to_pylist()[0]
         except (ValueError, OverflowError) as error:
             raise ValueFormatError(
                 f"The row {self.ids[i]} of {self.segment} has a value that Python cannot hold: {error}.",
-                advice="Consumer.batches() gives it as Arrow, with the rows behind it; columns= leaves its column out.",
+                advice="Consumer.batches() gives the row as Arrow, with the rows after it; columns= can leave the column out.",
             ) from error
         return found
 
     def message(self, i: int, value: dict[str, Any]) -> Message:
-        """Its row `i` (from 0), whose value is given."""
+        """The message of row `i` (from 0), with `value` as its value."""
         first = self.span[0] if i == 0 else Row(self.ledger, self.entry, self.index + i)
         end = self.span[1] if i == self.rows.num_rows - 1 else Row(self.ledger, self.entry, self.index + i + 1)
         name = f"{self.ledger}:{self.entry}:{self.index + i}"
         return Message(self.topic, self.segment, name, value, self.publish_ms, self.txn, (first, end))
 
     def after(self, count: int) -> Batch:
-        """Its rows but for the first `count`."""
+        """The batch without its first `count` rows."""
         if count == 0:
             return self
         first = Row(self.ledger, self.entry, self.index + count)
@@ -85,20 +91,21 @@ class Batch:
 
 
 class Ahead:
-    """A batch that was read ahead. Of its rows the first `given` were handed out."""
+    """A batch that the consumer read ahead. The first `given` of its rows are delivered."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch, self.given = batch, 0
         self._values: list[dict[str, Any]] | None = None
         self._by_row = False
-        """Whether Python cannot hold one of its rows."""
+        """Whether rows are converted one by one, since Python cannot represent one of them."""
 
     @property
     def left(self) -> bool:
+        """Whether rows of the batch are not delivered yet."""
         return bool(self.given < self.batch.rows.num_rows)
 
     def message(self) -> Message:
-        """The row that comes next. Raises ValueFormatError: then it comes next still, by `rest`."""
+        """Deliver the next row. Raises ValueFormatError; the row is not delivered then, and `rest` still returns it."""
         if self._values is None and not self._by_row:
             self._values = self.batch.values()
             self._by_row = self._values is None
@@ -107,6 +114,7 @@ class Ahead:
         return self.batch.message(self.given - 1, value)
 
     def rest(self) -> Batch:
+        """Deliver all remaining rows as one batch."""
         found = self.batch.after(self.given)
         self.given = self.batch.rows.num_rows
         return found

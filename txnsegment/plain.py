@@ -1,4 +1,4 @@
-"""Rows for a persistent topic outside of any transaction, as `cluster.producer(topic, plain=True)` sends them."""
+"""Sends to a marker-based topic (`persistent://`) outside of any transaction: `cluster.producer(topic, plain=True)`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from txnsegment.transaction import Transaction
 
 
 class PlainSend(Transaction):
-    """Appends like a transaction; `commit` sends what was appended, one entry of the log for each topic, which is seen at once."""
+    """Appends like a transaction. `commit` sends the rows as one log entry for each topic, and readers see them at once."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms)
 
     def _check_takes(self, given: str, name: TopicName) -> None:
-        """Raises TopicSealed if the topic was migrated: what goes on for it takes rows in transactions alone."""
+        """Raises TopicSealed if the topic was migrated: its successor topic takes rows in transactions only."""
         if not isinstance(name, PersistentName):
             raise TopicSealed(
                 f"The topic {given} was migrated to {name}, which takes rows in transactions alone.",
-                advice="Make the producer again without plain=True; nothing of this flush was sent.",
+                advice="Nothing of this flush was sent. Make the producer again without plain=True.",
             )
 
     def commit(self) -> Committed:
-        """Raises OutcomeUnknown when a reply was lost and the entry is not there (yet): sent again, it may be there twice. Else as
-        `Transaction.commit`; TopicSealed: the topic takes no more.
+        """Send what was appended. Committing again returns the same result.
+
+        Raises OutcomeUnknown if a reply was lost and the entry is not in the log (yet): another `commit` may write its rows
+        twice. Raises TopicSealed if the topic takes no more rows; otherwise what `Transaction.commit` raises.
         """
         if self._committed is None:
             self._check_open("send")

@@ -1,4 +1,4 @@
-"""What a transaction acknowledges: what a subscription has still to get, or the rows of a DataFrame by its metadata columns."""
+"""The acknowledgements of a transaction: of everything that a subscription has not acknowledged, or of the rows of a DataFrame."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from metadata.topics.subscriptions import checked
 from spark_txn_source.acked import acknowledged
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.persistent import Range, position
-from spark_txn_source.persistent import read_batch as read_older
+from spark_txn_source.persistent import read_batch as read_marker_based
 from spark_txn_source.plan import read_batch
 
 
 @dataclass(frozen=True)
 class Unread:
-    """What a subscription has still to get of a read: rows with start < number <= end but for those in `done` (by segment), and
-    the acks of all of them. `ranges`: of persistent topics, each of which has a log of its own.
+    """The unacknowledged rows of a subscription: rows with start < number <= end, without those in `done` (by segment).
+
+    `acks`: acknowledgements of exactly these rows. `ranges`: the same for marker-based topics, each of which has a log of its
+    own.
     """
 
     start: int
@@ -41,7 +43,7 @@ class Unread:
     ranges: tuple[Range, ...] = ()
 
     def options(self) -> dict[str, str]:
-        """What makes a batch read give exactly these rows, whatever becomes of the cursor meanwhile."""
+        """The options with which a batch read returns exactly these rows, independent of later movements of the cursor."""
         kept = {name: texts(found) for name, found in sorted(self.done.items()) if found}
         starts = {one.reading.name: str(position(one.reading, one.start)) for one in self.ranges}
         ends = {one.reading.name: str(position(one.reading, one.end)) for one in self.ranges}
@@ -50,7 +52,9 @@ class Unread:
 
 
 def unread(client: Client, options: ReadOptions) -> Unread:
-    """As of now; `options` name the subscription. Raises what `read_batch` raises."""
+    """The unacknowledged rows up to the cut of now; `options` name the topics and the subscription. Raises what `read_batch`
+    raises.
+    """
     assert options.subscription is not None
     reading, start, end, done = read_batch(client, options)
     acks = []
@@ -59,7 +63,7 @@ def unread(client: Client, options: ReadOptions) -> Unread:
         ledgers = [ledger for ledger, _ in pending(segment, acked, start, end)]
         if (ack := taken(segment.name, options.subscription, acked, ledgers)) is not None:
             acks.append(ack)
-    ranges = read_older(client, options, reading)
+    ranges = read_marker_based(client, options, reading)
     for one in ranges:
         if (ack := taken(one.reading.name, options.subscription, one.done, one.left())) is not None:
             acks.append(ack)
@@ -70,16 +74,17 @@ _COLUMNS = ("__segment", "__messageId")
 
 
 def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
-    """One ack for each segment: exactly these rows, and what lies between them where nothing is visible, so that the acks of rows
-    that follow each other grow together in the cursor.
+    """The acknowledgements of a DataFrame's rows, one for each segment.
 
-    Raises SchemaError (no metadata columns), TopicNotFound, SubscriptionNotFound.
+    Each acknowledgement also covers the positions between and around these rows at which no visible row is unacknowledged. So
+    acknowledgements of consecutive rows join in the cursor. Raises SchemaError (the metadata columns are missing),
+    TopicNotFound, SubscriptionNotFound.
     """
     missing = [name for name in _COLUMNS if name not in df.columns]
     if missing:
         raise SchemaError(
-            f"These rows have no column {' and '.join(missing)}, which says where they come from.",
-            advice="Read them with includeMetadata=true and keep its columns.",
+            f"The rows cannot be acknowledged: the DataFrame has no column {' and '.join(missing)}.",
+            advice="Read the rows with includeMetadata=true, and keep these columns.",
         )
     name = checked(subscription)
     found = {segment: rows(spans) for segment, spans in sorted(_spans(df).items())}
@@ -93,7 +98,7 @@ def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
 
 
 def _readings(client: Client, names: Collection[str]) -> Iterator[Reading]:
-    """One of all segments of topic://, whose log is one, and one of each persistent topic."""
+    """One reading for all `topic://` segments, which share a log, and one for each marker-based topic."""
     segments = tuple(name for name in names if not is_persistent(name))
     if segments:
         yield client.buffer.read(Selection(segments))
@@ -103,7 +108,7 @@ def _readings(client: Client, names: Collection[str]) -> Iterator[Reading]:
 
 
 def _spans(df: DataFrame) -> dict[str, list[Span]]:
-    """Runs of consecutive rows of an entry, by segment."""
+    """Runs of consecutive rows of an entry, by segment. Runs a Spark job."""
     position = F.split("__messageId", ":")
     parts = [position.getItem(i).cast("long").alias(part) for i, part in enumerate(("ledger", "entry", "row"))]
     entry = ("__segment", "ledger", "entry")
@@ -117,7 +122,9 @@ def _spans(df: DataFrame) -> dict[str, list[Span]]:
 
 
 def closed(segment: SegmentView, found: Rows, done: Rows) -> Rows:
-    """`found` (rows of this segment) with the gaps around them in which nothing is visible; of what is `done` only `found`."""
+    """`found` (rows of this segment), extended over neighbouring positions without a visible unacknowledged row. Of `done`
+    (acknowledged rows) only those that are also in `found` are returned.
+    """
     both, first, end = union(found, done), found[0][0], found[-1][1]
     number = segment.number(end.ledger_id)
     for ledger in segment.ledgers(number - 1, number):
@@ -125,19 +132,19 @@ def closed(segment: SegmentView, found: Rows, done: Rows) -> Rows:
         if end.batch_index == sizes[end.entry_id]:
             end = Row(end.ledger_id, end.entry_id + 1, 0)
     if next(pending(segment, both, 0, segment.number(first.ledger_id)), None) is None:
-        first = FIRST  # nothing before is left
-    left = rows(_left(segment, both, found[0][0].ledger_id - 1, end.ledger_id))
-    return union(minus(minus(((first, end),), left), done), found)
+        first = FIRST  # no unacknowledged row precedes it
+    remaining = rows(_remaining(segment, both, found[0][0].ledger_id - 1, end.ledger_id))
+    return union(minus(minus(((first, end),), remaining), done), found)
 
 
-def _left(segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
-    """The visible rows that are not in `done`."""
-    for ledger, left in pending(segment, done, segment.number(after), segment.number(through)):
-        if left is None:
+def _remaining(segment: SegmentView, done: Rows, after: int, through: int) -> Iterator[Span]:
+    """The visible rows that are not in `done`, of the ledgers after `after` up to `through`."""
+    for ledger, remaining in pending(segment, done, segment.number(after), segment.number(through)):
+        if remaining is None:
             yield extent(ledger)[0]
             continue
         bases = [0, *accumulate(len(part.entries) for part in ledger.parts)]
-        for one in left:
+        for one in remaining:
             entry = bases[one.part] + one.entry
             end = Row(ledger.id, entry + 1, 0) if one.stop == one.of else Row(ledger.id, entry, one.stop)
             yield Row(ledger.id, entry, one.first), end

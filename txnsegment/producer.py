@@ -1,4 +1,4 @@
-"""`Producer`: rows of a plain Python program into one topic, transaction by transaction."""
+"""`Producer`: writes rows of a plain Python program into one topic, transaction by transaction."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from txnsegment.transaction import Batches, Transaction, batches_of
 from txnsegment.values import WrittenValues
 
 MAX_WAITING = 1_000_000
-"""Rows that a producer keeps at most."""
+"""How many rows wait in a producer at most, by default."""
 
 
 class Producer:
-    """Made by `cluster.producer(topic)`; for one thread.
+    """Writes rows into one topic. Made by `cluster.producer(topic)`; for one thread.
 
         with cluster.producer("orders") as producer:
             producer.send({"id": 1, "price": 9.5})
             producer.send({"id": 2, "price": 3.0})
             producer.flush()
 
-    Rows wait in memory, `max_waiting` at most, until `flush` commits them, as one transaction; leaving the block flushes, unless it
-    raises: then they are forgotten. A flush that raises keeps the rows: `flush` tries them again, in the topic of this name as it
-    is then, and `discard` gives them up.
+    Rows wait in memory, at most `max_waiting` of them, until `flush` commits them as one transaction. The end of the block
+    flushes; if the block raises, the waiting rows are dropped. A `flush` that raises keeps its rows: call `flush` to try
+    again, or `discard` to drop them.
 
-    For several topics, or together with acknowledgements, give a transaction (`cluster.begin()`) to `write`.
+    To write several topics in one transaction, or to acknowledge with it, pass a transaction (`cluster.begin()`) to `write`.
 
-    A `plain` one writes to a `persistent://` topic without a transaction: rows are seen at once, and after an OutcomeUnknown
-    another `flush` may double them.
+    A `plain` producer writes to a marker-based topic (`persistent://`) without a transaction: readers see the rows at once,
+    and a `flush` after an OutcomeUnknown may write them twice.
 
-    With `value_format="avro"` rows are bytes (and batches have the one column `value`), by the schema of the topic.
+    With `value_format="avro"` each row is Avro bytes, encoded by the topic's schema, and batches have the one column `value`.
     """
 
     def __init__(
@@ -56,44 +56,57 @@ class Producer:
         max_waiting: int = MAX_WAITING,
     ) -> None:
         if isinstance(max_waiting, bool) or not isinstance(max_waiting, int) or max_waiting < 1:
-            raise OptionError(f"max_waiting={max_waiting!r} is not a number of rows from 1.", advice="Leave it out, or give one.")
+            raise OptionError(
+                f"max_waiting={max_waiting!r} is not a whole number from 1.", advice="Give a number of rows, or leave it out."
+            )
         self._begin, self._topic, self._values, self._plain, self._most = begin, topic, values, plain, max_waiting
         self._waiting: list[Any] = []
         self._tried: Transaction | None = None
-        """With the first `_staged` rows that wait; its commit raised, and may be tried again as it is."""
+        """The transaction of the first `_staged` waiting rows, if its commit raised and may be tried again."""
         self._staged = 0
         self._unknown = False
-        """Whether it may have committed. Then the rows are never staged anew: they would be there twice."""
+        """Whether `_tried` may have committed. Its rows are not staged in a new transaction then: they could be written twice."""
 
     def send(self, row: Mapping[str, Any] | bytes) -> None:
-        """Keep a row for the next `flush`. It is not kept if this raises: SchemaError (no columns), ValueFormatError (bytes that
-        are not Avro of the schema), ProducerFull (as many rows wait as may).
+        """Add a row to the next `flush`. If this raises, the row is not added.
+
+        `row`: values by column name, or Avro bytes with `value_format="avro"`. Raises SchemaError (the row has no columns, or
+        is of the wrong kind), ValueFormatError (the bytes are not Avro of the topic's schema), ProducerFull (`max_waiting`
+        rows wait already).
         """
         if len(self._waiting) >= self._most:
             raise ProducerFull(
-                f"{len(self._waiting)} rows wait in the producer of {self._topic}, which keeps no more: this one was not taken.",
-                advice="flush() commits them; if that fails, discard() gives them up and returns them. "
-                "(cluster.producer(max_waiting=) sets how many may wait.)",
+                f"{len(self._waiting)} rows wait in the producer of {self._topic}, which keeps no more: the new row was not taken.",
+                advice="flush() commits the waiting rows; if that fails, discard() drops and returns them. "
+                "(cluster.producer(max_waiting=) sets how many rows may wait.)",
             )
         if self._values is not None:
             if not isinstance(row, bytes):
-                raise SchemaError(f"A value is bytes, not {type(row).__name__}.", advice="Or leave value_format out.")
+                raise SchemaError(
+                    f'With value_format="avro" a row is bytes, not {type(row).__name__}.',
+                    advice="Give bytes, or leave value_format out.",
+                )
             self._values.rows([row])
             self._waiting.append(row)
             return
         if isinstance(row, bytes):
-            raise SchemaError("A row is given by its columns, not bytes.", advice='Or make the producer with value_format="avro".')
+            raise SchemaError(
+                "A row is given by its columns, not as bytes.",
+                advice='Give a dict, or make the producer with value_format="avro".',
+            )
         if not row:
             raise SchemaError("A row without columns cannot be written.", advice="Give at least one column; its value may be None.")
         self._waiting.append(dict(row))
 
     def flush(self) -> Committed | None:
-        """Commit all that waits, in order; None if nothing does. Calling `flush` again after an error is safe and never doubles a
-        row (but for a plain one): nothing was committed, or (OutcomeUnknown) it is asked what became of the first try. What was
-        staged for a topic that was deleted, sealed or changed since is staged anew for the topic of this name as it is then. Rows
-        that were sent after a flush that raised follow in a transaction of their own; then what it returns is of that one.
+        """Commit all waiting rows, in order, and return the outcome; None if no row waits.
 
-        Raises what `Transaction.append` and `Transaction.commit` do, and says how many rows are kept.
+        If `flush` raises, the rows still wait, and another `flush` writes none of them twice (except in a plain producer): it
+        first finds out whether the failed commit took effect. If that commit can never take effect, since the topic was
+        deleted, sealed or changed, the rows are staged again for the topic that has the name now. Rows that were sent after
+        the failed flush are committed in a second transaction, whose outcome is returned.
+
+        Raises what `Transaction.append` and `Transaction.commit` raise. The advice of the error says how many rows wait.
         """
         committed = None
         with self._saying_what_is_kept():
@@ -102,7 +115,7 @@ class Producer:
         return committed
 
     def _commit(self) -> Committed:
-        """One transaction: what was tried before, as it was staged then; else all that waits."""
+        """Commit one transaction: the one whose commit raised before, or else a new one with all waiting rows."""
         if self._tried is None:
             txn, given = self._begin(), list(self._waiting)
             txn.append(self._topic, _table(given) if self._values is None else self._values.rows(given))
@@ -113,14 +126,14 @@ class Producer:
             if isinstance(error, OutcomeUnknown | TransactionUnfinished) or not isinstance(error, TxnSegmentError):
                 self._unknown = True
             elif not isinstance(error, StoreError) and not self._unknown:
-                self._tried = None  # it can never commit: the next flush looks at the topic as it is then
+                self._tried = None  # it can never commit: the next flush stages the rows again, for the topic as it is then
             raise
         del self._waiting[: self._staged]
         self._tried = None
         return committed
 
     def discard(self) -> list[Any]:
-        """Give up the rows that wait, and return them. After an OutcomeUnknown those of that flush may be committed."""
+        """Drop the waiting rows, and return them. After an OutcomeUnknown the rows of that flush may be committed."""
         given, self._waiting, self._tried = self._waiting, [], None
         return given
 
@@ -130,17 +143,21 @@ class Producer:
             yield
         except TxnSegmentError as error:
             error.advice = (
-                f"{error.advice} The producer of {self._topic} keeps the {len(self._waiting)} rows that wait: flush() tries them "
-                "again, discard() gives them up and returns them."
+                f"{error.advice} The producer of {self._topic} keeps the {len(self._waiting)} rows that wait: flush() tries again, "
+                "discard() drops and returns them."
             ).lstrip()
             raise
 
     def write(self, batches: Batches, *, txn: Transaction | None = None) -> Committed | None:
-        """Write Arrow batches at once, as a transaction of their own; or stage them in `txn`, which commits them (then None)."""
+        """Write Arrow batches at once, in a transaction of their own; waiting rows are flushed first. With `txn` the batches are
+        staged in that transaction, which commits them, and the result is None.
+
+        Raises what `flush`, `Transaction.append` and `Transaction.commit` raise.
+        """
         rows = batches if self._values is None else self._values.batches(batches_of(batches))
         if txn is not None:
             if self._plain:
-                raise OptionError("A plain producer writes in no transaction.", advice="Make one without plain=True.")
+                raise OptionError("A plain producer cannot write in a transaction.", advice="Make the producer without plain=True.")
             txn.append(self._topic, rows)
             return None
         self.flush()
@@ -157,7 +174,7 @@ class Producer:
 
 
 def _table(given: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as columns: all that any row has, in the order in which they come. Raises SchemaError."""
+    """Rows as a table with every column that any row has, in the order of first appearance. Raises SchemaError."""
     names = dict.fromkeys(name for row in given for name in row)
     columns = {}
     for name in names:
@@ -165,7 +182,7 @@ def _table(given: Sequence[Mapping[str, Any]]) -> pa.Table:
             columns[name] = pa.array([row.get(name) for row in given])
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise SchemaError(
-                f"The values of the column {name!r} that wait in a producer are not of one type: {error}",
-                advice="Nothing of them was written.",
+                f"The waiting rows cannot be written: the values of the column {name!r} are not of one type: {error}",
+                advice="None of the rows was written. Call discard(), then send rows with values of one type.",
             ) from error
     return pa.table(columns)

@@ -1,4 +1,4 @@
-"""`cluster.retention`: how long and how much topics keep, and which of them sweepers compact."""
+"""`cluster.retention`: retention policies of topics and namespaces, and the compaction that sweepers run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,18 @@ FIELDS = ("retention_ms", "retention_bytes", "despite_subscriptions", "compact_f
 
 
 class ClusterRetention:
-    """Policies of topics (`topic://tenant/namespace/name`, or a bare name) and of namespaces (`namespace://tenant/namespace`)."""
+    """The retention policies of topics (`topic://tenant/namespace/name`, or a bare name) and of namespaces
+    (`namespace://tenant/namespace`).
+
+        cluster.retention.set("orders", keep=timedelta(days=7))
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def get(self, name: str) -> Policies:
-        """What holds for a topic: its own policies, else its namespace's; or what a namespace says. None is no limit.
+        """The effective policies of a topic: its own, and its namespace's for each value that it does not set. For a namespace:
+        its own policies. A value of None means no limit.
 
         Raises TopicNotFound, OptionError.
         """
@@ -39,12 +44,15 @@ class ClusterRetention:
         despite_subscriptions: bool | None = None,
         compact_files: int | None = None,
     ) -> Policies:
-        """Say how long (`keep`; `timedelta.max`: no limit) and how much (`keep_bytes`; -1: no limit) a topic, or each topic of a
-        namespace, keeps; whether also what a subscription still needs goes; and from how many small files in a row sweepers compact
-        it (-1: never). What is left out stays as it is; `clear` takes all back.
+        """Set policies of a topic, or of each topic of a namespace. A value that is left out does not change; `clear` removes
+        all.
 
-        Sweepers that stay, and `cluster.sweep()`, trim. Rows that were trimmed are gone: a read that needs them raises DataLoss.
-        Raises TopicNotFound, OptionError (also for compacting a persistent topic: nobody does).
+        `keep`: how long rows are kept (`timedelta.max`: no limit). `keep_bytes`: how many bytes are kept (-1: no limit).
+        `despite_subscriptions`: whether rows that a subscription has not acknowledged are trimmed too. `compact_files`:
+        sweepers compact from this many small files in a row (-1: never).
+
+        Running sweepers and `cluster.sweep()` trim. A read that needs trimmed rows raises DataLoss. Raises TopicNotFound,
+        OptionError (for `compact_files` of a marker-based topic, too: its log is never compacted).
         """
         name = self._held(name)
         if compact_files is not None and is_persistent(name):
@@ -52,7 +60,10 @@ class ClusterRetention:
         change: dict[str, int | bool | None] = {}
         if keep is not None:
             if keep <= timedelta(0):
-                raise OptionError("keep must be longer than nothing.", advice="Delete the topic to lose all of its rows.")
+                raise OptionError(
+                    f"keep is {keep}, which is not above zero.",
+                    advice="Give a longer time, or delete the topic to remove all rows.",
+                )
             change["retention_ms"] = NO_LIMIT if keep == timedelta.max else keep // timedelta(milliseconds=1)
         for field, value, least in (("retention_bytes", keep_bytes, 1), ("compact_files", compact_files, 2)):
             if value is not None:
@@ -64,11 +75,11 @@ class ClusterRetention:
         return policies.put(self._client.cluster, name, change)
 
     def clear(self, name: str) -> Policies:
-        """Take back what was said of a topic or a namespace. Raises TopicNotFound."""
+        """Remove the policies that were set for this topic or namespace. Raises TopicNotFound."""
         return policies.put(self._client.cluster, self._held(name), dict.fromkeys(FIELDS))
 
     def trim(self, name: str) -> Trimmed:
-        """Trim a topic now, as sweepers do; what this call took away itself. Raises TopicNotFound, StorageError, CorruptSnapshot,
+        """Trim a topic now, as sweepers do. Returns what this call removed. Raises TopicNotFound, StorageError, CorruptSnapshot,
         TxnConflict.
         """
         topic = any_topic_name(self._held(name))
@@ -78,5 +89,5 @@ class ClusterRetention:
         return Trimmed(int(bool(taken.rows)), taken.rows, taken.bytes)
 
     def _held(self, name: str) -> str:
-        """The name under which it is said what holds: of a migrated topic that of the topic:// that it became."""
+        """The name whose record holds the policies: for a migrated topic its successor `topic://`."""
         return str(Providers(self._client).resolve(name)) if is_persistent(name) else name

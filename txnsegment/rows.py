@@ -1,4 +1,4 @@
-"""The committed rows of a topic without Spark, for people to look at: for `txnsegment topics read`."""
+"""The committed rows of a topic, read without Spark, for `txnsegment topics read`."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ MESSAGE_ID = "__messageId"
 
 @dataclass(frozen=True)
 class Rows:
-    """The columns, and the rows in the order of their transactions as values that JSON has."""
+    """Column names, and the rows as JSON values in the order of their transactions."""
 
     columns: list[str]
     rows: Iterator[dict[str, Any]]
 
 
 def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool = False) -> Rows:
-    """The first `limit` committed rows of a topic or of one `segment://...`, at the cut of now: those of a transaction together,
-    of one segment (or persistent topic) in their order. Reads no more files than it needs. Raises TopicNotFound, CorruptPart.
+    """The first `limit` committed rows of a topic or of one `segment://...`, at the cut of now.
 
-    `message_ids` adds the column `__messageId`, `ledger:entry:index`.
+    Rows of a transaction stand together; rows of a segment (or marker-based topic) keep their order. Reads only the files that
+    it needs. `message_ids`: adds the column `__messageId`, `ledger:entry:index`. Raises TopicNotFound, CorruptPart.
     """
     topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
     full = name if name.startswith("segment:") else str(topic)
     reading = Providers(client).by_model(model_of(full)).buffer.read(full)
-    schema = client.topics.schema(client.topics.get(topic))  # after the reading: it has every column that its parts have
+    schema = client.topics.schema(client.topics.get(topic))  # taken after the reading, so that it has every column of its parts
     if schema is None:
         return Rows([], iter(()))
     extra = [T.StructField(MESSAGE_ID, T.StringType(), False)] if message_ids else []
@@ -58,7 +58,9 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
 
 
 def plain(value: Any, kind: T.DataType) -> Any:
-    """A value as JSON has it: binaries in base64, decimals, times and intervals as text, maps as objects if their keys are text."""
+    """A value as JSON represents it: binaries in base64; decimals, times and intervals as text; maps as objects if their keys are
+    text.
+    """
     if value is None:
         return None
     match kind:

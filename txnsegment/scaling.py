@@ -1,4 +1,4 @@
-"""`cluster.scaling`: whether, and when, the segments of topics split and merge by themselves."""
+"""`cluster.scaling`: the policies by which sweepers split and merge segments."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ FIELDS = ("split_rows_per_second", "split_bytes_per_second", "min_segments", "ma
 
 
 class ClusterScaling:
-    """Policies of topics (`topic://tenant/namespace/name`, or a bare name) and of namespaces (`namespace://tenant/namespace`)."""
+    """The scaling policies of topics (`topic://tenant/namespace/name`, or a bare name) and of namespaces
+    (`namespace://tenant/namespace`).
+
+        cluster.scaling.set("orders", rows_per_second=100_000, max_segments=16)
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def get(self, name: str) -> Rule | None:
-        """What holds for a topic: its own policy, else its namespace's; or what a namespace says. None: nothing splits or merges by
-        itself. Raises TopicNotFound.
+        """The effective policy of a topic: its own, and its namespace's for each value that it does not set. For a namespace: its
+        own policy. None: no automatic splits or merges. Raises TopicNotFound.
         """
         if not name.startswith(policies.NAMESPACE):
             name = str(going_on(self._client, name))
@@ -39,15 +43,18 @@ class ClusterScaling:
         max_segments: int | None = None,
         cool_down: timedelta | None = None,
     ) -> Policies:
-        """Say when the segments of a topic, or of each topic of a namespace, split and merge: a segment that gets more rows or
-        bytes a second is halved, two neighbours that together get at most half of that are joined, within `min_segments` (1) and
-        `max_segments` (64). Rates are over the last `cool_down` (one minute), and a new segment is left alone for as long. A rate
-        of -1: no limit, whatever the namespace says. What is left out stays as it is; `clear` takes all back.
+        """Set when the segments of a topic, or of each topic of a namespace, split and merge. A value that is left out does not
+        change; `clear` removes all.
 
-        Of the sweepers that stay (`txnsegment sweep --every 10s`) the one that leads carries it out, and `cluster.sweep()` if it
-        gets to lead. What is set now for this topic or namespace alone. Raises TopicNotFound, OptionError.
+        `rows_per_second`, `bytes_per_second`: a segment that receives more is split into halves; two neighbours that together
+        receive at most half of it are merged (-1: no limit, also if the namespace sets one). `min_segments` (default 1) and
+        `max_segments` (default 64) bound the number of active segments. `cool_down` (default one minute): rates are averages
+        over this time, and a new segment is not split or merged for this time.
+
+        The leader among the running sweepers (`txnsegment sweep --every 10s`) splits and merges; `cluster.sweep()` does if it
+        becomes the leader. Returns the policies set for this topic or namespace itself. Raises TopicNotFound, OptionError.
         """
-        name = self._standing(name)
+        name = self._policy_name(name)
         change: dict[str, int | bool | None] = {}
         for field, option, value in (
             ("split_rows_per_second", "rows_per_second", rows_per_second),
@@ -61,20 +68,23 @@ class ClusterScaling:
                 change[field] = value
         if cool_down is not None:
             if cool_down < timedelta(seconds=1):
-                raise OptionError(f"cool_down is {cool_down}.", advice="Rates are measured over it: give at least a second.")
+                raise OptionError(f"cool_down is {cool_down}, which is less than a second.", advice="Give at least a second.")
             change["scaling_cool_down_ms"] = cool_down // timedelta(milliseconds=1)
         if min_segments is not None and max_segments is not None and NO_LIMIT != max_segments < min_segments:
             raise OptionError(
-                f"min_segments = {min_segments} is above max_segments = {max_segments}.", advice="Lower the one or raise the other."
+                f"min_segments = {min_segments} is above max_segments = {max_segments}.",
+                advice="Lower min_segments or raise max_segments.",
             )
         return policies.put(self._client.cluster, name, change)
 
     def clear(self, name: str) -> Policies:
-        """Take back what was said of a topic or a namespace. Raises TopicNotFound."""
-        return policies.put(self._client.cluster, self._standing(name), dict.fromkeys(FIELDS))
+        """Remove the policy that was set for this topic or namespace. Raises TopicNotFound."""
+        return policies.put(self._client.cluster, self._policy_name(name), dict.fromkeys(FIELDS))
 
-    def _standing(self, name: str) -> str:
-        """A namespace, or the topic that the name stands for. Raises OptionError for a persistent topic."""
+    def _policy_name(self, name: str) -> str:
+        """The name whose record holds the policy: a namespace, or a topic with segments. Raises OptionError for a marker-based
+        topic.
+        """
         if name.startswith(policies.NAMESPACE):
             return name
         return str(scalable(self._client, name, "It neither splits nor merges"))

@@ -1,4 +1,4 @@
-"""Arrow's types as Spark's, for batches that come from programs and not from Spark."""
+"""Arrow schemas as Spark schemas, for batches that a plain Python program gives."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from ledgers.errors import SchemaError
 
 
 def from_arrow(schema: pa.Schema) -> StructType:
-    """The columns with Spark's types; timestamps without a zone are `timestamp_ntz`. What a topic cannot keep is for
-    `ledgers.schema.check_writable` to refuse. Raises SchemaError naming the column of a type that Spark does not have.
+    """The Spark schema of an Arrow schema. Timestamps without a zone become `timestamp_ntz`.
+
+    Raises SchemaError, which names the column, for a type that Spark does not have. A Spark type that a topic cannot keep is
+    refused later, by `ledgers.schema.check_writable`.
     """
     return StructType([_column(field) for field in schema])
 
@@ -20,7 +22,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
 def _column(field: pa.Field) -> StructField:
     try:
         if pa.types.is_decimal(field.type) and not 0 <= field.type.scale <= field.type.precision <= 38:
-            raise ValueError("a decimal has at most 38 digits, and none of them is left of what it is scaled to")
+            raise ValueError("a decimal has at most 38 digits, and a scale from 0 to that number")
         (found,) = from_arrow_schema(pa.schema([field.with_type(_plain(field.type))]), prefer_timestamp_ntz=True)
     except (PySparkException, TypeError, ValueError) as error:
         raise SchemaError(
@@ -31,7 +33,7 @@ def _column(field: pa.Field) -> StructField:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Dictionaries and views are ways to lay out the same values: `ledgers.arrow.conform` undoes them."""
+    """The type without dictionary or view encoding, which `ledgers.arrow.conform` removes from the values."""
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
     if pa.types.is_string_view(kind):

@@ -1,4 +1,4 @@
-"""What the segments of a topic hold, at one cut: for `txnsegment segments show`."""
+"""Reports the content of a topic's segments at one cut, for `txnsegment segments show`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from metadata.records.records import Registration, SegmentState
 from metadata.store.contract import decide
 
 Undecided: TypeAlias = tuple[int, str, Set[str]]
-"""A number of the log, the transaction that is not decided there, and the segments that it touches."""
+"""A log number, the id of the transaction that is undecided there, and the names of the segments that it touches."""
 
 
 @dataclass(frozen=True)
 class SegmentReport:
-    """One segment at a cut: positions as `ledger:entry` (None: it has none yet), its undecided registrations as (number, txn id),
-    and its committed ledgers, the files that hold their rows (parts), rows, and bytes as they were written.
+    """One segment at a cut.
+
+    `max_read_position`, `watermark`: positions as `ledger:entry`; None before the first row or fold. `undecided`: its
+    undecided registrations as (log number, transaction id). `ledgers`: its committed ledgers. `parts`: the files that hold
+    their rows. `bytes`: their size as written.
     """
 
     name: str
@@ -38,7 +41,10 @@ class SegmentReport:
 
 @dataclass(frozen=True)
 class TopicReport:
-    """A topic's segments at one cut. `cut`: the number up to which everything of the topic is decided; `end_of_log`: the newest."""
+    """A topic's segments at one cut.
+
+    `cut`: the log number up to which every transaction that touches the topic is decided. `end_of_log`: the newest log number.
+    """
 
     topic: str
     cut: int
@@ -47,7 +53,7 @@ class TopicReport:
 
 
 def report(client: Client, topic: str) -> TopicReport:
-    """Counts every committed ledger: reads the topic's index snapshots. Raises TopicNotFound."""
+    """Report a topic. Reads the topic's index snapshots and counts every committed ledger. Raises TopicNotFound."""
     name = str(Providers(client).resolve(topic))
     reading = Providers(client).by_model(model_of(name)).buffer.read(name)
     undecided = [(n, txn, {name}) for n, txn in reading.undecided] if is_persistent(name) else _undecided(client, reading)
@@ -55,7 +61,7 @@ def report(client: Client, topic: str) -> TopicReport:
 
 
 def _undecided(client: Client, reading: Reading) -> list[Undecided]:
-    """The registrations that were undecided; one that has left the log since is decided and folded."""
+    """The registrations that the reading found undecided. A registration that has left the log since then is decided and folded."""
     numbers = [number for number, _ in reading.undecided]
     records = decide(client.cluster.store, lambda view: view.get_many([paths.LOG.key(n) for n in numbers])) if numbers else []
     found = [(n, Registration.of(r)) for n, r in zip(numbers, records, strict=True) if r is not None]
@@ -68,7 +74,7 @@ def _segment(reading: Reading, segment: SegmentView, undecided: Sequence[Undecid
     for ledger in segment.ledgers(0, reading.cut):
         ledgers += 1
         for part in ledger.parts:
-            parts += part.path != file  # compaction keeps together in a file what it has put there
+            parts += part.path != file  # the parts of one compacted file follow each other
             file = part.path
         rows += ledger.rows
         size += ledger.bytes

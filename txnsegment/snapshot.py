@@ -1,4 +1,4 @@
-"""`cluster.snapshot`: the end of a batch read, so that several reads see the same rows."""
+"""`cluster.snapshot`: a value of `endingOffsets` with which several reads return the same rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ ALLOWED = ("topicspattern", "endingtimestamp", "timestamptimeoutms")
 
 
 def snapshot(client: Client, topic: str | Sequence[str] | None, options: dict[str, object]) -> str:
-    """The value of `endingOffsets`. Raises OptionError, TopicNotFound, OffsetOutOfRange."""
+    """Implements `Cluster.snapshot`. Raises OptionError, TopicNotFound, OffsetOutOfRange."""
     given = {name: text for name, value in options.items() if (text := option_text(name, value)) is not None}
     for name in given:
         if name.lower() not in ALLOWED:
             raise OptionError(
-                f"snapshot() does not take {name}: it says where reads end.",
-                advice="It takes topicsPattern, endingTimestamp and timestampTimeoutMs. Give the others to the read.",
+                f"snapshot() does not take {name}, which is an option of reads.",
+                advice="It takes topicsPattern, endingTimestamp and timestampTimeoutMs. Give other options to the read.",
             )
     if isinstance(topic, str):
         given["path"] = topic
@@ -33,7 +33,7 @@ def snapshot(client: Client, topic: str | Sequence[str] | None, options: dict[st
     parsed = standing(client, ReadOptions.parse({**given, "serviceUrl": client.cluster.url}, streaming=False))
     reading, _, end, _ = read_batch(client, parsed)
     ranges = persistent.read_batch(client, parsed, reading)
-    older = () if isinstance(parsed.selection, Pattern) else parsed.selection.persistent
-    places = {str(name): "0:0" for name in older}  # one that was migrated and let go has no rows of its own
+    named = () if isinstance(parsed.selection, Pattern) else parsed.selection.persistent
+    places = {str(name): "0:0" for name in named}  # a migrated topic that left its successor's layout has no rows
     places |= {one.reading.name: str(persistent.position(one.reading, one.end)) for one in ranges}
     return json.dumps(({"log": end} if reads_log(reading) or not places else {}) | places)

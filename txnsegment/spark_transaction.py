@@ -30,21 +30,24 @@ from txnsegment.transaction import Appended, Batches, Transaction
 log = logging.getLogger("txnsegment.transaction")
 
 _inside: ContextVar[tuple[SparkTransaction, ...]] = ContextVar("inside", default=())
-"""The transactions in whose blocks this thread is, outermost first."""
+"""The transactions whose blocks the current thread is in, outermost first."""
 
 
 class SparkTransaction(Transaction):
-    """Any number of `df.write`s into any topics, and what they read, committed together at the end of the block.
+    """Several `df.write`s into any topics, and the acknowledgement of the rows that they came from, committed together. Made by
+    `cluster.transaction()`.
 
         with cluster.transaction(app="etl", version=7) as txn:
             orders = txn.read(spark, "orders", subscription="etl")
             orders.where("amount >= 20").write.format("txnsegment").mode("append").options(**txn.options).save("large")
             orders.where("amount < 20").write.format("txnsegment").mode("append").options(**txn.options).save("small")
 
-    Each write only stages, and leaves a manifest of its parts. The end of the block reads the manifests, opens, registers once for
-    all of them and decides by one compare-and-set: until then nothing is OPEN, holds a reader up, or runs against a timeout. An
-    exception in the block, `abort()`, or the end of the process leave nothing visible; the files are swept once they are older than
-    the orphan age. Writes may run in several threads of the driver; all must be done before the block ends.
+    Each write only stages its parts, and leaves a manifest of them. The end of the block reads the manifests, opens the
+    transaction, registers all parts at once, and decides by one compare-and-set. Before the end of the block the transaction
+    is not OPEN: it delays no reader, and no timeout runs.
+
+    If the block raises, `abort()` is called, or the process ends, nothing becomes visible; a sweep deletes the files once they
+    are older than the orphan age. Writes may run in several threads of the driver; all must be done before the block ends.
     """
 
     def __init__(self, client: Client, *, app: str | None, version: int | None, timeout_ms: int) -> None:
@@ -57,25 +60,28 @@ class SparkTransaction(Transaction):
 
     @property
     def options(self) -> dict[str, str]:
-        """What makes a `df.write.format("txnsegment").mode("append")` a part of this transaction: `.options(**txn.options)`.
+        """The options that make a `df.write.format("txnsegment").mode("append")` part of this transaction:
+        `.options(**txn.options)`. Ask for them in the thread that writes.
 
-        Raises TxnConflict (ended), StorageError.
+        Raises TxnConflict (the transaction has ended), StorageError.
         """
         self._check_takes_more("write in")
         with self._opening:  # writes may begin in several threads
             if not self._opened:
                 self._area.open()
                 self._opened = True
-        if (spark := active()) is not None:  # so that the tasks of this thread's writes know which execution they belong to
+        if (spark := active()) is not None:  # the tasks of this thread's writes report the token and their execution
             spark.setLocalProperty(TRANSACTION, self._area.token)
         return {"serviceUrl": self._client.cluster.url, "txnStaging": self._area.token}
 
     def read(self, spark: SparkSession, topic: str | Sequence[str], *, subscription: str, **options: object) -> DataFrame:
-        """What a subscription has still to get of one topic or several, up to now; all of it is acknowledged with the commit.
+        """Read the rows of one or several topics that a subscription has not acknowledged, up to now. The commit acknowledges
+        exactly these rows.
 
-        The DataFrame stays exactly that, however often and late it is computed. `options`: those of a batch read, but for starts.
-        Somebody else who acknowledges any of it first makes the commit an AckConflict. Raises TopicNotFound, SubscriptionNotFound,
-        SchemaError (the topic has no columns yet), OptionError, DataLoss, AckConflict (this transaction has read it already).
+        The DataFrame returns the same rows whenever and however often Spark computes it. `options`: those of a batch read,
+        without a start. If another consumer acknowledges one of the rows first, the commit raises AckConflict. Raises
+        TopicNotFound, SubscriptionNotFound, SchemaError (the topic has no columns yet), OptionError, DataLoss, AckConflict
+        (this transaction acknowledges the rows already).
         """
         self._check_takes_more("read in")
         self._query = self._query or _query_of(spark)
@@ -92,17 +98,18 @@ class SparkTransaction(Transaction):
         return spark.read.format("txnsegment").options(**{**given, **found.options()}).load()
 
     def acknowledge_rows(self, rows: DataFrame, *, subscription: str) -> None:
-        """Acknowledge with the commit the rows of a DataFrame that was read with `includeMetadata=true`: those of a micro-batch in
-        `foreachBatch`, say. It runs a Spark job over `__segment` and `__messageId`.
+        """Acknowledge, with the commit, the rows of a DataFrame that was read with `includeMetadata=true`, such as a micro-batch
+        in `foreachBatch`. Runs a Spark job over the columns `__segment` and `__messageId`.
 
-        Raises SchemaError (they are not there), AckConflict (now: rows that it acknowledges already; at the commit: somebody else).
+        Raises SchemaError (the columns are missing) and AckConflict (this transaction acknowledges the rows already). The
+        commit raises AckConflict if another consumer acknowledged one of the rows.
         """
         self._check_takes_more("acknowledge in")
         self._query = self._query or _query_of(rows.sparkSession)
         self.acknowledge(acks_of(self._client, rows, subscription))
 
     def append(self, topic: str, batches: Batches) -> None:
-        """Stage rows from this process, as `cluster.begin()` does. Raises what that raises."""
+        """Stage rows from this process, as `Transaction.append` does. Raises what that raises."""
         self._put_back()
         super().append(topic, batches)
         if self._staged:
@@ -112,12 +119,14 @@ class SparkTransaction(Transaction):
             self._staged = []
 
     def _put_back(self) -> None:
-        """What a commit that failed had gathered: the next one gathers it again."""
+        """Drop what a failed commit gathered; the next commit gathers it again."""
         self._staged = []
 
     def commit(self) -> Committed:
-        """What the end of the block does: make all of it visible, or raise. Also raises TxnConflict for writes that have begun and
-        are not done, CorruptRecord, StorageError; else what `cluster.begin()`'s raises.
+        """Make all writes visible at once; the end of the block calls this.
+
+        Raises TxnConflict if a write has begun and is not done. Raises CorruptRecord (a damaged manifest), StorageError, and
+        what `Transaction.commit` raises.
         """
         if self._committed is not None:
             return self._committed
@@ -128,7 +137,9 @@ class SparkTransaction(Transaction):
         return committed
 
     def _gather(self) -> None:
-        """Take what was staged: in the order in which it was begun, all of one thread's in the order of its calls."""
+        """Collect the staged writes and appends in the order in which they began; those of one thread are in the order of its
+        calls.
+        """
         manifests: list[StagingManifest] = []
         if self._opened:
             self._area.close()  # before the listing: see metadata.write.staging_manifests
@@ -140,15 +151,18 @@ class SparkTransaction(Transaction):
         begun = [manifest.staged_ms for manifest in manifests] + ([] if self._appended_ms is None else [self._appended_ms])
         self._staged_ms = min(begun, default=None)
         self._check_kind(str(staged.topic) for staged in self._staged)
-        for name in dict.fromkeys(staged.topic for staged in self._staged):  # before any schema grows for it
+        for name in dict.fromkeys(
+            staged.topic for staged in self._staged
+        ):  # refuses writes that do not fit each other before any topic's schema grows
             self._schema_with_staged(name, self._client.topics.schema(self._client.topics.get(name)))
 
     def _has_succeeded(self, manifest: StagingManifest) -> bool:
-        """Whether a write that left its manifest was done for Spark, too: the process that left it may have died, or its answer may
-        have been lost, and Spark's abort may have failed as well. The program was told that it failed, and may have run it again.
+        """Whether a write that left its manifest also succeeded in Spark. Spark may have failed it afterwards: the committing
+        process died, its reply was lost, or Spark's abort failed. The program got an error then, and may have run the write
+        again.
 
-        What Spark cannot tell counts: writes of other processes, Spark Connect, threads that asked for no `options` themselves.
-        Raises TxnConflict if it is still running, or if Spark has forgotten it.
+        A write that Spark knows nothing about counts: one of another process, of Spark Connect, or of a thread that did not
+        ask for `options`. Raises TxnConflict if the write is still running, or if Spark has forgotten it.
         """
         spark = active()
         if manifest.execution is None or spark is None:
@@ -164,20 +178,22 @@ class SparkTransaction(Transaction):
             )
         elif said is Ended.FORGOTTEN:
             raise TxnConflict(
-                f"Spark does not know any more whether a write to {manifest.topic} of this transaction succeeded: it was execution "
-                f"{manifest.execution}.",
-                advice="Nothing was committed. Run the transaction again, with spark.sql.ui.retainedExecutions above the number of "
-                "its queries.",
+                f"Spark has forgotten whether a write to {manifest.topic} of this transaction succeeded: execution "
+                f"{manifest.execution} is not in its store any more.",
+                advice="Nothing was committed. Set spark.sql.ui.retainedExecutions above the number of the transaction's queries, "
+                "and run it again.",
             )
         return said is Ended.COMPLETED
 
     def abort(self) -> None:
-        """What an exception in the block does: give it up. Idempotent. Raises TxnConflict after a commit that succeeded."""
+        """Give the transaction up; an exception in the block calls this. Idempotent. Raises TxnConflict after a successful
+        commit.
+        """
         super().abort()
         self._end()
 
     def _end(self) -> None:
-        """Writes that still run fail from now on, and the manifests are swept. Nobody waits for it."""
+        """Make running writes fail, and sweep the manifests, in the background."""
         if self._opened:
             self._client.coordinator.aftermath(self._sweep)
 
@@ -191,8 +207,9 @@ class SparkTransaction(Transaction):
         for outer in _inside.get():
             if outer._client.cluster.url == self._client.cluster.url:
                 raise TxnConflict(
-                    f"A transaction begins inside the block of transaction {outer.id}: it would commit by itself, and not with it.",
-                    advice="Use one transaction for all of it, or end the outer block first.",
+                    f"A transaction begins inside the block of transaction {outer.id}, but transactions do not nest: the inner one "
+                    "would commit on its own.",
+                    advice="Use one transaction for all writes, or end the outer block first.",
                 )
         _inside.set((*_inside.get(), self))
         return self
@@ -213,12 +230,12 @@ class SparkTransaction(Transaction):
     def _give_up(self, error: BaseException) -> None:
         try:
             self.abort()
-        except TxnSegmentError as second:  # the first error is what the program has to know
-            error.add_note(f"Then transaction {self.id} could not be ended, which its timeout does: {second}")
+        except TxnSegmentError as second:  # raise the first error, and add this one as a note
+            error.add_note(f"Transaction {self.id} could not be aborted either; its timeout will end it: {second}")
 
 
 def _query_of(spark: SparkSession) -> str | None:
-    """The streaming query in whose `foreachBatch` this thread is. Spark Connect does not tell it."""
+    """The id of the streaming query whose `foreachBatch` this thread runs; None outside of one, and under Spark Connect."""
     context = getattr(spark, "sparkContext", None)
     return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 

@@ -1,4 +1,4 @@
-"""The subscriptions of a cluster, as a program sees them: `cluster.subscriptions`."""
+"""`cluster.subscriptions`: create, list, describe, seek and delete subscriptions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from spark_txn_source.plan import start_number, within_log
 from spark_txn_source.selection import AtLog, AtTime, Earliest, Latest, Start
 
 Where: TypeAlias = "str | int | datetime"
-"""`earliest`, `latest`, a number of the log (everything up to it is behind the cursor; of a `persistent://` topic its own log, the
-ledger of a position), or a moment with a time zone (everything published before it is)."""
+"""A place in the log: `earliest`, `latest`, a log number, or a datetime with a time zone. Rows up to the number, or published
+before the time, are behind the cursor. For a marker-based topic the number is the ledger of a position in its own log.
+"""
 
 
 @dataclass(frozen=True)
 class CursorDescription:
-    """Where a subscription stands in one segment.
+    """The cursor of a subscription in one segment.
 
-    `mark_delete`: everything up to and with it is acknowledged, `ledger[:entry[:index]]`; None: nothing yet.
-    `acked`: what is acknowledged beyond; `claims`: by OPEN transaction what it is about to acknowledge.
+    `mark_delete`: the mark-delete position, `ledger[:entry[:index]]`; None: nothing is acknowledged cumulatively yet. `acked`:
+    acknowledged ranges beyond it. `claims`: pending acks, by the id of the OPEN transaction. `lag`: what is not acknowledged.
     """
 
     segment: str
@@ -44,7 +45,7 @@ class CursorDescription:
 
 @dataclass(frozen=True)
 class SubscriptionDescription:
-    """A subscription of a topic: its cursors in the order of the segments' ids, and how far it lags behind what is committed."""
+    """A subscription of a topic: its lag behind the committed rows, and its cursors by segment id."""
 
     topic: str
     name: str
@@ -53,28 +54,33 @@ class SubscriptionDescription:
 
 
 class ClusterSubscriptions:
-    """Made by `connect`. Each subscription belongs to one topic; the same name on another topic is another one."""
+    """The subscriptions of a cluster. Each belongs to one topic; subscriptions of the same name on two topics are independent.
+
+    cluster.subscriptions.create("orders", "billing", start="latest")
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def create(self, topic: str, name: str, *, start: Where = "earliest") -> SubscriptionDescription:
-        """Make a subscription. Raises TopicNotFound, SubscriptionExists, OptionError."""
+        """Create a subscription. `start`: the place of its cursors, see `Where`. Raises TopicNotFound, SubscriptionExists,
+        OptionError.
+        """
         parsed, name = Providers(self._client).resolve(topic), checked(name)
         self._of(parsed).create(parsed, name, at=self._number(parsed, start))
         return self.describe(topic, name)
 
     def join(self, topics: Sequence[str], name: str, start: Where) -> None:
-        """Make it on those of the topics that do not have it. Raises TopicNotFound, OptionError."""
+        """Create the subscription on each of the topics that does not have it. Raises TopicNotFound, OptionError."""
         for topic in dict.fromkeys(
             segment_name(t).topic if t.startswith("segment:") else Providers(self._client).resolve(t) for t in topics
         ):
             if (topic, checked(name)) not in self._of(topic).list(topic):
-                with suppress(SubscriptionExists):  # somebody beside us has just made it
+                with suppress(SubscriptionExists):  # another process has just created it
                     self._of(topic).create(topic, checked(name), at=self._number(topic, start))
 
     def list(self, topic: str | None = None) -> list[SubscriptionDescription]:
-        """All, or those of a topic, by topic and name. Raises TopicNotFound."""
+        """All subscriptions, or those of one topic, by topic and name. Raises TopicNotFound."""
         if topic is not None:
             parsed = Providers(self._client).resolve(topic)
             self._client.topics.get(parsed)
@@ -83,22 +89,23 @@ class ClusterSubscriptions:
         return [self._described(found, name) for found, name in both]
 
     def describe(self, topic: str, name: str) -> SubscriptionDescription:
-        """Raises TopicNotFound, SubscriptionNotFound."""
+        """The cursors and the lag of a subscription. Raises TopicNotFound, SubscriptionNotFound."""
         return self._described(Providers(self._client).resolve(topic), name)
 
     def seek(self, topic: str, name: str, to: Where) -> SubscriptionDescription:
-        """Move the cursors: everything before counts as acknowledged, nothing after. What OPEN transactions claim stays claimed. A
-        running consumer notices when it next begins. A streaming query goes on by its checkpoint; after a move back its next
-        commit fails, for it gives no row out twice.
+        """Move the cursors to a place: every row before it counts as acknowledged, no row after it does. Pending acks of OPEN
+        transactions stay.
 
-        Raises TopicNotFound, SubscriptionNotFound, OptionError.
+        A running consumer follows when it next rewinds or starts. A streaming query continues from its checkpoint; after a
+        move back its next commit fails, since a stream delivers no row twice. Raises TopicNotFound, SubscriptionNotFound,
+        OptionError.
         """
         parsed = Providers(self._client).resolve(topic)
         self._of(parsed).seek(parsed, name, to=self._number(parsed, to))
         return self.describe(topic, name)
 
     def delete(self, topic: str, name: str) -> None:
-        """Raises TopicNotFound, SubscriptionNotFound."""
+        """Delete a subscription of one topic. Raises TopicNotFound, SubscriptionNotFound."""
         parsed = Providers(self._client).resolve(topic)
         self._of(parsed).delete(parsed, name)
 

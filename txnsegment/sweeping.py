@@ -1,4 +1,4 @@
-"""The sweeper as a daemon: `txnsegment sweep --every 10s`, with its metrics (protocol.md section 7)."""
+"""The sweeping daemon, `txnsegment sweep --every 10s`, with its metrics (protocol.md section 7)."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("txnsegment.sweeping")
 
 ORPHANS_EVERY = 3600.0
-"""Seconds between two orphan sweeps: they list all files, and what they look for is days old."""
+"""Seconds between two orphan sweeps. An orphan sweep lists all files, and deletes only files that are days old."""
 
 AGAIN_AFTER = 600.0
-"""Seconds until the next one if anything failed: what is damaged stays so for long, and each would list all files for it."""
+"""Seconds until the next orphan sweep after a pass with a failure. A damaged record stays damaged for long, so retries are rare."""
 
 PASSES = Counter("txnsegment_sweeps", "Passes of the sweeping daemon by outcome.", ["result"])
 
@@ -44,11 +44,12 @@ def sweep_until(
     orphans_every: float = ORPHANS_EVERY,
     lags: bool = False,
 ) -> None:
-    """Sweep now and every so many seconds until `stop` is set; the files that nothing protects at the first pass and then every
-    `orphans_every` seconds (after ten minutes if anything failed). Of all that sweep like this one leads: it splits and merges
-    topics by their policies. `told` hears of each pass that did everything. One that did not is logged, with what failed, and
-    counted, and the next one does its work: no error ends the sweeper.
-    `lags`: after each pass measure how far each subscription lags behind, so that the metrics say it though nobody consumes.
+    """Sweep at once and then every `every` seconds until `stop` is set.
+
+    The first pass and then one pass every `orphans_every` seconds (ten minutes after a failure) also sweeps orphans. The
+    leader among the running sweepers splits and merges segments by policy. `told`: called with the report of each pass that
+    succeeded. A failed pass is logged and counted, and the next pass repeats its work: no error ends the daemon. `lags`:
+    measure the lag of each subscription after each pass, so that the metrics are current without a running consumer.
     """
     clock = cluster.client.cluster.clock
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
@@ -56,7 +57,7 @@ def sweep_until(
     measured: set[tuple[str, str]] = set()
     while not stop.is_set():
         if folder is not None:
-            with contained("metrics", "the gauges of processes that have ended"):
+            with contained("metrics", "the gauges of ended processes"):
                 drop_gauges_of_the_dead(Path(folder))
         files = clock.monotonic() >= next_orphans
         report, failed = sweep_pass(cluster.client, files=files)
@@ -67,7 +68,7 @@ def sweep_until(
             log.error("the sweep failed, the next one is in %s s: %s", every, ", ".join(failed))
         else:
             PASSES.labels(result="ok").inc()
-            with contained("report", "saying what was swept"):
+            with contained("report", "the report of the sweep"):
                 told(report)
         if lags:
             with contained("lags", "the lags of the subscriptions", level=logging.WARNING):
@@ -77,18 +78,18 @@ def sweep_until(
 
 
 def measure_lags(cluster: Cluster, before: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Show the lag of every subscription as metrics; which those are, as (topic, name). Those of `before` that are deleted now have
-    nothing to get.
+    """Set the lag metrics of every subscription. Returns the subscriptions as (topic, name). A deleted subscription of `before`
+    gets a lag of zero.
     """
-    now = {(found.topic, found.name) for found in cluster.subscriptions.list()}  # describing one measures it
+    now = {(found.topic, found.name) for found in cluster.subscriptions.list()}  # list() sets the metrics
     for topic, name in before - now:
         backlog.measure(topic, name, Lag(0, 0, 0.0))
     return now
 
 
 def drop_gauges_of_the_dead(folder: Path) -> None:
-    """Delete the gauges of processes that have ended: nothing of them is "now" any more. Their counters and histograms stay, since
-    they count on in the sums. (All processes that share the folder run on this machine, and see each other's ids.)
+    """Delete the gauge files of ended processes, whose values are no longer current. Their counters and histograms stay: they are
+    part of the sums. All processes that share the folder run on this machine, so that their ids can be checked.
     """
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rpartition("_")[2])
@@ -97,15 +98,17 @@ def drop_gauges_of_the_dead(folder: Path) -> None:
         except ProcessLookupError:
             mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
         except PermissionError:
-            continue  # another user's, and alive
+            continue  # alive, a process of another user
 
 
 @contextmanager
 def metrics_served(host: str, port: int) -> Iterator[int]:
-    """Serve the metrics at http://host:port/metrics (port 0: a free one), and say on which port. With PROMETHEUS_MULTIPROC_DIR set
-    they are those of all processes of this machine that share the folder. Raises ConfigurationError.
+    """Serve the metrics at http://host:port/metrics, and yield the port (`port` 0 takes a free one).
+
+    If PROMETHEUS_MULTIPROC_DIR is set, the metrics are those of all processes of this machine that share the folder. Raises
+    ConfigurationError if the port cannot be used.
     """
-    metrics.declare()  # so that those that nobody has used yet are shown, too
+    metrics.declare()  # shows metrics without a value yet, too
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     registry = REGISTRY
     if folder is not None:

@@ -1,4 +1,4 @@
-"""The topics of a cluster, as a program sees them: `cluster.topics`."""
+"""`cluster.topics`: create, list, describe, split, merge, migrate and delete topics, and manage their schemas."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ from txnsegment.schemas import from_arrow
 
 @dataclass(frozen=True)
 class SegmentDescription:
-    """One segment of a topic: its full name and id, the range of the ring it holds (both ends inclusive), `ACTIVE` or `SEALED`,
-    the ids of those it came from and of those that went on, when it was made and sealed (ms since 1970; None: not sealed).
+    """One segment of a topic.
+
+    `start`, `end`: its hash range, both inclusive. `state`: `ACTIVE` or `SEALED`. `parents`, `children`: ids of the segments
+    that it came from, and of those that continue its range. `created_ms`, `sealed_ms`: ms since 1970; None: not sealed.
     """
 
     name: str
@@ -47,8 +49,10 @@ class SegmentDescription:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """A topic as it is now. `key`: the column that routes rows (None: none yet). `schema` None: nothing was written yet and no
-    schema given. `epoch` counts the changes of its layout.
+    """The current state of a topic.
+
+    `key`: the column that routes rows; None: no key yet. `schema`: None if nothing was written yet and no schema was given.
+    `epoch`: how often its layout has changed.
     """
 
     name: str
@@ -60,8 +64,10 @@ class TopicDescription:
 
 @dataclass(frozen=True)
 class PersistentDescription(TopicDescription):
-    """A `persistent://` topic as it is now: one log, no segments, no key. `properties`: the system's among them, such as
-    `__contains_txn_messages`. `sealed`: it takes no more entries, or soon will not; `migrated_to`: the topic:// that goes on.
+    """The current state of a marker-based topic (`persistent://`): one log, without segments and without a key.
+
+    `properties`: the user's and the system's, such as `__contains_txn_messages`. `sealed`: whether the log takes no more
+    entries, or is being sealed. `migrated_to`: its successor `topic://`, if it was migrated.
     """
 
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -72,8 +78,11 @@ class PersistentDescription(TopicDescription):
 
 @dataclass(frozen=True)
 class SchemaDescription:
-    """One version of a topic's schema. `columns`: what the topic keeps, which only grows. `avro`: the Avro schema as JSON text, or
-    None if the columns have none (`why` says it). `registered`: somebody gave it; else it is made from the columns.
+    """One version of a topic's schema.
+
+    `columns`: the columns of the topic at this version; later versions only add to them. `avro`: the Avro schema as JSON text;
+    None if Avro cannot express the columns, for the reason in `why`. `registered`: whether a user registered the Avro schema;
+    otherwise it is derived from the columns.
     """
 
     topic: str
@@ -86,23 +95,28 @@ class SchemaDescription:
 
 
 Schema: TypeAlias = "StructType | pa.Schema | str"
-"""Spark's, Arrow's, or Spark's DDL text, such as `id bigint, name string`."""
+"""A Spark schema, an Arrow schema, or Spark's DDL text, such as `id bigint, name string`."""
 
 
 class ClusterTopics:
-    """Create, list, describe, split, merge and delete topics. A bare `name` means `topic://public/default/name`; topics of the
-    older model are named whole, `persistent://tenant/namespace/name`, and have neither segments nor a key (docs/in_stream.md).
+    """The topics of a cluster. A bare `name` means `topic://public/default/name`.
+
+        cluster.topics.create("orders", segments=4, key="customer", schema="customer string, amount double")
+
+    Marker-based topics are named in full, `persistent://tenant/namespace/name`; they have neither segments nor a key
+    (docs/in_stream.md).
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def create(self, name: str, *, segments: int = 1, key: str | None = None, schema: Schema | None = None) -> TopicDescription:
-        """Make a topic with so many segments of even ranges. `key`: the column whose hash routes rows (string, binary, integer).
+        """Create a topic. `segments`: the number of segments, whose hash ranges are equal. `key`: the column whose hash routes
+        rows (string, binary or integer).
 
-        Raises TopicExists, OptionError (a name, number or key that cannot be), SchemaError (a type that a topic cannot keep).
+        Raises TopicExists, OptionError (an invalid name, number or key), SchemaError (a type that a topic cannot keep).
         """
-        parsed = named(self._client, name)  # its namespace may have new ones made as topic://
+        parsed = named(self._client, name)  # a namespace may turn new persistent:// names into topic://
         struct = None if schema is None else _struct(schema)
         if isinstance(parsed, PersistentName):
             if segments != 1:
@@ -121,26 +135,29 @@ class ClusterTopics:
         return self._described(self._client.topics.create(parsed, segments=segments, key=key, schema=struct))
 
     def list(self, pattern: str | None = None) -> list[TopicDescription]:
-        """All topics whose full name matches the whole regular expression, in the order of their names, those of `persistent://`
-        behind the others. Raises OptionError.
+        """All topics whose full name matches `pattern` (a regular expression) from end to end, by name; marker-based topics last.
+        Raises OptionError for an invalid pattern.
         """
         scalable = [self._described(topic) for topic in self._client.topics.list(pattern)]
-        older = self._client.instream.topics.list(compiled(pattern))
-        return [*scalable, *(self._described(Topic(topic.name, topic.layout, topic.record)) for topic in older)]
+        marker_based = self._client.instream.topics.list(compiled(pattern))
+        return [*scalable, *(self._described(Topic(topic.name, topic.layout, topic.record)) for topic in marker_based)]
 
     def describe(self, name: str) -> TopicDescription:
-        """Raises TopicNotFound."""
+        """The current state of a topic. Raises TopicNotFound."""
         parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
             self._client.instream.migrator.check_there(parsed)
         return self._described(self._client.topics.get(parsed))
 
     def delete(self, name: str) -> None:
-        """Seal all segments of the topic; its rows are gone for every new read, its files after the grace period. For ever: a topic
-        made again under the name has new segments. A read at offsets that need the rows raises DataLoss. A `persistent://` topic is
-        never made again under its name: its log goes on for ever. One that was migrated is not deleted by itself: it goes with the
-        topic:// that it became; if that is made again, the old name stands for it, without a row of before. Raises TopicNotFound,
-        NotAllowed (it was migrated).
+        """Delete a topic and all of its rows. This cannot be undone.
+
+        All segments are sealed. New reads see no rows; a read at offsets that need the rows raises DataLoss. The files are
+        deleted after the grace period. A topic that is created again under the name has new segments.
+
+        The name of a deleted marker-based topic (`persistent://`) cannot be used again. A migrated topic cannot be deleted
+        alone: it is deleted with its successor `topic://`. If the successor is created again, the old name stands for it,
+        without the earlier rows. Raises TopicNotFound, NotAllowed (the topic was migrated).
         """
         parsed = named(self._client, name)
         if isinstance(parsed, PersistentName):
@@ -150,48 +167,53 @@ class ClusterTopics:
             self._client.topics.delete(parsed)
 
     def split(self, name: str, segment: int) -> TopicDescription:
-        """Halve the range of an active segment, given by its id: it is sealed, two children go on. Rows stay where they are; each
-        key's rows keep their order for every reader. Writers that are under way go on to the children by themselves.
+        """Split an active segment, given by its id: the segment is sealed, and two children take one half of its hash range each.
+        No row moves, and rows of a key keep their order for every reader. Running writers continue in the children.
 
-        Raises TopicNotFound, OptionError (no such segment, or it cannot be halved), SegmentSealed (it is not active any more).
+        Raises TopicNotFound, OptionError (no such segment, or its range cannot be halved), SegmentSealed (the segment is not
+        active).
         """
-        return self._described(self._client.topics.split(scalable(self._client, name, "Nothing of it can be split"), segment))
+        return self._described(self._client.topics.split(scalable(self._client, name, "It cannot be split"), segment))
 
     def merge(self, name: str, first: int, second: int) -> TopicDescription:
-        """Join two active neighbours, given by their ids: they are sealed, one child goes on. Raises as `split` does."""
-        return self._described(
-            self._client.topics.merge(scalable(self._client, name, "Nothing of it can be merged"), first, second)
-        )
+        """Merge two active neighbours, given by their ids: both are sealed, and one child takes their hash range. Raises what
+        `split` raises.
+        """
+        return self._described(self._client.topics.merge(scalable(self._client, name, "It cannot be merged"), first, second))
 
     # --- properties -------------------------------------------------------------------------------------------------
 
     def properties(self, name: str) -> dict[str, str]:
-        """All properties of a `persistent://` topic, the system's among them. Raises TopicNotFound, OptionError (topic://)."""
-        return self._client.instream.topics.properties(_older(self._client, name))
+        """All properties of a marker-based topic, the system's among them. Raises TopicNotFound, OptionError (a `topic://` has
+        none).
+        """
+        return self._client.instream.topics.properties(_marker_based(self._client, name))
 
     def set_property(self, name: str, key: str, value: str) -> dict[str, str]:
-        """Set one; all of them then. Raises NotAllowed (`__contains_txn_messages` is the system's), TopicNotFound, OptionError."""
-        topic = _older(self._client, name)
+        """Set one property, and return all. Raises NotAllowed (`__contains_txn_messages` belongs to the system), TopicNotFound,
+        OptionError.
+        """
+        topic = _marker_based(self._client, name)
         if not key.strip() or not key.isprintable():
-            raise OptionError(f"{key!r} is no name of a property.", advice="Give printable characters.")
+            raise OptionError(f"{key!r} cannot be the name of a property.", advice="Give printable characters.")
         self._client.instream.topics.set_property(topic, key, value)
         return self.properties(name)
 
     def remove_property(self, name: str, key: str) -> dict[str, str]:
-        """Remove one, there or not; all of them then. Raises NotAllowed, TopicNotFound, OptionError."""
-        self._client.instream.topics.remove_property(_older(self._client, name), key)
+        """Remove one property if it exists, and return all. Raises NotAllowed, TopicNotFound, OptionError."""
+        self._client.instream.topics.remove_property(_marker_based(self._client, name), key)
         return self.properties(name)
 
     def model(self, namespace: str) -> str:
-        """What serves `persistent://` names that a `namespace://tenant/namespace` does not have yet: `in-stream` (the older model),
-        or `metadata`: they become `topic://` of the same name. Raises OptionError.
+        """The transaction model of new `persistent://` topics in a `namespace://tenant/namespace`: `in-stream` (marker-based), or
+        `metadata` (they become a `topic://` of the same name). Raises OptionError.
         """
         tenant, name = namespace_of(namespace)
         return Providers(self._client).namespace(tenant, name).value
 
     def set_model(self, namespace: str, new_persistent: str) -> str:
-        """Say it: for a migration, so that programs which name `persistent://` topics make no more of them. What exists stays as it
-        is until it is migrated. Idempotent. Raises OptionError.
+        """Set the transaction model of new `persistent://` topics in a namespace, and return it. During a migration, `metadata`
+        stops programs from making more marker-based topics. Existing topics do not change. Idempotent. Raises OptionError.
         """
         tenant, name = namespace_of(namespace)
         Providers(self._client).set_namespace(
@@ -202,12 +224,15 @@ class ClusterTopics:
     def migrate(
         self, name: str, to: str, *, segments: int = 1, wait: timedelta | float | None = None, force: bool = False
     ) -> TopicDescription:
-        """Let a `persistent://` topic go on as the `topic://` named `to`, with so many active segments, without copying a row: it
-        becomes the sealed first segment there, under its own name; positions, message ids, subscriptions and what applications have
-        committed are kept. Its writers go on into the new topic by themselves. Idempotent; what a crash left is completed.
+        """Turn a marker-based topic (`persistent://`) into the `topic://` named `to`, without copying rows.
 
-        Transactions that are open there are an error that names them (TxnConflict), unless they end within `wait` (seconds, or a
-        timedelta), or are to be aborted (`force`). Raises TopicExists, TopicNotFound, TopicSealed, OptionError.
+        The log becomes the sealed first segment of the new topic, under its old name. Positions, message ids, subscriptions,
+        and the committed versions of applications are kept. Running writers continue in the new topic. `segments`: the number
+        of active segments that the new topic starts with. Idempotent: another call completes a migration that crashed.
+
+        Transactions that are open in the topic make the call raise TxnConflict, which names them. `wait`: how long to wait for
+        their end, in seconds or as a timedelta. `force`: abort them. Raises TopicExists, TopicNotFound, TopicSealed,
+        OptionError.
         """
         persistent, onto = persistent_name(name), _whole_topic(to)
         seconds = wait.total_seconds() if isinstance(wait, timedelta) else (wait or 0)
@@ -223,9 +248,9 @@ class ClusterTopics:
     # --- schemas ------------------------------------------------------------------------------------------------
 
     def schema(self, name: str, version: int | None = None) -> SchemaDescription | None:
-        """A version of the topic's schema, the last one by default; None while nothing was written and none was given.
+        """A version of the topic's schema; default: the latest. None if nothing was written yet and no schema was given.
 
-        Raises TopicNotFound, SchemaError (there is no such version).
+        Raises TopicNotFound, SchemaError (no such version).
         """
         topic, schemas = self._client.topics.get(going_on(self._client, name)), self._client.topics.schemas
         found = schemas.latest(topic) if version is None else schemas.version(topic, version)
@@ -237,22 +262,23 @@ class ClusterTopics:
         return tuple(_schema(version) for version in reversed(tuple(history)))
 
     def set_schema(self, name: str, avro: str | Mapping[str, Any]) -> SchemaDescription:
-        """Register an Avro schema (JSON) as the topic's next version; nothing happens if it is the last one. Programs can write and
-        read its bytes from then on (`valueFormat=avro`); the topic gets the columns that it adds.
+        """Register an Avro schema (JSON) as the topic's next version; registering the latest version again changes nothing. The
+        topic gets the columns that the schema adds, and programs can write and read its bytes (`valueFormat=avro`).
 
-        Raises TopicNotFound, SchemaError: no Avro schema, a type that columns do not have, columns that do not fit the topic's, or
-        what the compatibility mode refuses.
+        Raises TopicNotFound. Raises SchemaError if this is not an Avro schema, if a topic cannot keep one of its types, if its
+        columns do not fit the topic's, or if the compatibility mode refuses it.
         """
         text = avro if isinstance(avro, str) else json.dumps(avro)
         return _schema(self._client.topics.schemas.register(going_on(self._client, name), text))
 
     def compatibility(self, name: str) -> Compatibility:
-        """How new versions of the topic's schema are judged: backward, or what somebody has set. Raises TopicNotFound."""
+        """The mode that new schema versions are checked by: the one that was set, or backward. Raises TopicNotFound."""
         return self._client.topics.get(going_on(self._client, name)).layout.compatibility or DEFAULT
 
     def set_compatibility(self, name: str, mode: str) -> Compatibility:
-        """Judge new versions by `none`, `backward`, `forward`, `full`, or `backward_transitive` and its like, from now on: those
-        that are registered, and those that writes of new columns make. Raises TopicNotFound, OptionError.
+        """Set the mode that new schema versions are checked by: `none`, `backward`, `forward`, `full`, or one of the last three
+        with `_transitive`. The mode applies to registered schemas and to new columns in writes. Raises TopicNotFound,
+        OptionError.
         """
         found = Compatibility(one_of(*(m.value for m in Compatibility))("compatibility", mode))
         self._client.topics.schemas.set_compatibility(going_on(self._client, name), found)
@@ -318,7 +344,9 @@ def _whole_topic(name: str) -> TopicName:
 
 
 def no_segments(name: TopicName, what: str) -> OptionError:
-    """What is told to whoever asks of a persistent topic what only topic:// has; `what` says what that is."""
+    """The error for an operation that needs segments, on a marker-based topic. `what`: a sentence without its full stop that
+    names the operation.
+    """
     return OptionError(
         f"{name} has no segments, it is one log. {what}.",
         advice=f"Make topic://{name.tenant}/{name.namespace}/{name.name} instead, or migrate this one to it "
@@ -327,28 +355,35 @@ def no_segments(name: TopicName, what: str) -> OptionError:
 
 
 def named(client: Client, name: str) -> TopicName:
-    """The topic itself: a persistent name that does not exist is that of a topic:// where its namespace says so."""
+    """The topic of this exact name. A `persistent://` name that does not exist becomes a `topic://` if its namespace says so
+    (`set_model`).
+    """
     return Providers(client).named(str(_whole_topic(name)))
 
 
 def going_on(client: Client, name: str) -> TopicName:
-    """The topic that the name stands for: of a persistent topic that was migrated, the topic:// that goes on."""
+    """The topic that the name stands for now: for a migrated topic its successor `topic://`."""
     return Providers(client).resolve(str(_whole_topic(name)))
 
 
 def scalable(client: Client, name: str, why: str) -> TopicName:
-    """The topic with segments of this name. Raises OptionError for a persistent topic, migrated or not, and says why."""
+    """The topic of this name, which must have segments. Raises OptionError with the reason `why` for a marker-based topic,
+    migrated or not.
+    """
     parsed = named(client, name)
     if isinstance(parsed, PersistentName):
         raise no_segments(parsed, why)
     return parsed
 
 
-def _older(client: Client, name: str) -> PersistentName:
-    """Raises OptionError for anything but a persistent topic."""
+def _marker_based(client: Client, name: str) -> PersistentName:
+    """The marker-based topic of this name. Raises OptionError for a topic with segments."""
     parsed = named(client, name)
     if not isinstance(parsed, PersistentName):
-        raise OptionError(f"{parsed} is no persistent:// topic; only those have properties.", advice="Name one as a whole.")
+        raise OptionError(
+            f"{parsed} is no persistent:// topic; only those have properties.",
+            advice="Give the full name: persistent://tenant/namespace/name.",
+        )
     return parsed
 
 

@@ -36,14 +36,14 @@ Batches: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch | pa.T
 
 
 class UncommittedTransaction(UserWarning):
-    """The `with` block of a `cluster.begin()` ended without `commit()` or `abort()`: what was appended and acknowledged in it does
-    not count.
+    """The `with` block of a `cluster.begin()` ended without `commit()` or `abort()`: its rows and acknowledgements are not
+    committed.
     """
 
 
 @dataclass(frozen=True)
 class Appended:
-    """What one append or write left: parts by segment, and the columns and types that they hold."""
+    """The staged parts of one append or write, by segment, with the columns and types that they hold."""
 
     topic: TopicName
     types: StructType
@@ -52,16 +52,18 @@ class Appended:
 
 
 class Transaction:
-    """Rows for any number of topics that become visible together or not at all. Made by `cluster.begin()`; for one thread.
+    """Rows for any number of topics, and acknowledgements, that are committed together or not at all. Made by `cluster.begin()`;
+    for one thread.
 
         with cluster.begin() as txn:
             txn.append("orders", batch)
             txn.append("payments", table)
             txn.commit()
 
-    Appending stages part files; nothing is registered and no timeout runs before `commit`. Leaving the block does not commit: it
-    forgets the transaction, and warns (UncommittedTransaction) unless an error or `abort()` ended it. Its files are swept once they
-    are older than the orphan age. (The block of `cluster.transaction()` commits at its end.)
+    `append` stages part files. Before `commit` the transaction is not registered, and no timeout runs. The end of the block
+    does not commit. A block that ends without `commit` or `abort` drops the transaction and, unless it raised, warns
+    (UncommittedTransaction). A sweep deletes the staged files once they are older than the orphan age.
+    (`cluster.transaction()` differs: the end of its block commits.)
     """
 
     def __init__(self, client: Client, *, app: str | None, version: int | None, timeout_ms: int) -> None:
@@ -72,36 +74,41 @@ class Transaction:
         self._staged: list[Appended] = []
         self._acks: list[Ack] = []
         self._touched: dict[str, None] = {}
-        """Topics and segments that it has to do with, rows or none: they are all of one kind."""
+        """The topics and segments that it writes or acknowledges; all are of one transaction model."""
         self._dropped: list[Callable[[bool], None]] = []
         self._staged_ms: int | None = None
         self._query: str | None = None
-        """The streaming query in whose `foreachBatch` it writes or acknowledges, where that is known."""
+        """The id of the streaming query whose `foreachBatch` it runs in, if known."""
         self._tried = False
-        self._unknown = False  # whether a commit was tried whose outcome nobody could tell
+        self._unknown = False  # whether a commit was tried whose outcome is unknown
         self._committed: Committed | None = None
         self._aborted = False
 
     @property
     def id(self) -> str:
-        """The transaction's id, `0_977`. A commit that had to open again (after a lost race) goes under another one: then this is
-        the one that committed, as in `Committed.txn_id`. Over `persistent://` topics it gets its id, `1000000_12`, in the commit.
+        """The transaction's id, such as `0_977`.
+
+        A commit that lost a race opens again under a new id; afterwards this is the id that committed, as in
+        `Committed.txn_id`. A transaction over marker-based topics gets its id (`1000000_12`) in the commit.
         """
         return self._id
 
     @property
     def counts(self) -> bool:
-        """Whether it has committed: this process knows that what it wrote and acknowledged counts (False: it may still)."""
+        """Whether this process knows that the transaction has committed. False also while the outcome is unknown."""
         return self._committed is not None and not self._committed.skipped
 
     def append(self, topic: str, batches: Batches) -> None:
-        """Stage rows for a topic, which must exist: a RecordBatch, a Table, or anything that yields them (read once, and never
-        held as a whole). One call leaves one part for each segment it touches, so few calls with much are better than many with
-        little. Order is kept within each segment, over all calls.
+        """Stage rows for an existing topic.
 
-        If it raises, nothing of this call counts, and the transaction can go on. Raises TopicNotFound, SchemaError (a type that
-        does not fit the topic), OptionError (the topic's key column is missing or no key; a topic of the other kind than those
-        before), StorageError, TxnConflict (ended, or a commit was tried whose outcome is not known).
+        `batches`: a RecordBatch, a Table, or an iterable of them, which is read once and never held in memory as a whole. Each
+        call writes one part for each segment that its rows belong to, so prefer few large calls. Rows keep their order within
+        each segment, over all calls.
+
+        If the call raises, none of its rows count, and the transaction can continue. Raises TopicNotFound, SchemaError (a type
+        that does not fit the topic), OptionError (the key column is missing or cannot be a key; or the topic's transaction
+        model differs from that of earlier topics), StorageError, TxnConflict (the transaction has ended, or the outcome of a
+        commit is unknown).
         """
         self._check_takes_more("append to")
         found = batches_of(batches)
@@ -115,7 +122,7 @@ class Transaction:
             return
         incoming = from_arrow(first.schema)
         grown = evolve(self._schema_with_staged(name, self._client.topics.schema(now)), incoming)
-        self._client.topics.schemas.grown(now, incoming)  # what the topic's compatibility mode says to it
+        self._client.topics.schemas.grown(now, incoming)  # refuses columns by the topic's compatibility mode
         registered = self._client.topics.schemas.codec(now)
         types = StructType([grown[field.name] for field in incoming])
         schema = arrow_schema(types)
@@ -137,16 +144,16 @@ class Transaction:
             for writer in writers.values():
                 writer.discard()
             raise
-        self._check_takes_more("append to")  # what gives the batches may have ended it meanwhile
+        self._check_takes_more("append to")  # the iterable of batches may have ended the transaction
         self._staged.append(Appended(name, types, now.layout.key, tuple((s, part) for s, part in closed if part is not None)))
 
     def acknowledge(self, acks: Iterable[Ack], *, dropped: Callable[[bool], None] | None = None) -> None:
-        """Acknowledge with the commit, all of it or nothing (`Consumer.ack` and what reads a subscription call this).
+        """Acknowledge rows with the commit, all or none. (`Consumer.ack` and `SparkTransaction.read` call this.)
 
-        `dropped` is called when the transaction ends without a commit (False), or its commit is skipped (True): then what was
-        acknowledged is to be delivered again.
-        Raises TxnConflict (ended, or a commit was tried whose outcome is not known), AckConflict (rows that this transaction
-        acknowledges already), OptionError (topics of the other kind than those before).
+        `dropped`: called when the transaction ends without a commit (with False) or its commit is skipped (with True), so that
+        the caller delivers the rows again. Raises TxnConflict (the transaction has ended, or the outcome of a commit is
+        unknown), AckConflict (this transaction acknowledges one of the rows already), OptionError (the topic's transaction
+        model differs from that of earlier topics).
         """
         self._check_takes_more("acknowledge in")
         given = list(acks)
@@ -157,24 +164,23 @@ class Transaction:
             self._dropped.append(dropped)
 
     def _schema_with_staged(self, name: TopicName, known: StructType | None) -> StructType | None:
-        """The topic's schema as it will be after what this transaction has staged already, so that two appends that do not fit
-        each other are found at the second one and not at the commit."""
+        """The topic's schema with the columns that this transaction has staged. So the second of two appends that do not fit each
+        other raises, not the commit.
+        """
         for staged in self._staged:
             if staged.topic == name:
                 known = evolve(known, staged.types)
         return known
 
     def _check_takes(self, given: str, name: TopicName) -> None:
-        """Of a topic that was just given, and the one that it stands for: raises an error if this takes no rows for it. A
-        transaction takes them for all.
-        """
+        """A hook of subclasses: raises an error if `name`, the topic that the name `given` stands for, takes no rows from them."""
 
     def _check_kind(self, names: Iterable[str]) -> None:
-        """Raises OptionError if they are not of the kind that it has to do with already: one transaction never spans both."""
+        """Raises OptionError if these names and the earlier ones are not all of one transaction model."""
         Providers(self._client).of([*self._touched, *names])
 
     def _router(self, topic: Topic, schema: pa.Schema) -> Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]:
-        """Which rows of a batch go to which segment; all of them to a persistent topic, which is its own segment."""
+        """A function that assigns the rows of a batch to segments. A marker-based topic is its own only segment."""
         if isinstance(topic.name, PersistentName):
             return lambda rows: [(str(topic.name), rows)]
         start = int(self._id.partition("_")[2]) + len(self._staged)
@@ -191,23 +197,27 @@ class Transaction:
         )
 
     def commit(self) -> Committed:
-        """Make everything that was appended visible, in all topics at once. Returns the number of its registration, rows, bytes;
-        `skipped` says that this version of the application had committed earlier (then nothing was written or acknowledged, and
-        consumers deliver again what was to be acknowledged).
+        """Make all appended rows visible, in all topics at once.
 
-        Committing again returns the same. After an error nothing counts, or (OutcomeUnknown) it is not known. Calling `commit`
-        again is safe either way: it never doubles rows. But without an application what became of the first try is remembered for
-        the header retention only (15 min by default); after that it raises OutcomeUnknown for ever. Raises SchemaError,
-        SegmentSealed, VersionConflict, Fenced, AckConflict (somebody else has, or claims, what it acknowledges),
-        SubscriptionNotFound, TxnConflict (a topic got its key since the rows were appended), TransactionUnfinished (it IS
-        committed, but a persistent topic that was sealed meanwhile does not show its rows), and what store and storage raise.
+        Returns the log number of the registration, and the rows and bytes written. `skipped` is true if this version of the
+        application had committed earlier: nothing is written or acknowledged then, and consumers deliver the rows again.
+
+        Another call returns the same result. If the call raises, nothing is committed; after OutcomeUnknown the outcome is
+        unknown. In both cases it is safe to call `commit` again: rows are never written twice. Without an application the
+        outcome of the first call is remembered for the header retention only (15 min by default); after that `commit` always
+        raises OutcomeUnknown.
+
+        Raises SchemaError, SegmentSealed, VersionConflict, Fenced, SubscriptionNotFound, AckConflict (one of the rows is
+        acknowledged already, or has a pending ack), TxnConflict (a topic got its key after the append), TransactionUnfinished
+        (the transaction IS committed, but a marker-based topic that was sealed meanwhile does not show its rows), and the
+        errors of store and storage.
         """
         if self._committed is not None:
             return self._committed
         self._check_open("commit")
         self._check_kind(str(staged.topic) for staged in self._staged)
         if self._app is None and not self._acks and not any(staged.parts for staged in self._staged):
-            self._committed = Committed(None, None, 0, 0)  # no rows, and no version to remember: nothing for anybody to see
+            self._committed = Committed(None, None, 0, 0)  # no rows, no acks, and no version to remember
             return self._committed
         parts = self._parts()
         staged_ms = time_ms(self._client.cluster.store) if self._staged_ms is None else self._staged_ms
@@ -228,25 +238,27 @@ class Transaction:
         try:
             committed = self._coordinator().commit(work)
         except BaseException as error:
-            # Any other error of ours says that nothing was committed; one that is not ours (Ctrl-C) may come at any moment.
+            # Any other TxnSegmentError says that nothing was committed; another exception (Ctrl-C) may come at any moment.
             if isinstance(error, OutcomeUnknown | TransactionUnfinished) or not isinstance(error, TxnSegmentError):
                 self._unknown = True
             raise
         self._committed = committed
         self._id = committed.txn_id or self._id
         if committed.skipped:
-            # Without an application only an earlier commit() of this transaction can have been first: its acknowledgements count.
+            # Without an application only an earlier commit() of this transaction can have committed: its acknowledgements count.
             self._give_back(skipped=self._app is not None)
         return committed
 
     def _coordinator(self) -> CoordinatorProvider:
-        """Raises OptionError. What was staged for a persistent topic goes by way of its own, also if that was migrated since."""
+        """The coordinator of the transaction's model. Rows staged for a marker-based topic go to the marker-based coordinator,
+        which redirects them if the topic was migrated. Raises OptionError.
+        """
         providers = Providers(self._client)
-        older = any(isinstance(staged.topic, PersistentName) for staged in self._staged)
-        return providers.by_model(Model.IN_STREAM if older else providers.model(self._names())).coordinator
+        marker_based = any(isinstance(staged.topic, PersistentName) for staged in self._staged)
+        return providers.by_model(Model.IN_STREAM if marker_based else providers.model(self._names())).coordinator
 
     def _names(self) -> list[str]:
-        """Of all topics and segments that it has to do with."""
+        """The names of all topics and segments that the transaction writes or acknowledges."""
         return [*self._touched, *(str(staged.topic) for staged in self._staged)]
 
     @property
@@ -255,11 +267,11 @@ class Transaction:
 
     @property
     def claim(self) -> Claim:
-        """The version that it commits, and the attempt that it is (protocol.md section 5)."""
+        """The version that the transaction commits, and its attempt (protocol.md section 5)."""
         return Claim(1 if self._version is None else self._version, self._query, self._attempt, replays=False)
 
     def _parts(self) -> dict[str, list[Part]]:
-        """The parts by segment, in the order of the appends, each with the id of the schema that the topic has for it now."""
+        """The parts by segment, in the order of the appends, each with the id of the topic's current schema."""
         found: dict[str, list[Part]] = defaultdict(list)
         for staged in self._staged:
             if staged.parts:
@@ -269,7 +281,7 @@ class Transaction:
         return dict(found)
 
     def _keys(self) -> dict[str, str | None]:
-        """The column that each topic's rows were routed by. Raises TxnConflict if the topic got its key between two appends."""
+        """The column by which each topic's rows were routed. Raises TxnConflict if the topic got its key between two appends."""
         found: dict[str, str | None] = {}
         for staged in self._staged:
             if staged.parts and found.setdefault(str(staged.topic), staged.key) != staged.key:
@@ -280,13 +292,16 @@ class Transaction:
         return found
 
     def abort(self) -> None:
-        """Give the transaction up. Before a commit was tried nothing was opened, so it is only forgotten; after one that raised,
-        what that attempt left OPEN is ended (should it have committed unknown to us, it stays committed).
+        """Give the transaction up. If a commit was tried and raised, this aborts the header that it left OPEN; a commit that took
+        effect stays.
 
-        Idempotent. Raises TxnConflict after a commit that succeeded.
+        Idempotent. Raises TxnConflict after a successful commit.
         """
         if self._committed is not None:
-            raise TxnConflict(f"Transaction {self._id} has committed.", advice="A commit is final; write what corrects it.")
+            raise TxnConflict(
+                f"Transaction {self._id} has committed and cannot be aborted.",
+                advice="Write rows that correct it: a commit is final.",
+            )
         if self._tried and not self._aborted:
             self._coordinator().abort_attempt(self._application, "", self.claim)
         if not self._aborted:
@@ -296,7 +311,7 @@ class Transaction:
         self._acks.clear()
 
     def _give_back(self, *, skipped: bool) -> None:
-        """What it was to acknowledge is to be delivered again: its acknowledgements do not count."""
+        """Tell consumers to deliver again the rows that this transaction was to acknowledge."""
         for dropped in self._dropped:
             dropped(skipped)
 
@@ -306,12 +321,12 @@ class Transaction:
             raise TxnConflict(f"One cannot {verb} transaction {self._id}: it was {how}.", advice="Begin a new one.")
 
     def _check_takes_more(self, verb: str) -> None:
-        """Raises TxnConflict if it has ended, or if it may have committed: what came to it then would not be in that commit."""
+        """Raises TxnConflict if the transaction has ended, or may have committed: that commit would not hold what is added now."""
         self._check_open(verb)
         if self._unknown:
             raise TxnConflict(
                 f"One cannot {verb} transaction {self._id}: a commit of it was tried, and it is not known whether it succeeded.",
-                advice="commit() again tells, and commits what was there before. Begin a new transaction for what comes now.",
+                advice="Call commit() again to find out; it commits the rows of that commit. Begin a new transaction for more.",
             )
 
     def __enter__(self) -> Self:
@@ -319,7 +334,7 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._committed is None and not self._aborted:
-            if kind is None and not self._tried and (self._staged or self._acks):  # a commit that was tried has raised
+            if kind is None and not self._tried and (self._staged or self._acks):  # a commit that was tried has raised already
                 warnings.warn(self._left_out(), UncommittedTransaction, stacklevel=2)
             self.abort()
 
@@ -330,12 +345,12 @@ class Transaction:
         acks = [f"acknowledgements in {len({ack.segment for ack in self._acks})} segments"] if self._acks else []
         return (
             f"The block of transaction {self._id} ended without commit(): {' and '.join(rows + acks)} do not count. Call "
-            "txn.commit() at its end, or txn.abort() to give the transaction up on purpose."
+            "txn.commit() at the end of the block, or txn.abort() to give the transaction up."
         )
 
 
 def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -> int:
-    """A timeout in whole ms from a timedelta or a number of SECONDS. Raises OptionError that says the unit (A12)."""
+    """A timeout in whole ms, from a timedelta or a number of SECONDS. Raises OptionError, which names the unit (A12)."""
     if given is None:
         return default_ms
     if isinstance(given, bool) or not isinstance(given, timedelta | int | float):
@@ -344,20 +359,20 @@ def timeout_ms(given: timedelta | float | None, default_ms: int, most_ms: int) -
     if not 0.001 <= seconds <= most_ms / 1000:
         raise OptionError(
             f"timeout={given!r} is {seconds} seconds, which is not between 0.001 and this cluster's {most_ms / 1000}.",
-            advice="It is in seconds, and counts from opening to deciding: the default is enough for nearly everybody.",
+            advice="Give seconds. The timeout counts from opening to deciding, not staging; the default is usually enough.",
         )
     return int(seconds * 1000)
 
 
 def identity(app: str | None, version: int | None) -> tuple[str | None, int | None]:
-    """`app` and `version` checked: both or neither. Raises OptionError."""
+    """`app` and `version`, checked: both or neither. Raises OptionError."""
     if version is not None and app is None:
         raise OptionError("version is given without app: a version counts for one application.", advice="Give both, or neither.")
     if app is None:
         return None, None
     if version is None:
         raise OptionError(
-            "app is given without version: a second transaction would be taken for a repetition of the first.",
+            "app is given without version: a second transaction would count as a repetition of the first.",
             advice="Give both (the version must rise), or neither.",
         )
     if not isinstance(app, str) or not app.strip() or len(app) > 512 or not app.isprintable():
@@ -368,7 +383,7 @@ def identity(app: str | None, version: int | None) -> tuple[str | None, int | No
 
 
 def batches_of(given: Batches) -> Iterator[pa.RecordBatch]:
-    """Batches with rows, one by one."""
+    """The batches that have rows, one by one. Raises SchemaError for anything that is not an Arrow batch or table."""
     if isinstance(given, pa.RecordBatch):
         if given.num_rows:
             yield given

@@ -1,4 +1,4 @@
-"""Rows as Avro binary for programs without Spark: which schema, and when (`Consumer` and `Producer`)."""
+"""Rows as Avro binary for `Consumer` and `Producer`: which schema version they are encoded by."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from spark_txn_source.entries import EntryRows
 
 @dataclass(frozen=True)
 class Values:
-    """Of one topic. `version` None: the last one."""
+    """How a consumer encodes the rows of one topic: by a schema version, or by the latest (None)."""
 
     version: int | None
 
     def codec(self, client: Client, reading: Reading) -> Codec | None:
-        """By the schema of this moment: a consumer goes by a new version from the next reading on. None: there is no schema yet."""
+        """The codec of this reading. A consumer takes up a new latest version with its next reading. None: the topic has no
+        schema yet.
+        """
         (topic,) = reading.topics
         schemas = client.topics.schemas
         found = schemas.latest(topic) if self.version is None else schemas.version(topic, self.version)
@@ -31,7 +33,7 @@ class Values:
 
 
 def values_of(topics: Sequence[str], columns: Sequence[str] | None, value_format: str, version: int | None) -> Values | None:
-    """None: rows as columns. Raises OptionError for what cannot work together."""
+    """The value format of a consumer; None for rows as columns. Raises OptionError for arguments that exclude each other."""
     if not _is_avro(value_format, version):
         return None
     if len({segment_name(n).topic if n.startswith("segment:") else any_topic_name(n) for n in topics}) != 1:
@@ -42,7 +44,7 @@ def values_of(topics: Sequence[str], columns: Sequence[str] | None, value_format
 
 
 def as_values(codec: Codec, rows: EntryRows) -> pa.RecordBatch:
-    """Raises ValueFormatError, which names the row."""
+    """The rows as one column of Avro bytes. Raises ValueFormatError, which names the row."""
 
     def named(index: int) -> str:
         return f"The row {rows.ledger}:{rows.entry}:{rows.first_row + index} of {rows.segment}"
@@ -52,22 +54,25 @@ def as_values(codec: Codec, rows: EntryRows) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class WrittenValues:
-    """Values that a program writes, all by the schema that the topic had when it began, or by a version."""
+    """How a producer decodes the Avro bytes that it is given: by the schema version that was the latest when it was made, or by a
+    given one.
+    """
 
     topic: TopicName
     codec: Codec
 
     def rows(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        """Raises ValueFormatError."""
+        """The values as columns. Raises ValueFormatError."""
         return self._decoded(pa.array(values, pa.binary()), 0)
 
     def batches(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Of batches with the column `value`. Raises SchemaError, ValueFormatError."""
+        """Batches with the one column `value`, as columns. Raises SchemaError, ValueFormatError."""
         seen = 0
         for batch in found:
             if batch.schema.names != [VALUE] or not pa.types.is_binary(batch.schema.field(0).type):
                 raise SchemaError(
-                    f"Values come as the one column value (binary), and not as {batch.schema}.", advice="Or leave value_format out."
+                    f'With value_format="avro" a batch has the one column value (binary), not {batch.schema}.',
+                    advice="Give such batches, or leave value_format out.",
                 )
             yield self._decoded(batch.column(0), seen)
             seen += batch.num_rows
@@ -77,7 +82,7 @@ class WrittenValues:
 
 
 def written_values(client: Client, name: str, value_format: str, version: int | None) -> WrittenValues | None:
-    """None: rows as columns. Raises OptionError, TopicNotFound, SchemaError."""
+    """The value format of a producer; None for rows as columns. Raises OptionError, TopicNotFound, SchemaError."""
     if not _is_avro(value_format, version):
         return None
     topic, schemas = client.topics.get(any_topic_name(name)), client.topics.schemas

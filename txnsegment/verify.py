@@ -1,4 +1,4 @@
-"""Read every page of every committed part of a topic and compare it with its registration: for `txnsegment verify`."""
+"""Verifies every page of every committed part of a topic against its registration, for `txnsegment verify`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from spark_txn_source.pieces import large_pieces
 from spark_txn_source.tasks import Piece
 
 AT_ONCE = 256
-"""Parts handed to the threads at a time, so that a topic of any length needs no memory for its list."""
+"""How many parts the threads get at a time, which bounds the memory for a topic of any length."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """What cannot be read: `first` to `last` are positions `ledger:entry`, both inclusive (empty: the segment's index itself)."""
+    """A damaged part or index snapshot.
+
+    `first`, `last`: the positions of the part's rows, `ledger:entry`, both inclusive; empty for an index snapshot. `problem`:
+    what is wrong.
+    """
 
     segment: str
     first: str
@@ -34,7 +38,7 @@ class Damage:
 
 @dataclass
 class Verified:
-    """What was read and what of it is damaged. Sound are `rows` and `bytes` in `parts` minus the damaged ones."""
+    """The outcome for a topic: counts of everything that was read, damaged parts included, and the damaged ones."""
 
     topic: str
     cut: int
@@ -45,8 +49,9 @@ class Verified:
 
 
 def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lambda _: None) -> Verified:
-    """Verify everything that is committed at the cut of now; `told` hears of the progress. Raises TopicNotFound, and StorageError
-    when the storage cannot be reached (which says nothing about the parts).
+    """Verify every committed part of a topic at the cut of now. `told`: called with the progress.
+
+    Raises TopicNotFound, and StorageError if the storage cannot be reached (the parts may be sound then).
     """
     name = str(Providers(client).resolve(topic))
     reading = Providers(client).by_model(model_of(name)).buffer.read(name)
@@ -65,7 +70,7 @@ def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lam
 
 
 def _some(reading: Reading, segment: SegmentView, found: Verified) -> Iterator[list[Piece]]:
-    """The parts of a segment in groups; an index that cannot be read is damage too."""
+    """The parts of a segment in groups. An index snapshot that cannot be read is added to the damage."""
     group: list[Piece] = []
     try:
         for piece in large_pieces(segment, 0, reading.cut, marks=True):

@@ -101,7 +101,7 @@ def embedded_ledgers(url: ServiceUrl) -> str:
 SERVICE_URL: Final = Option(
     "serviceUrl",
     "`file:///path`, `zk://h:p[,h:p]/chroot`",
-    "Where the cluster lives. `file:` is embedded: SQLite and ledgers in that folder, made on first use. Never with credentials.",
+    "The cluster. `file:` is embedded: SQLite and ledgers in that folder, created on first use. Credentials are refused.",
     lambda name, text: parse_service_url(f"The option {name}", text),
     default_note=f"the variable `{VARIABLE}` in the environment of the driver's JVM",
 )

@@ -73,7 +73,7 @@ def test_the_same_rows_before_and_after(spark: SparkSession, url: str, tmp_path:
     everything = batch(spark, url)
     assert len(everything) == len({row["__messageId"] + row["__segment"] for row in everything}) == 91
     result = CliRunner().invoke(build(), ["--service-url", url, "compact", "t"])
-    assert "nothing to put together" in result.output
+    assert "no small files to join" in result.output
 
 
 def _micro_batches(url: str) -> list[int]:

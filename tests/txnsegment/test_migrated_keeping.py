@@ -62,7 +62,7 @@ def test_compaction_leaves_what_was_migrated_and_says_so(migrated: Cluster) -> N
     assert upkeep(migrated.client).compacted.left_out == (OLD,)
     told = CliRunner().invoke(build(), ["--service-url", migrated.client.cluster.url, "compact", NEW])
     assert told.exit_code == 0, told.output
-    assert f"{OLD} was migrated and stays as it is" in told.output
+    assert f"{OLD} is a migrated log and is not compacted" in told.output
     assert numbers(migrated, NEW) == [0, 1, 2, 3, 4, 5, 6]
 
 

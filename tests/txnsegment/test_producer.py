@@ -84,7 +84,7 @@ def test_rows_go_to_the_topic_that_was_made_again(cluster: Cluster) -> None:
     producer.send({"n": 2})
     with pytest.raises(SegmentSealed, match="was deleted while this write was under way") as told:
         producer.flush()
-    assert "keeps the 2 rows that wait: flush() tries them again, discard() gives them up" in str(told.value)
+    assert "keeps the 2 rows that wait: flush() tries again, discard() drops" in str(told.value)
     producer.send({"n": 3})
     committed = producer.flush()
     assert committed is not None

@@ -197,7 +197,7 @@ def test_the_command(run: Run, cluster: Cluster, tmp_path: Path) -> None:
     assert "--compatibility" in refused
     done = run("t", "--set", str(file), "--compatibility", "none").stdout
     assert done.splitlines() == [
-        "New schemas of t are judged by none from now on.",
+        "New schemas of t are checked by none from now on.",
         "The schema of topic://public/default/t is version 1 now.",
     ]
     listed = run("t", "--history").stdout.splitlines()

@@ -1,1 +1,1 @@
-"""The command line. One module for each group of commands; `main` puts them together."""
+"""The command line: one module for each group of commands; `app` builds the whole."""

@@ -1,4 +1,6 @@
-"""All commands put together. Errors of ours are a message and an advice on stderr and exit code 1, never a traceback."""
+"""Builds the command `txnsegment`. A TxnSegmentError is shown as its message and advice on stderr, with exit code 1 and no
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from txnsegment.cli import backups, operations, segments, storage, subscriptions
 from txnsegment.cli.shown import ServiceUrl, say, show_error
 
 ENTRY_POINTS = "txnsegment.commands"
-"""Entry points of this group add groups of commands: name = command, object = a `typer.Typer`."""
+"""Packages add command groups by entry points of this group: the name is the command, the object a `typer.Typer`."""
 
 
 class Face(TyperGroup):
-    """Turns our errors into what a person at a terminal can use."""
+    """Shows a TxnSegmentError as text in place of a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -37,11 +39,11 @@ def _root(
     service_url: ServiceUrl = None,
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
-    """Transactional segment topics for Spark: look after a cluster, its topics and its transactions."""
+    """Transactional segment topics for Spark: manage a cluster, its topics and its transactions."""
 
 
 def build() -> typer.Typer:
-    """All commands, those of other installed packages among them."""
+    """The whole command, including groups of other installed packages."""
     app = typer.Typer(name="txnsegment", cls=Face, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
     app.command()(operations.init)

@@ -14,12 +14,12 @@ from txnsegment.cli.shown import AsJson, ServiceUrl, given_url, moment, opened, 
 
 def backup(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.")],
-    patience: Annotated[str | None, typer.Option(metavar="5m", help="How long it may take on a busy cluster.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup file to write; it must not exist.")],
+    patience: Annotated[str | None, typer.Option(metavar="5m", help="The longest time to try on a busy cluster.")] = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Write the cluster's metadata into a file, consistent while writers run. Rows stay in the ledgers' files, which it names."""
+    """Write the cluster's metadata into a file, consistent while writers run. The file names the ledger files and holds no rows."""
     seconds = None if patience is None else duration("--patience", patience)
     with opened(context, service_url) as cluster:
         made = cluster.backup(file, patience=seconds)
@@ -31,17 +31,19 @@ def backup(
         f"{made.records} records, {size(made.bytes)}."
     )
     days = made.good_for_ms / 86_400_000
-    say(f"It can be restored for {days:g} days at the least: so long the files in {made.ledgers} are kept.")
+    say(f"The backup can be restored for at least {days:g} days: the files in {made.ledgers} are kept that long.")
 
 
 def restore(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What backup wrote.")],
-    ledgers: Annotated[str | None, typer.Option(metavar="URI", help="Where the ledgers' files were moved to.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup file.")],
+    ledgers: Annotated[str | None, typer.Option(metavar="URI", help="The ledger root, if it was moved since the backup.")] = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Make the cluster of a backup in an empty folder or chroot (--service-url). It takes the ledgers over from the old cluster."""
+    """Restore a cluster from a backup into an empty folder or chroot (--service-url). It takes over the ledgers of the old
+    cluster.
+    """
     made = restore_backup(file, given_url(context, service_url), ledgers=ledgers)
     if json:
         show_json(made)
@@ -50,6 +52,6 @@ def restore(
         say(f"This backup was restored into {made.url} before, completely. Nothing was changed.")
         return
     say(
-        f"Restored {made.records} records into {made.url}, over the ledgers in {made.ledgers}: all up to number {made.number} of "
-        f"the log. It goes on at {made.next_number}. The cluster of the backup can be opened no more."
+        f"Restored {made.records} records into {made.url}, over the ledgers in {made.ledgers}: everything up to log number "
+        f"{made.number}. The next number is {made.next_number}. The cluster of the backup cannot be opened any more."
     )

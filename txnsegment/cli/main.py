@@ -1,4 +1,4 @@
-"""The command `txnsegment`."""
+"""The entry point of the command `txnsegment`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 def main() -> None:
     folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if folder is not None and not Path(folder).is_dir():
-        # Metrics open their files in there when they are declared, which the imports of the commands do.
-        sys.exit(f"Error: PROMETHEUS_MULTIPROC_DIR is {folder!r}, which is not a folder.\nMake it, or unset the variable.")
+        # The imports below declare metrics, and a declared metric opens its file in this folder.
+        sys.exit(
+            f"Error: PROMETHEUS_MULTIPROC_DIR is {folder!r}, which is not a folder.\nCreate the folder, or unset the variable."
+        )
     from txnsegment.cli.app import build
 
     build()()

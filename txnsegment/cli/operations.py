@@ -46,21 +46,32 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 def init(
     service_url: Annotated[str, typer.Argument(metavar="URL", help="file:///path or zk://host:port/chroot.")],
-    ledgers: Annotated[str | None, typer.Option(metavar="URI", help="The folder or bucket of the ledgers, all of it ours.")] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the cluster.")] = None,
+    ledgers: Annotated[
+        str | None, typer.Option(metavar="URI", help="The folder or bucket of the ledgers; nothing else may be in it.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the cluster; may be repeated.")
+    ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Make this store the owner of its ledgers, after it was moved or copied.")
+        bool,
+        typer.Option(
+            "--take-over", help="Make this store the owner of its cluster's ledgers, after the store was moved or copied."
+        ),
     ] = False,
 ) -> None:
-    """Make a cluster. It remembers where its ledgers are: after that its URL alone is enough. Doing it again changes nothing.
+    """Create a cluster. It remembers where its ledgers are, so that its URL alone is enough later. Repeating the command changes
+    nothing.
 
-    With --take-over: make this store the owner of the ledgers that its cluster has, in place of the store that owns them now. That
-    one can be used no more. Stop its processes before.
+    With --take-over: make this store the owner of its cluster's ledgers, in place of the store that owns them now. The other
+    store cannot be used any more; stop its processes first.
     """
     wanted = parse_settings(settings or [])
     if take_over:
         if ledgers is not None or settings:
-            raise OptionError("--take-over is for a cluster that exists.", advice="Leave --ledgers and --set out.")
+            raise OptionError(
+                "--take-over is for an existing cluster, whose ledgers and settings are fixed.",
+                advice="Leave --ledgers and --set out.",
+            )
         done = take_over_root(service_url)
         say("The store owns its ledgers now." if done else "The store owned its ledgers already. Nothing was changed.")
     cluster = open_cluster(service_url, ledgers=ledgers, settings=wanted)
@@ -77,7 +88,10 @@ def init(
 
 
 def parse_settings(given: Sequence[str]) -> Settings:
-    """`key=value` pairs over the defaults. Raises OptionError: an unknown key (names the nearest), a bad value, a clash."""
+    """Settings from `key=value` pairs; settings that are not given have their defaults.
+
+    Raises OptionError for an unknown key (with the nearest known one), an invalid value, and values that exclude each other.
+    """
     names = {alias.lower(): name for name in Settings.model_fields for alias in (name, _alias(name))}
     values: dict[str, int] = {}
     for pair in given:
@@ -95,24 +109,28 @@ def parse_settings(given: Sequence[str]) -> Settings:
         return Settings(**values)
     except ValidationError as error:
         raise OptionError(
-            f"These settings do not fit: {why(error)}.",
-            advice="Raise the one or lower the other; what is not given has its default (docs/operations.md, Sweeping).",
+            f"These settings do not fit each other: {why(error)}.",
+            advice="Change one of them; a setting that is not given has its default (docs/operations.md, Sweeping).",
         ) from error
 
 
 def sweep(
     context: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Sweep once and end (the default).")] = False,
-    every: Annotated[str | None, typer.Option(metavar="10s", help="Sweep again and again, until SIGTERM or SIGINT.")] = None,
-    metrics_port: Annotated[int | None, typer.Option(min=0, max=65535, help="Serve Prometheus metrics (0: a free port).")] = None,
-    metrics_host: Annotated[str, typer.Option(help="Where to serve them.")] = "127.0.0.1",
+    every: Annotated[str | None, typer.Option(metavar="10s", help="Sweep at this interval until SIGTERM or SIGINT.")] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Serve Prometheus metrics on this port (0: a free port).")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="The address to serve the metrics on.")] = "127.0.0.1",
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Time out, settle, fold, forget, and delete files that nothing protects (the last with --every once an hour)."""
+    """Abort timed-out transactions, settle, fold and expire records, trim, compact, and delete orphans (with --every: once an
+    hour).
+    """
     if every is None:
         if metrics_port is not None:
-            raise OptionError("--metrics-port is for a sweeper that stays.", advice="Add --every 10s.")
+            raise OptionError("--metrics-port is for a sweeper that keeps running.", advice="Add --every 10s.")
         with opened(context, service_url) as cluster:
             _tell(cluster.sweep(), json)
         return
@@ -130,7 +148,9 @@ def sweep(
 
 
 def duration(name: str, text: str) -> float:
-    """Seconds, from a number with its unit: `500ms`, `10s`, `5m`, `1h`. A bare number is refused (A12). Raises OptionError."""
+    """Seconds, from a number with its unit: `500ms`, `10s`, `5m`, `1h`. Raises OptionError, also for a number without a unit
+    (A12).
+    """
     found = _EVERY.fullmatch(text.strip().lower())
     if not found or float(found[1]) == 0:
         raise OptionError(
@@ -141,7 +161,7 @@ def duration(name: str, text: str) -> float:
 
 @contextmanager
 def _signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set, so that the pass that runs is finished and the store is left properly."""
+    """An event that SIGTERM and SIGINT set, so that the current pass finishes and the store is closed properly."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -165,7 +185,7 @@ def verify(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Read every committed part and compare it with its records and checksums. Ends with 1 if one is damaged."""
+    """Read every committed part and compare it with its record and checksums. Exit code 1 if a part is damaged."""
     with opened(context, service_url) as cluster:
         found = verify_topic(cluster.client, topic)
     if json:
@@ -186,7 +206,7 @@ _STYLES = {examination.Health.OK: "green", examination.Health.WARN: "yellow", ex
 
 
 def doctor(context: typer.Context, json: AsJson = False, service_url: ServiceUrl = None) -> None:
-    """Check Java, Spark, store, storage, clock and stuck transactions. Ends with 1 if something fails."""
+    """Check Java, Spark, store, storage, clock and stuck transactions. Exit code 1 if a check fails."""
     found = []
     for finding in examination.examine(given_url(context, service_url)):
         found.append(finding)

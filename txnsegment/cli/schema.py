@@ -1,4 +1,4 @@
-"""`txnsegment topics schema TOPIC`: show, list, register and judge schemas."""
+"""`txnsegment topics schema TOPIC`: show, list and register schemas, and set the compatibility mode."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def schema(
     ] = None,
     compatibility: Annotated[
         str | None,
-        typer.Option(metavar="MODE", help="Judge new versions so: none, backward, forward, full, or .._transitive."),
+        typer.Option(metavar="MODE", help="Check new versions by: none, backward, forward, full, or .._transitive."),
     ] = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show a topic's Avro schema, list its versions, register one, or set the compatibility mode (with --set: before it)."""
+    """Show a topic's Avro schema, list its versions, register one, or set the compatibility mode (before --set takes effect)."""
     if sum((version is not None, history, register is not None or compatibility is not None)) > 1:
         raise OptionError(
-            "--version, --history, and --set or --compatibility ask for different things.", advice="Give one of them at a time."
+            "--version, --history, and --set or --compatibility exclude each other.", advice="Give one of them at a time."
         )
     with opened(context, service_url) as cluster:
         topics = cluster.topics
         if compatibility is not None:
             mode = topics.set_compatibility(name, compatibility)
             if not json:
-                say(f"New schemas of {name} are judged by {mode} from now on.")
+                say(f"New schemas of {name} are checked by {mode} from now on.")
         if register is not None:
             made = topics.set_schema(name, _text(register))
             if not json:

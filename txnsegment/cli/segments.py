@@ -9,12 +9,12 @@ import typer
 from txnsegment import segments
 from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_json, show_table, size
 
-app = typer.Typer(no_args_is_help=True, help="Look into the segments of a topic.")
+app = typer.Typer(no_args_is_help=True, help="Show the segments of a topic.")
 
 
 @app.callback()
 def group() -> None:
-    """Look into the segments of a topic."""
+    """Show the segments of a topic."""
 
 
 @app.command()
@@ -24,7 +24,7 @@ def show(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show maxReadPosition, watermark, undecided transactions, and what is committed, of each segment."""
+    """Show the maxReadPosition, watermark, undecided transactions and committed ledgers of each segment."""
     with opened(context, service_url) as cluster:
         found = segments.report(cluster.client, topic)
     if json:

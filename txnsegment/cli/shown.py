@@ -1,4 +1,4 @@
-"""What all commands share: how a cluster is opened, and how answers are shown."""
+"""Shared by all commands: opening the cluster, and printing answers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON, for progra
 
 
 def opened(context: typer.Context, service_url: str | None, *, create: bool = False) -> Cluster:
-    """The cluster of `--service-url`, before or behind the command, or of the variable. Only what writes makes one that is missing:
-    a slip in a URL must not look like an empty cluster.
+    """The cluster of `--service-url` (before or behind the command) or of the variable. `create`: create a missing embedded
+    cluster. Only commands that write set it, so that a mistyped URL does not look like an empty cluster.
     """
     return Cluster(client(open_cluster(given_url(context, service_url), create=create)))
 
@@ -43,21 +43,21 @@ def given_url(context: typer.Context, service_url: str | None) -> str | None:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """A line for people, or some. All that commands print goes through here or through the functions below: names, values and
-    errors of others may hold what a terminal would obey (`ledgers.plain_text`).
+    """Print lines for people. Every command prints through this function or the ones below: they escape characters in names,
+    values and foreign errors that a terminal would obey (`ledgers.plain_text`).
     """
     typer.echo(plain_text.shown(text, lines=True), err=err)
 
 
 class PlainFormatter(logging.Formatter):
-    """Of the lines that commands log: as `say`."""
+    """Formats log lines of commands, escaped as in `say`."""
 
     def format(self, record: logging.LogRecord) -> str:
         return plain_text.shown(super().format(record), lines=True)
 
 
 def show_error(error: TxnSegmentError) -> None:
-    """The message, then what to do next, on stderr."""
+    """Print the message of an error, then its advice and notes, on stderr."""
     say(f"Error: {error.message}", err=True)
     for line in (error.advice, *getattr(error, "__notes__", ())):
         if line:
@@ -69,13 +69,15 @@ def show_json(value: object) -> None:
 
 
 def as_json_text(value: object, indent: int | None = None) -> str:
-    """JSON for programs and terminals: what is harmful to those is escaped as JSON does it."""
+    r"""JSON for programs and terminals. Characters that a terminal would obey are escaped as `\uXXXX`."""
     text = json.dumps(as_json(value), ensure_ascii=False, indent=indent)
     return plain_text.HARMFUL.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
 def as_json(value: object) -> Any:
-    """Dataclasses as objects with camelCase names (as the records have them), Spark types as Spark's JSON."""
+    """A value as JSON represents it: dataclasses as objects with camelCase names (as in the records), Spark types as Spark's
+    JSON.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {_camel(f.name): as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, DataType):
@@ -95,12 +97,12 @@ def _camel(name: str) -> str:
 
 
 def console() -> Console:
-    """The terminal; when the output goes to a file or a pipe, lines are as long as they are and nothing is cut off."""
+    """The terminal. Output into a file or a pipe is neither wrapped nor cut off."""
     return Console(file=sys.stdout, soft_wrap=True, highlight=False, width=None if sys.stdout.isatty() else 10_000)
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """`empty` says what there is none of."""
+    """Print a table, or the text `empty` if it has no rows."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(Text(plain_text.shown(column)), overflow="fold")
@@ -113,7 +115,7 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empt
 
 
 def show_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """One thing, a line for each of its facts; those that it does not have are left out."""
+    """Print one object, a line for each fact. Facts with the value None are left out."""
     known = [(name, value) for name, value in facts if value is not None]
     width = max(len(name) for name, _ in known)
     for name, value in known:
@@ -125,7 +127,7 @@ _END_MS = 253_402_300_800_000
 
 
 def moment(ms: int | None) -> str | None:
-    """Ms since 1970 as UTC, for people."""
+    """Ms since 1970 as UTC text."""
     if ms is None:
         return None
     if not 0 <= ms < _END_MS:
@@ -134,7 +136,7 @@ def moment(ms: int | None) -> str | None:
 
 
 def size(count: int) -> str:
-    """Bytes for people: `1.5 MB` (units of 1000)."""
+    """A number of bytes as text, such as `1.5 MB` (units of 1000)."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:

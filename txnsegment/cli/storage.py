@@ -13,22 +13,24 @@ from txnsegment.cli.shown import AsJson, ServiceUrl, opened, say, show_json, siz
 def compact(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A topic, or one segment://...")],
-    target_bytes: Annotated[int, typer.Option(min=1, help="About how large a file becomes.")] = TARGET_BYTES,
-    min_files: Annotated[int, typer.Option(min=2, help="Leave fewer files in a row than this as they are.")] = 2,
+    target_bytes: Annotated[int, typer.Option(min=1, help="The approximate size of a new file.")] = TARGET_BYTES,
+    min_files: Annotated[int, typer.Option(min=2, help="The least number of small files in a row that are joined.")] = 2,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Put many small files together into few large ones: rows, order and positions stay; old files go after the grace period."""
+    """Join small files into large ones. Rows, order and positions stay the same; replaced files are deleted after the grace
+    period.
+    """
     with opened(context, service_url) as cluster:
         done = cluster.compact(name, target_bytes=target_bytes, min_files=min_files)
     if json:
         show_json(done)
     elif not done.files_before:
-        say(f"{name}: nothing to put together.")
+        say(f"{name}: no small files to join.")
     else:
         say(
             f"{name}: {done.files_before} files ({size(done.bytes_before)}) became {done.files_after} ({size(done.bytes_after)}): "
             f"{done.parts} parts with {done.rows} rows."
         )
     for left in () if json else done.left_out:
-        say(f"{left} was migrated and stays as it is: its log names its files, until retention takes them.")
+        say(f"{left} is a migrated log and is not compacted: its entries name its files until retention deletes them.")

@@ -25,7 +25,7 @@ Place = Annotated[
 
 @app.command()
 def create(context: typer.Context, topic: Topic, name: Name, start: Place = "earliest", service_url: ServiceUrl = None) -> None:
-    """Make a subscription: a cursor for each segment of the topic (a persistent:// topic has one)."""
+    """Create a subscription: a cursor for each segment of the topic (a persistent:// topic has one cursor)."""
     with opened(context, service_url) as cluster:
         made = cluster.subscriptions.create(topic, name, start=_place("--start", start))
     say(f"Created the subscription {made.name} of {made.topic}; {_shown(made.lag)}.")
@@ -34,7 +34,7 @@ def create(context: typer.Context, topic: Topic, name: Name, start: Place = "ear
 @app.command("list")
 def list_subscriptions(
     context: typer.Context,
-    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="Of this topic only.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="List this topic's only.")] = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
@@ -50,7 +50,7 @@ def list_subscriptions(
 
 @app.command()
 def describe(context: typer.Context, topic: Topic, name: Name, json: AsJson = False, service_url: ServiceUrl = None) -> None:
-    """Show a subscription: its cursors, what transactions claim, its lag."""
+    """Show a subscription: its cursors, pending acks of transactions, and lag."""
     with opened(context, service_url) as cluster:
         found = cluster.subscriptions.describe(topic, name)
     if json:
@@ -68,7 +68,7 @@ def describe(context: typer.Context, topic: Topic, name: Name, json: AsJson = Fa
 
 @app.command()
 def seek(context: typer.Context, topic: Topic, name: Name, to: Place, service_url: ServiceUrl = None) -> None:
-    """Move the cursors: everything before counts as acknowledged, nothing after."""
+    """Move the cursors to a place: every row before it counts as acknowledged, no row after it does."""
     with opened(context, service_url) as cluster:
         moved = cluster.subscriptions.seek(topic, name, _place("--to", to))
     say(f"Moved the subscription {moved.name} of {moved.topic} to {to}; {_shown(moved.lag)}.")
@@ -91,7 +91,7 @@ def _place(option: str, text: str) -> Where:
     if "-" not in word[1:]:
         raise OptionError(
             f"{option} {text!r} is no place in the log.",
-            advice="Give earliest, latest, a number or a time: 2025-01-01T00:00:00Z.",
+            advice="Give earliest, latest, a log number, or a time such as 2025-01-01T00:00:00Z.",
         )
     return datetime.fromtimestamp(timestamp_ms(up=True)(option, text) / 1000, UTC)
 

@@ -1,4 +1,4 @@
-"""`txnsegment topics create|list|describe|schema|split|merge|migrate|delete|properties|model|read`."""
+"""`txnsegment topics`: create, list, describe, split, merge, migrate, delete, read; schemas, properties, policies."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ Persistent = Annotated[str, typer.Argument(metavar="TOPIC", help="persistent://t
 def create(
     context: typer.Context,
     name: Name,
-    segments: Annotated[int, typer.Option(help="How many segments.")] = 1,
+    segments: Annotated[int, typer.Option(help="The number of segments.")] = 1,
     key: Annotated[str | None, typer.Option(metavar="COL", help="The column whose hash routes rows.")] = None,
-    schema: Annotated[str | None, typer.Option(metavar="DDL", help="Such as: 'id bigint, name string'.")] = None,
+    schema: Annotated[str | None, typer.Option(metavar="DDL", help="The columns, such as 'id bigint, name string'.")] = None,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Make a topic."""
+    """Create a topic."""
     with opened(context, service_url, create=True) as cluster:
         made = cluster.topics.create(name, segments=segments, key=key, schema=schema)
     if isinstance(made, PersistentDescription):
@@ -47,7 +47,7 @@ def create(
 @app.command("list")
 def list_topics(
     context: typer.Context,
-    pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Of the whole full name.")] = None,
+    pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Matches the full name from end to end.")] = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
@@ -65,11 +65,11 @@ def list_topics(
 def describe(
     context: typer.Context,
     name: Name,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw its segments into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the segments into this file.")] = None,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show a topic: its key, schema, segments, and which came from which."""
+    """Show a topic: its key, schema, and segments with their parents and children."""
     with opened(context, service_url) as cluster:
         topic = cluster.topics.describe(name)
     if svg is not None and isinstance(topic, PersistentDescription):
@@ -81,7 +81,7 @@ def describe(
         return
     if isinstance(topic, PersistentDescription):
         facts = [("topic", topic.name), ("created", moment(topic.created_ms)), ("columns", _columns(topic))]
-        facts += [("sealed", "it takes no more rows" if topic.sealed else None), ("goes on as", topic.migrated_to)]
+        facts += [("sealed", "takes no more rows" if topic.sealed else None), ("migrated to", topic.migrated_to)]
         show_facts([*facts, *(("property", f"{key}={value}") for key, value in sorted(topic.properties.items()))])
         return
     show_facts([("topic", topic.name), ("key", topic.key or "none"), ("epoch", topic.epoch), ("columns", _columns(topic))])
@@ -100,7 +100,7 @@ def split(
     segment: Annotated[int, typer.Option(metavar="ID", help="The id of an active segment.")],
     service_url: ServiceUrl = None,
 ) -> None:
-    """Halve the range of a segment: two children go on. Writers and readers carry on."""
+    """Split a segment into two children with half of its hash range each. Writers and readers continue."""
     with opened(context, service_url) as cluster:
         _show_children(cluster.topics.split(name, segment), [segment])
 
@@ -112,7 +112,7 @@ def merge(
     segments: Annotated[str, typer.Option(metavar="A,B", help="The ids of two active neighbours.")],
     service_url: ServiceUrl = None,
 ) -> None:
-    """Join two neighbours: one child goes on. Writers and readers carry on."""
+    """Merge two neighbouring segments into one child. Writers and readers continue."""
     found = [text.strip() for text in segments.split(",")]
     if len(found) != 2 or not all(text.isdecimal() for text in found):
         raise OptionError(f"--segments {segments!r} is not a pair of ids.", advice="Write, for example, --segments 3,4.")
@@ -132,25 +132,25 @@ def _show_children(topic: TopicDescription, parents: list[int]) -> None:
 def migrate(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="PERSISTENT", help="persistent://tenant/namespace/name.")],
-    to: Annotated[str, typer.Option(metavar="TOPIC", help="The topic:// that it goes on as; there is none of this name.")],
-    segments: Annotated[int, typer.Option(help="How many active segments it has then.")] = 1,
-    wait: Annotated[float | None, typer.Option(metavar="SECONDS", help="How long to wait for open transactions.")] = None,
+    to: Annotated[str, typer.Option(metavar="TOPIC", help="The new topic://; its name must be free.")],
+    segments: Annotated[int, typer.Option(help="The number of active segments of the new topic.")] = 1,
+    wait: Annotated[float | None, typer.Option(metavar="SECONDS", help="How long to wait until open transactions end.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Abort open transactions.")] = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Let a persistent:// topic go on as a topic://, without copying its rows. Writers and readers carry on."""
+    """Turn a persistent:// topic into a topic://, without copying rows. Writers and readers continue."""
     with opened(context, service_url) as cluster:
         made = cluster.topics.migrate(name, to, segments=segments, wait=wait, force=force)
     active = [s.name for s in made.segments if s.sealed_ms is None]
-    say(f"Migrated {name} to {made.name}: it is sealed, and goes on in {', '.join(active)}.")
+    say(f"Migrated {name} to {made.name}: the old log is sealed; new rows go to {', '.join(active)}.")
 
 
 @app.command()
 def delete(context: typer.Context, name: Name, service_url: ServiceUrl = None) -> None:
-    """Delete a topic and its rows, for ever."""
+    """Delete a topic and its rows. This cannot be undone."""
     with opened(context, service_url) as cluster:
         cluster.topics.delete(name)
-    say(f"Deleted {name}. Its files go with the orphan sweep, once they are old enough.")
+    say(f"Deleted {name}. An orphan sweep deletes its files after the grace period.")
 
 
 @app.command()
@@ -162,7 +162,9 @@ def properties(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show or change the properties of a persistent:// topic. __contains_txn_messages is the system's: it can be read alone."""
+    """Show or change the properties of a persistent:// topic. __contains_txn_messages belongs to the system and cannot be
+    changed.
+    """
     with opened(context, service_url) as cluster:
         for pair in set_ or ():
             key, equals, value = pair.partition("=")
@@ -183,11 +185,13 @@ def model(
     context: typer.Context,
     namespace: Annotated[str, typer.Argument(metavar="NAMESPACE", help="namespace://tenant/namespace.")],
     new_persistent: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="in-stream or metadata: what serves persistent:// names that are new there.")
+        str | None, typer.Option(metavar="MODEL", help="The model of new persistent:// topics: in-stream or metadata.")
     ] = None,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show or set which model serves persistent:// topics that a namespace does not have yet: metadata makes them topic://."""
+    """Show or set the transaction model of new persistent:// topics in a namespace: in-stream (marker-based), or metadata
+    (topic://).
+    """
     with opened(context, service_url) as cluster:
         found = cluster.topics.model(namespace) if new_persistent is None else cluster.topics.set_model(namespace, new_persistent)
     say(f"{namespace}: new persistent:// topics are {'persistent://' if found == 'in-stream' else 'topic://'} ({found}).")
@@ -197,12 +201,12 @@ def model(
 def read(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, or one segment://...")],
-    limit: Annotated[int, typer.Option(min=1, help="How many rows at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="The largest number of rows to show.")] = 20,
     message_ids: Annotated[bool, typer.Option("--message-ids", help="Add __messageId, ledger:entry:index.")] = False,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show the first committed rows, in the order of their transactions; with --json a JSON object on each line."""
+    """Show the first committed rows, in the order of their transactions; with --json one JSON object on each line."""
     with opened(context, service_url) as cluster:
         found = committed_rows(cluster.client, name, limit, message_ids=message_ids)
         if json:
@@ -218,18 +222,21 @@ def retention(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A topic, or namespace://tenant/namespace for all of its topics.")],
     keep: Annotated[str | None, typer.Option(metavar="168h", help="How long rows are kept; 'forever': no limit.")] = None,
-    keep_bytes: Annotated[int | None, typer.Option(help="How much is kept; -1: no limit.")] = None,
+    keep_bytes: Annotated[int | None, typer.Option(help="How many bytes are kept; -1: no limit.")] = None,
     despite_subscriptions: Annotated[
-        bool | None, typer.Option("--despite-subscriptions/--with-subscriptions", help="Whether also what one still needs goes.")
+        bool | None,
+        typer.Option(
+            "--despite-subscriptions/--with-subscriptions", help="Whether rows that a subscription needs are trimmed, too."
+        ),
     ] = None,
     compact_files: Annotated[
-        int | None, typer.Option(help="Sweepers compact from so many small files in a row; -1: never.")
+        int | None, typer.Option(help="Sweepers compact from this many small files in a row; -1: never.")
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Take back what was said here.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the policy of this name.")] = False,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show or set what is kept. What is not said of a topic holds as its namespace says; nothing said: all is kept, for ever."""
+    """Show or set a retention policy. A topic without a policy of its own has its namespace's; without any, all rows are kept."""
     given = (keep, keep_bytes, despite_subscriptions, compact_files)
     with opened(context, service_url) as cluster:
         if clear:
@@ -250,7 +257,7 @@ def retention(
         show_json(kept)
         return
     said = {key: value for key, value in kept.items() if value is not None}
-    say(f"{name}: {', '.join(f'{key}={value}' for key, value in said.items()) or 'everything is kept, for ever'}.")
+    say(f"{name}: {', '.join(f'{key}={value}' for key, value in said.items()) or 'all rows are kept'}.")
 
 
 @app.command()
@@ -260,15 +267,16 @@ def scaling(
     rows_per_second: Annotated[int | None, typer.Option(help="Split a segment that gets more; -1: no limit.")] = None,
     bytes_per_second: Annotated[int | None, typer.Option(help="Split a segment that gets more; -1: no limit.")] = None,
     min_segments: Annotated[int | None, typer.Option(help="Active segments at least (1).")] = None,
-    max_segments: Annotated[int | None, typer.Option(help="No split beyond so many active segments (64).")] = None,
+    max_segments: Annotated[int | None, typer.Option(help="Active segments at most (64).")] = None,
     cool_down: Annotated[
-        str | None, typer.Option(metavar="60s", help="Rates are over so long, and a new segment is left alone for so long (60s).")
+        str | None,
+        typer.Option(metavar="60s", help="The time that rates are averaged over; no new segment is split or merged in it (60s)."),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Take back what was said here.")] = False,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the policy of this name.")] = False,
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show or set when segments split and merge by themselves. Nothing said of a topic or its namespace: never."""
+    """Show or set the policy by which segments split and merge automatically. Without a policy they never do."""
     given = (rows_per_second, bytes_per_second, min_segments, max_segments, cool_down)
     with opened(context, service_url) as cluster:
         if clear:
@@ -286,7 +294,7 @@ def scaling(
     if json:
         show_json(found)
     elif found is None:
-        say(f"{name}: its segments split and merge by command alone.")
+        say(f"{name}: no scaling policy; segments split and merge by command only.")
     else:
         limits = [f"{limit} {what} a second" for limit, what in ((found.rows, "rows"), (found.bytes, "bytes")) if limit is not None]
         say(

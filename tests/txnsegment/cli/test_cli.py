@@ -54,7 +54,7 @@ def write(cluster: Cluster, *tables: pa.Table, topic: str = "t") -> str:
 
 def test_segments_that_split_and_merge_by_themselves(run: Run, url: str) -> None:
     run("topics", "create", "t", "--key", "k", "--schema", "k string")
-    assert run("topics", "scaling", "t").stdout == "t: its segments split and merge by command alone.\n"
+    assert run("topics", "scaling", "t").stdout == "t: no scaling policy; segments split and merge by command only.\n"
     run("topics", "scaling", "namespace://public/default", "--bytes-per-second", "5000", "--cool-down", "5m")
     given = ("--rows-per-second", "1000", "--min-segments", "3", "--max-segments", "8")
     shown = "splits above 1000 rows a second or 5000 bytes a second over 300 s, 3 to 8 segments."

@@ -29,7 +29,7 @@ def test_backup_and_restore(cluster: Cluster, url: str, tmp_path: Path) -> None:
     file, other = str(tmp_path / "b.gz"), f"file://{tmp_path}/other"
     said = run(url, "backup", file).stdout
     assert said.startswith(f"{file}: 1 topics up to number 1 of the log at ")
-    assert f"It can be restored for 7 days at the least: so long the files in {cluster.ledgers} are kept." in said
+    assert f"The backup can be restored for at least 7 days: the files in {cluster.ledgers} are kept that long." in said
     assert "exists already" in run(url, "backup", file, code=1).stderr
     assert "not a duration" in run(url, "backup", f"{file}2", "--patience", "5", code=1).stderr
     made = json.loads(run(url, "backup", f"{file}2", "--json").stdout)
@@ -38,8 +38,8 @@ def test_backup_and_restore(cluster: Cluster, url: str, tmp_path: Path) -> None:
     assert "is not empty" in run(url, "restore", file, code=1).stderr
     restored = run(other, "restore", file).stdout
     assert restored.endswith(
-        f"into {other}, over the ledgers in {cluster.ledgers}: all up to number 1 of the log. It goes on at 10000000000. "
-        "The cluster of the backup can be opened no more.\n"
+        f"into {other}, over the ledgers in {cluster.ledgers}: everything up to log number 1. The next number is 10000000000. "
+        "The cluster of the backup cannot be opened any more.\n"
     )
     assert json.loads(run(other, "topics", "read", "t", "--json").stdout.splitlines()[1]) == {"n": 2}
     assert "belongs to another cluster" in run(url, "topics", "list", code=1).stderr
