@@ -122,7 +122,7 @@ examples: venv  ## one transaction over several topics in a stream and in a sche
 	$(BIN)/python examples/etl_killed.py
 
 .PHONY: bench
-bench: venv  ## every figure of README.md, measured again (long)
+bench: venv  ## measure the figures of docs/speed.md again (long)
 	$(BIN)/python -m benchmarks
 
 .PHONY: longevity
@@ -155,9 +155,8 @@ mutants: venv  ## plant every bug of the catalogue in the real code and show whi
 	$(BIN)/python -m conformance --mutants --cores $$(nproc) $(MUTANTS_ARGS)
 
 .PHONY: docs
-docs: venv  ## write the pages and tables that come from the code
+docs: venv  ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
-	$(BIN)/python docs/readme.py tables
 
 .PHONY: wheel
 wheel: venv  ## the wheel, into dist/

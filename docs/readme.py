@@ -1,7 +1,6 @@
-"""README.md as a program sees it: its fenced blocks, its option tables, its quick start.
+"""The programs and commands in README.md and docs: fenced blocks whose first line names a language and a purpose.
 
-python docs/readme.py quickstart    run the quick start and compare what it prints with what README.md says
-python docs/readme.py tables        write the option tables into README.md, from the declarations that the parser reads
+python docs/readme.py quickstart    run the quick start of README.md and compare its output with the page
 """
 
 from __future__ import annotations
@@ -17,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 README = Path(__file__).resolve().parents[1] / "README.md"
-TABLE = re.compile(r"(<!-- options of the (source|sink)[^\n]*-->\n).*?(<!-- end -->\n)", re.DOTALL)
+PAGES = (README, *(README.parent / "docs" / name for name in ("tour.md", "reference.md", "deployment.md")))
+"""The pages whose blocks are run, in this order."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: the words after its fence (`python quickstart`: language and what it is for), its text, its line."""
+    """A fenced block. `language` and `purpose`: the words after its fence, such as `python quickstart`. `line`: of its fence."""
 
     language: str
     purpose: str
@@ -31,14 +31,14 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """Of a block of shell commands: one for each line, comments left out, continued lines joined."""
+        """The commands of a shell block, without comments, with continued lines joined."""
         lines = self.text.replace("\\\n", " ").splitlines()
         bare = (re.sub(r"\s+#.*", "", line).strip() for line in lines)
         return [" ".join(line.split()) for line in bare if line and not line.startswith("#")]
 
 
 def blocks(text: str) -> list[Block]:
-    """All fenced blocks, in order. Raises ValueError for a fence that is never closed."""
+    """All fenced blocks of a page, in order. Raises ValueError for a fence that is never closed."""
     found: list[Block] = []
     opened: tuple[int, str] | None = None
     lines: list[str] = []
@@ -52,32 +52,22 @@ def blocks(text: str) -> list[Block]:
             found.append(Block(language, purpose, "".join(f"{kept}\n" for kept in lines), opened[0]))
             opened = None
     if opened is not None:
-        raise ValueError(f"README.md, line {opened[0]}: the block is not closed")
+        raise ValueError(f"line {opened[0]}: the block is not closed")
     return found
 
 
 def block(language: str, purpose: str) -> Block:
-    """The one block of README.md with these words. Raises ValueError."""
+    """The only block of README.md with this language and purpose. Raises ValueError if there is none or more than one."""
     found = [b for b in blocks(README.read_text(encoding="utf-8")) if (b.language, b.purpose) == (language, purpose)]
     if len(found) != 1:
         raise ValueError(f"README.md has {len(found)} blocks '{language} {purpose}'; one is needed")
     return found[0]
 
 
-def with_tables(text: str) -> str:
-    """README.md with the option tables as they are declared."""
-    from metadata.common.options import option_table
-    from spark_txn_sink.options import SINK
-    from spark_txn_source.options import SOURCE
-
-    tables = {"source": option_table(SOURCE.options), "sink": option_table(SINK.options)}
-    return TABLE.sub(lambda found: f"{found[1]}\n{tables[found[2]]}\n{found[3]}", text)
-
-
 def run_python(text: str, **environment: str) -> str:
-    """What a program prints, run in an empty folder by the Python that runs this, the way an activated environment does it.
+    """Run a program in an empty folder, with this Python's environment activated, and return its standard output.
 
-    Raises subprocess.CalledProcessError; what went to standard error is shown before.
+    Raises subprocess.CalledProcessError, after printing the program's standard error.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     without = {
@@ -101,7 +91,7 @@ def run_python(text: str, **environment: str) -> str:
 
 
 def quickstart() -> str:
-    """Run it. An empty text if it prints what README.md says, else the difference."""
+    """Run the quick start. Returns the difference between its output and README.md; empty if there is none."""
     printed = run_python(block("python", "quickstart").text).rstrip("\n") + "\n"
     said = block("text", "quickstart").text
     return "\n".join(difflib.unified_diff(said.splitlines(), printed.splitlines(), "README.md", "printed", lineterm=""))
@@ -109,12 +99,10 @@ def quickstart() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["quickstart", "tables"])
-    if parser.parse_args().what == "tables":
-        README.write_text(with_tables(README.read_text(encoding="utf-8")), encoding="utf-8")
-        return
+    parser.add_argument("what", choices=["quickstart"])
+    parser.parse_args()
     if difference := quickstart():
-        sys.exit(f"The quick start prints something else than README.md says:\n{difference}")
+        sys.exit(f"The output of the quick start differs from README.md:\n{difference}")
     sys.stdout.write(block("text", "quickstart").text)
 
 

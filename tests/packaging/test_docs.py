@@ -261,10 +261,10 @@ PARTS = {
 }
 
 
-def test_calls_of_the_readme_have_these_parameters() -> None:
+def test_calls_in_the_table_have_these_parameters() -> None:
     """The table of calls: `cluster.topics.create(name, *, segments=1)`, and behind it `.list(pattern=None)` of the same."""
     wrong, seen, owner = [], 0, ""
-    table = (ROOT / "README.md").read_text(encoding="utf-8").partition("| call | does |\n")[2].partition("\n\n")[0]
+    table = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8").partition("| call | does |\n")[2].partition("\n\n")[0]
     for row in table.splitlines()[1:]:
         for code in codes(row.split(" | ")[0]):
             path, _, rest = code.partition("(")

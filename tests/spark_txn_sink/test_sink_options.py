@@ -90,7 +90,7 @@ BOTH = [
     ({"topic": "a b"}, "option topic; not a topic name"),
     ({"path": "/data/a"}, "option path; not a topic name"),
     ({"path": "a", "topic": "b"}, "topic://public/default/a; topic://public/default/b; differ"),
-    ({"topic": "segment://public/default/a/0000-ffff-0"}, "option topic; segment; key"),
+    ({"topic": "segment://public/default/a/0000-ffff-0"}, "option topic; segment; routes rows"),
     ({"paths": '["a"]'}, "option paths; one topic"),
     ({"topics": "a"}, "topics is an option of the source; read the topic"),
     ({"topicsPattern": ".*"}, "topicsPattern is an option of the source"),
@@ -131,7 +131,7 @@ ONLY_BATCH = [
     ({**TOKEN, "txnVersion": "-1"}, "option txnVersion; from 0"),
     ({**TOKEN, "txnVersion": "1.0"}, "option txnVersion; not a whole number"),
     ({**TOKEN, "txnVersion": "9223372036854775808"}, "option txnVersion; from 0"),
-    ({"txnStaging": "u1", **TOKEN}, "txnStaging and txnAppId and txnVersion; part of a transaction; Leave the latter out"),
+    ({"txnStaging": "u1", **TOKEN}, "txnStaging and txnAppId and txnVersion; sets these itself; Leave txnAppId and txnVersion out"),
     ({"txnStaging": "u1", "txnTimeoutMs": "1000"}, "txnStaging and txnTimeoutMs; timeout="),
     ({"txnStaging": "../u1"}, "option txnStaging; names no transaction; txn.options"),
 ]

@@ -247,8 +247,8 @@ ONLY_BATCH = [
 ]
 ONLY_STREAM = [
     ({"acknowledged": "{}"}, "acknowledged cannot be used in a stream read; checkpoint"),
-    ({"endingOffsets": "latest"}, "endingOffsets cannot be used in a stream read; for ever; batch"),
-    ({"endingTimestamp": "5"}, "endingTimestamp cannot be used in a stream read; for ever"),
+    ({"endingOffsets": "latest"}, "endingOffsets cannot be used in a stream read; has no end; batch"),
+    ({"endingTimestamp": "5"}, "endingTimestamp cannot be used in a stream read; has no end"),
     ({"isolationLevel": "read_uncommitted"}, "isolationLevel; read_uncommitted; batch"),
     ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger; from 1"),
     ({"maxRowsPerTrigger": "1e6"}, "option maxRowsPerTrigger; not a whole number"),

@@ -99,7 +99,7 @@ def test_java_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     [
         ("echo 'openjdk version \"1.8.0_392\"' >&2", "Java 8 is too old"),
         ("echo 'java version \"11.0.2\" 2019-01-15' >&2", "Java 11 is too old"),
-        ("echo hello", "does not say its version"),
+        ("echo hello", "prints no version"),
         ("exit 1", "does not run"),
     ],
 )
