@@ -88,6 +88,7 @@ def damaged_snapshots_are_believed(real: Real, storage: Any, name: Any, found: S
     "A19, 8.5",
     "A read opens every ledger file that overlaps its range, its edges included.",
     at="ledgers.snapshots:read_ledgers",
+    by="seed 1",
 )
 def snapshot_file_at_the_edge(real: Real, storage: Any, head: SnapshotHead, after: int, through: int) -> Iterator[Ledger]:
     found: Iterator[Ledger] = real(
@@ -133,7 +134,12 @@ def routing_by_the_low_bits(real: Real, digests: Any) -> Any:
     return digests & np.uint32(0xFFFF)
 
 
-@fault("8.13", "Active segments tile 0000-ffff without a gap.", at="metadata.records.names:even_ranges")
+@fault(
+    "8.13",
+    "Active segments tile 0000-ffff without a gap.",
+    at="metadata.records.names:even_ranges",
+    by="script a19_no_row_is_skipped_at_the_edge",
+)
 def segments_leave_a_gap(real: Real, count: int) -> list[HashRange]:
     return [HashRange(found.start, found.end - 1) for found in real(count)]
 

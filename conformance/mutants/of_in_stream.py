@@ -37,6 +37,7 @@ _APPEND = "metadata.instream.managed_log:append_to_all"
     "Every participant gets its marker before the final state is logged.",
     at=_APPEND,
     within=f"{_END}._mark_topics",
+    by="script instream_backup",
 )
 def marker_missing_on_one_participant(real: Real, store: Any, appends: Iterable[Any]) -> Any:
     return real(store, list(appends)[:1])
@@ -47,6 +48,7 @@ def marker_missing_on_one_participant(real: Real, store: Any, appends: Iterable[
     "Every pending-ack log of a transaction gets its marker.",
     at=_APPEND,
     within=f"{_END}._mark_subscriptions",
+    by="script instream_acks",
 )
 def marker_missing_on_a_subscription(real: Real, store: Any, appends: Iterable[Any]) -> Any:
     return real(store, list(appends)[1:])
@@ -56,6 +58,7 @@ def marker_missing_on_a_subscription(real: Real, store: Any, appends: Iterable[A
     "in-stream end, 8.9",
     "COMMITTED is logged once every participant has its marker: a death between the two would leave rows that nobody ever shows.",
     at=f"{_END}._mark_topics",
+    by="script instream_acks",
 )
 def committed_before_the_markers(real: Real, self: Any, txn: Txn, *, again: bool) -> Any:
     self._log_final(txn)
@@ -66,13 +69,18 @@ def committed_before_the_markers(real: Real, self: Any, txn: Txn, *, again: bool
     "in-stream end, 8.14",
     "A process that finishes a stalled transaction gives no second marker to a topic: else a stall grows with each look.",
     at=f"{_END}._takes_no_marker",
-    by="tests/metadata/instream/test_instream_stalls.py",
+    by="script instream_marker_missing",
 )
 def a_look_at_a_stall_is_an_entry(real: Real, *rest: Any) -> bool:
     return False
 
 
-@fault("in-stream end, 8.5", "The low-water mark lies below the first transaction that is not final.", at=f"{_RULES}:low_water")
+@fault(
+    "in-stream end, 8.5",
+    "The low-water mark lies below the first transaction that is not final.",
+    at=f"{_RULES}:low_water",
+    by="script instream_acks",
+)
 def low_water_mark_one_too_high(real: Real, live: Iterable[int], last: int) -> int:
     found = list(live)
     return int(real(found, last)) + bool(found)
@@ -86,6 +94,7 @@ def low_water_mark_one_too_high(real: Real, live: Iterable[int], last: int) -> i
     "Data of a transaction after its own marker is void: nobody would ever end it.",
     at=f"{_RULES}:has_ended",
     within=f"{_RULES}:_data",
+    by="script instream_backup",
 )
 def data_after_its_marker_counts(real: Real, *rest: Any) -> bool:
     return False
@@ -95,17 +104,23 @@ def data_after_its_marker_counts(real: Real, *rest: Any) -> bool:
     "in-stream zombies, 8.6",
     "Data of a transaction that has ended everywhere is void, though its marker here is forgotten.",
     at=f"{_RULES}:has_ended",
+    by="script instream_backup",
 )
 def zombie_below_the_low_water_mark(real: Real, state: TopicState, txn: str) -> bool:
     return txn in state.ended
 
 
-@fault("in-stream lost replies, 8.5", "An append whose reply was lost and that is repeated counts once.", at=f"{_RULES}:_data")
+@fault(
+    "in-stream lost replies, 8.5",
+    "An append whose reply was lost and that is repeated counts once.",
+    at=f"{_RULES}:_data",
+    by="script instream_lost_replies",
+)
 def second_append_of_one_id_counts(real: Real, state: TopicState, number: int, txn: str, entry_id: str) -> Any:
     return real(state, number, txn, f"{entry_id} at {number}")
 
 
-@fault("in-stream seals, 8.12", "Everything above a topic's seal is void.", at=f"{_RULES}:fold")
+@fault("in-stream seals, 8.12", "Everything above a topic's seal is void.", at=f"{_RULES}:fold", by="script instream_seal")
 def seal_ignored(real: Real, state: TopicState, number: int, entry: LogEntry) -> Counts:
     sealed, state.sealed_at = state.sealed_at, None
     counts: Counts = real(state, number, entry)
@@ -117,7 +132,7 @@ def seal_ignored(real: Real, state: TopicState, number: int, entry: LogEntry) ->
     "in-stream seals, 8.5, 8.9",
     "A seal of a migration does not count while a transaction is ongoing there.",
     at=f"{_RULES}:fold",
-    by="tests/metadata/instream/test_migration.py::test_a_seal_does_not_count_while_a_transaction_is_ongoing",
+    by="script instream_seal",
 )
 def migration_cuts_through_a_transaction(real: Real, state: TopicState, number: int, entry: LogEntry) -> Counts:
     found = entry.model_copy(update={"why": "terminate"}) if entry.kind is EntryKind.SEAL else entry
@@ -130,6 +145,7 @@ def migration_cuts_through_a_transaction(real: Real, state: TopicState, number: 
     "A transaction that has written above a seal is not committed: its rows would be lost without a word.",
     at=f"{_END}.sealing",
     within=f"{_STEPS}._check_seals",
+    by="script instream_seal",
 )
 def commits_over_a_seal(real: Real, *rest: Any) -> dict[PersistentName, bool]:
     return {}
@@ -138,7 +154,12 @@ def commits_over_a_seal(real: Real, *rest: Any) -> dict[PersistentName, bool]:
 # --- what readers see ---------------------------------------------------------------------------------------------
 
 
-@fault("in-stream reading, 8.4", "Rows of a transaction that an abort marker has ended are filtered.", at=f"{_RULES}:_end")
+@fault(
+    "in-stream reading, 8.4",
+    "Rows of a transaction that an abort marker has ended are filtered.",
+    at=f"{_RULES}:_end",
+    by="script instream_acks_with_rows",
+)
 def aborted_rows_are_shown(real: Real, state: TopicState, number: int, txn: str, *, committed: bool) -> Any:
     return real(state, number, txn, committed=True)
 
@@ -147,6 +168,7 @@ def aborted_rows_are_shown(real: Real, state: TopicState, number: int, txn: str,
     "in-stream reading, 8.6",
     "maxReadPosition lies before the first entry of the first transaction that is ongoing.",
     at=f"{_RULES}:max_read",
+    by="script instream_backup",
 )
 def max_read_at_the_first_ongoing(real: Real, state: TopicState, end: int) -> int:
     first = first_ongoing(state)
@@ -166,7 +188,12 @@ class _Earlier:
         return getattr(self._view, name)
 
 
-@fault("in-stream property, 8.4", "A reader lists the log first and reads the system property after it.", at=f"{_BUFFER}._open")
+@fault(
+    "in-stream property, 8.4",
+    "A reader lists the log first and reads the system property after it.",
+    at=f"{_BUFFER}._open",
+    by="script instream_property",
+)
 def property_read_before_the_list(real: Real, self: Any, view: View, name: PersistentName, known: Any) -> Any:
     return real(self, _Earlier(view, paths.topic(name)), name, known)
 
@@ -175,6 +202,7 @@ def property_read_before_the_list(real: Real, self: Any, view: View, name: Persi
     "in-stream reading, 8.4",
     "Two threads of a process replay a topic's log one after the other: they fold into one state.",
     at=f"{_BUFFER}._of",
+    by="seed 12",
 )
 def buffer_without_its_lock(real: Real, self: Any, name: PersistentName) -> Any:
     known = real(self, name)
@@ -200,6 +228,7 @@ def replay_without_its_lock(real: Real, self: Any, view: View) -> Any:
     "in-stream snapshots, 8.6",
     "A snapshot is of the maxReadPosition that its state was folded to: what lies above is replayed.",
     at=f"{_BUFFER}._decided",
+    by="script instream_snapshot",
 )
 def snapshot_newer_than_its_data(real: Real, known: Any) -> tuple[TopicState, dict[str, int]]:
     base, aborted = real(known)
@@ -211,6 +240,7 @@ def snapshot_newer_than_its_data(real: Real, known: Any) -> tuple[TopicState, di
     "in-stream snapshots, 8.4",
     "An aborted transaction is forgotten once all its data is trimmed: its marker lies above all of it.",
     at=f"{_RULES}:trimmed",
+    by="script instream_trimming",
 )
 def aborted_list_trimmed_early(real: Real, state: TopicState, to: int) -> Any:
     if to:
@@ -222,6 +252,7 @@ def aborted_list_trimmed_early(real: Real, state: TopicState, to: int) -> Any:
     "in-stream trimming, 8.5",
     "Nothing above the newest snapshot leaves the log: it is still replayed.",
     at="metadata.instream.trimming:_replayable",
+    by="script instream_trimming",
 )
 def trimmed_above_the_snapshot(real: Real, layout: PersistentLayout, to: int) -> bool:
     return layout.contains_txn is False or layout.snapshot is not None
@@ -234,6 +265,7 @@ def trimmed_above_the_snapshot(real: Real, layout: PersistentLayout, to: int) ->
     "in-stream log, 8.1, A6",
     "The first allowed transition in the order of the log takes effect, whoever appended it.",
     at=f"{_TXN}:can_follow",
+    by="script instream_compaction",
 )
 def second_transition_wins(real: Real, before: TxnState, after: TxnState) -> bool:
     return after is TxnState.COMMITTING or real(before, after)
@@ -244,19 +276,30 @@ def second_transition_wins(real: Real, before: TxnState, after: TxnState) -> boo
     "COMMITTING is void if the application has committed this version by another transaction.",
     at=f"{_TXN}:overtaken",
     within=f"{_TXN}:_status",
+    by="script instream_exactly_once",
 )
 def version_token_not_checked(real: Real, *rest: Any) -> bool:
     return False
 
 
-@fault("in-stream compaction, 8.8", "A version that an application committed outlives its transaction.", at=f"{_TXN}:compacted")
+@fault(
+    "in-stream compaction, 8.8",
+    "A version that an application committed outlives its transaction.",
+    at=f"{_TXN}:compacted",
+    by="script instream_backup",
+)
 def compaction_forgets_versions(real: Real, *rest: Any) -> TxnLogSnapshot:
     kept: TxnLogSnapshot = real(*rest)
     there = {txn.least for txn in kept.txns}
     return kept.model_copy(update={"apps": {name: found for name, found in kept.apps.items() if found.txn in there}})
 
 
-@fault("in-stream compaction, 8.2", "A transaction that is not final is kept, however old.", at=f"{_TXN}:compacted")
+@fault(
+    "in-stream compaction, 8.2",
+    "A transaction that is not final is kept, however old.",
+    at=f"{_TXN}:compacted",
+    by="script instream_compaction",
+)
 def compaction_forgets_the_undecided(real: Real, *rest: Any) -> TxnLogSnapshot:
     kept: TxnLogSnapshot = real(*rest)
     return kept.model_copy(update={"txns": tuple(txn for txn in kept.txns if txn.state in FINAL)})
@@ -269,6 +312,7 @@ def compaction_forgets_the_undecided(real: Real, *rest: Any) -> TxnLogSnapshot:
     "in-stream kinds",
     "A transaction never spans both kinds of topics: an error before anything is written.",
     at="metadata.instream.coordinator:_persistent",
+    by="script instream_both_kinds",
 )
 def one_transaction_over_both_kinds(real: Real, name: str) -> PersistentName:
     found: PersistentName = real(name if name.startswith("persistent://") else "persistent://public/default/a")
@@ -280,6 +324,7 @@ def one_transaction_over_both_kinds(real: Real, name: str) -> PersistentName:
     "A transaction that has ended acknowledges nothing any more.",
     at=f"{_RULES}:has_ended",
     within=f"{_ACKS}:fold",
+    by="script instream_acks",
 )
 def ack_after_the_end(real: Real, *rest: Any) -> bool:
     return False
