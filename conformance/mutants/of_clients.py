@@ -31,7 +31,7 @@ _TAKING_UP = "tests/txnsegment/test_taking_up.py"
     "8.11",
     "A cumulative ack ends behind a row in each segment: acks of later rows cover the empty space before them.",
     at=f"{_CONSUMER}._row_end",
-    by="tests/conformance/surface/test_surface.py",
+    by="tests/conformance/surface/test_surface.py::test_what_was_once_a_fault_is_none_any_more[cumulative_ack_then_single_ack]",
 )
 def cumulative_ack_ends_in_empty_space(real: Real, self: Any, view: SegmentView, through: int, floor: Any) -> Row:
     below = view.ledger_id(through)

@@ -91,7 +91,7 @@ def trim_what_is_claimed(real: Real, cursor: Cursor) -> Any:
     "7, 8.9",
     "Nothing is trimmed that is not folded in every segment: a transaction goes from all of its segments with one trim.",
     at="metadata.maintenance.trimming:_folded_in_all",
-    by=_TRIMMING,
+    by="script trim_is_one_number",
 )
 def trim_half_of_a_transaction(real: Real, segments: Any, through: int) -> int:
     return through

@@ -18,7 +18,13 @@ _STATE = "metadata.store.memory:MemoryState"
 _FULL = "tests/metadata/store/test_full_disk.py::"
 
 
-@fault("index entry left after replace, 3", "A put replaces the record's index entries.", at=f"{_STATE}._place", store="memory")
+@fault(
+    "index entry left after replace, 3",
+    "A put replaces the record's index entries.",
+    at=f"{_STATE}._place",
+    store="memory",
+    by="script a07_replay_shows_nothing_aborted",
+)
 def index_entry_left(real: Real, self: Any, record: Record, session: int) -> None:
     old = self.records.get(record.key)
     real(self, record, session)
@@ -27,12 +33,24 @@ def index_entry_left(real: Real, self: Any, record: Record, session: int) -> Non
         insort(self._indexes[name], (entry, record.key))
 
 
-@fault("A14, 3", "An index scan is exact: 0_1 does not find 0_10.", at=f"{_STATE}.scan_index", store="memory")
+@fault(
+    "A14, 3",
+    "An index scan is exact: 0_1 does not find 0_10.",
+    at=f"{_STATE}.scan_index",
+    store="memory",
+    by="store indexes/index-ranges-are-exact",
+)
 def index_scan_by_prefix(real: Real, self: Any, index: str, first: str, last: str) -> Any:
     return real(self, index, first, f"{last}~")
 
 
-@fault("an index range one too wide, A14, 3", "A range of keys ends with its last key.", at=f"{_STATE}.keys", store="memory")
+@fault(
+    "an index range one too wide, A14, 3",
+    "A range of keys ends with its last key.",
+    at=f"{_STATE}.keys",
+    store="memory",
+    by="script a01_late_commit_hits_no_successor",
+)
 def key_range_one_too_wide(real: Real, self: Any, within: KeyRange) -> list[Key]:
     found: list[Key] = real(self, within)
     beyond = bisect_right(self._order, within.last, key=lambda key: key.path)
@@ -45,6 +63,7 @@ def key_range_one_too_wide(real: Real, self: Any, within: KeyRange) -> list[Key]
     at="metadata.store.contract:expected_version",
     within=f"{_STATE}._apply",
     store="memory",
+    by="script a01_late_commit_hits_no_successor",
 )
 def version_ignored(real: Real, expect: Any) -> int | None:
     return -1 if real(expect) == -1 else None
@@ -55,6 +74,7 @@ def version_ignored(real: Real, expect: Any) -> int | None:
     "A number of a sequence is never used again, also after its record is deleted.",
     at=f"{_STATE}._append",
     store="memory",
+    by="script a07_replay_shows_nothing_aborted",
 )
 def number_used_again(real: Real, self: MemoryState, write: Append, undo: list[Any]) -> Any:
     self.numbers.pop(write.prefix, None)
@@ -66,6 +86,7 @@ def number_used_again(real: Real, self: MemoryState, write: Append, undo: list[A
     "A sequence append allocates its number and creates the record in one step.",
     at="metadata.store.memory:MemoryStore.write",
     store="memory",
+    by="store sequences/a-number-that-someone-chose-is-passed-over",
 )
 def counter_then_record(real: Real, self: Any, *writes: Write) -> Any:
     return real(self, *(_numbered(self, write) if isinstance(write, Append) else write for write in writes))
@@ -84,6 +105,7 @@ def _numbered(store: Any, write: Append) -> Put:
     "All reads of a view are of one session: SessionLost once it has ended.",
     at="metadata.store.memory:MemoryView._checked_state",
     store="memory",
+    by="store sessions/a-closed-store-says-so",
 )
 def session_changes_between_reads(real: Real, self: Any) -> MemoryState:
     state: MemoryState = self._store.shared.state
