@@ -1,16 +1,6 @@
-"""The transaction protocol and its state: records, rules, the store they live in, and who moves them.
+"""The transaction protocol: records, rules, metadata stores, and the code that applies the rules.
 
-Reading order: `names`, `records`, `paths` (what is kept), `transitions` (the rules, pure), `store` (where), `cluster`
-(which one), then `coordinator`, `transaction_buffer` and `sweeper`, which carry the rules out. "protocol.md" is docs/protocol.md.
-
-    rules, pure        transitions  acks  row_ranges  scaling  retention  consistent_cut
-    records            records  json_records  cluster_records  paths  names  stored
-    one deployment     service  cluster  client  clock  errors  metrics  options  providers (which model serves a topic)
-    writing            write_set  routing  staging_manifests  rerouting  coordinator  closing  ending  txn_ids  aftermath
-    reading            reading  log  transaction_buffer  segment_view  backlog
-    topics             topic  topics  schemas  policies  autoscaling  leading
-    subscriptions      subscriptions  cursors  pending_ack
-    sweeping           sweeper  folding  remains  orphans  retired  upkeep  trimming  compaction
-    backups            backup  backup_file  restore
-    other rooms        store (the backends)  instream (the older model)
+Reading order: `records.names`, `records.records` and `records.paths` (what is stored), `rules.transitions` (the pure rules),
+`store.contract` (the metadata store), then `write.coordinator`, `read.transaction_buffer` and `maintenance.sweeper`, which apply
+the rules. docs/architecture.md describes each room. In docstrings "protocol.md" means docs/protocol.md.
 """

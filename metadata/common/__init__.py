@@ -1,1 +1,1 @@
-"""What every room uses: errors, option names, service URLs, clocks, metrics."""
+"""Shared by all rooms: errors, option names, service URLs, clocks, metrics."""

@@ -1,4 +1,4 @@
-"""Time is passed in wherever it is read, so that the simulator can move it."""
+"""Clocks. Callers pass a clock in, so that the simulator can control time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UPTIME = Path("/proc/uptime")
 
 
 class Clock(Protocol):
-    """Wall time in ms since 1970 (`now_ms`), elapsed seconds (`monotonic`), and waiting (`sleep`, seconds)."""
+    """A source of time: wall time in ms since 1970 (`now_ms`), elapsed seconds (`monotonic`), waiting in seconds (`sleep`)."""
 
     def now_ms(self) -> int: ...
 
@@ -39,8 +39,8 @@ class SystemClock:
 
 @functools.cache
 def boot_id() -> str:
-    """Names what the monotonic clock counts from: the start of this machine, for all its processes alike, where it says so (Linux);
-    elsewhere this process has a name of its own.
+    """Return an id of the epoch that the monotonic clock counts from. On Linux the epoch is the boot of the machine, and all
+    processes of the machine get the same id. Elsewhere each process gets its own id.
     """
     try:
         return _BOOT.read_text().strip()
@@ -49,8 +49,8 @@ def boot_id() -> str:
 
 
 def running_ms(clock: Clock) -> int:
-    """For how long this machine has been running, in ms: as the kernel says in a file, which a library that shifts the clocks of a
-    process does not reach; elsewhere, and for a clock that was given in place of the machine's, its monotonic one.
+    """Return the time since boot in ms. For the system clock on Linux the kernel's uptime file is read, because libraries that
+    shift a process's clock do not reach it. Otherwise the clock's monotonic time is returned.
     """
     if type(clock) is SystemClock:
         with suppress(OSError):

@@ -1,7 +1,8 @@
-"""The errors of the protocol. One root (`TxnSegmentError`); the name says what the caller may assume.
+"""The errors of the protocol, below one root (`TxnSegmentError`). The class of an error says what the caller may assume.
 
 Store errors say what is KNOWN about the call (protocol.md section 3): `BadVersion` and `Unavailable` mean "not done",
-`UnknownOutcome` means "perhaps done": read again before you act. Nothing here is ever swallowed or retried blindly.
+`UnknownOutcome` means "perhaps done", so the caller reads again before it acts. No error is swallowed, and no call is repeated
+blindly.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ __all__ = [
 
 
 class StoreError(TxnSegmentError):
-    """Anything that a metadata store reports."""
+    """Base class of the errors of a metadata store."""
 
 
 class NotFound(StoreError):
@@ -66,19 +67,19 @@ class NotFound(StoreError):
 
 
 class BadVersion(StoreError):
-    """A lost race: the record has another version, exists already, or is gone. The call (its whole group) changed nothing."""
+    """A lost race: the record has another version, exists already, or is gone. The call (its whole group) did nothing."""
 
 
 class Unavailable(StoreError):
-    """The store could not be reached or refused to answer. KNOWN to be not done."""
+    """The store could not be reached or refused to answer. The call is KNOWN to be not done."""
 
 
 class UnknownOutcome(StoreError):
-    """The reply was lost: the write may or may not have happened. Read again before acting; never repeat blindly."""
+    """The reply was lost: the write may or may not be done. Read again before acting; never repeat the write blindly."""
 
 
 class SessionLost(StoreError):
-    """The session of a view ended between two of its reads: what was read may not fit together. Start over with a new view."""
+    """The session of a view ended between two of its reads, so the reads may be inconsistent. Start over with a new view."""
 
 
 class ValueTooLarge(StoreError):
@@ -93,89 +94,93 @@ class CorruptRecord(StoreError):
 
 
 class ConfigurationError(TxnSegmentError):
-    """A service URL, folder, environment or cluster that cannot work."""
+    """A service URL, folder, environment or cluster that cannot be used."""
 
 
 class ClusterFormatError(ConfigurationError):
-    """The cluster was made by a newer version of txnsegment, or is not a cluster of ours."""
+    """The cluster was made by a newer version of txnsegment, or the store holds no txnsegment cluster."""
 
 
 class BackupUnsettled(TxnSegmentError):
-    """No consistent backup could be read in the time given: something kept changing. Nothing was written."""
+    """No consistent backup could be read within the time limit, because records kept changing. No backup file was written."""
 
 
 class BackupDamaged(TxnSegmentError):
-    """A backup file is damaged, cut short, of another format, or no backup at all. Nothing was restored from it."""
+    """The backup file is damaged, truncated, of another format, or no backup. Nothing was restored from it."""
 
 
 class RestoreRefused(ConfigurationError):
-    """A restore that would overwrite, mix or lose something, or one that is not complete: the store cannot be used."""
+    """The restore would overwrite, mix or lose data, or an earlier restore is incomplete and the store cannot be used."""
 
 
 class OptionError(ConfigurationError):
-    """An unknown option, a bad value, or a combination that cannot work. Names the option and the nearest valid name."""
+    """An unknown option, a bad value, or an impossible combination of options. The error names the option and the nearest valid
+    name.
+    """
 
 
 # --- transactions -------------------------------------------------------------------------------------------------
 
 
 class TxnConflict(TxnSegmentError):
-    """The transaction is no longer OPEN (or ended the other way): the operation was refused and counts for nothing."""
+    """The transaction is no longer OPEN, or it ended with the other outcome. The operation was refused and has no effect."""
 
 
 class Fenced(TxnConflict):
-    """A newer attempt of the same application took over: this one was aborted and can never commit."""
+    """A newer attempt of the same application took over. This attempt was aborted and can never commit."""
 
 
 class PartsGone(TxnConflict):
-    """Files that a transaction was about to commit are not there, or not whole. Nothing was committed; run the write again."""
+    """Files that the transaction was about to commit are missing or incomplete. Nothing was committed; run the write again."""
 
 
 class TransactionNotFound(TxnSegmentError):
-    """No header of that id exists: it never did, or it was forgotten after its retention."""
+    """No header with this transaction id exists: the id was never used, or its header expired."""
 
 
 class VersionConflict(TxnSegmentError):
-    """The version token is at or below what the application has committed, and it is not a replay of the same batch (A20)."""
+    """The version is not above the last committed version of the application, and the write is not a replay of the same batch
+    (A20).
+    """
 
 
 class RestoredBehind(VersionConflict):
-    """The cluster was restored from a backup that is older than this query's checkpoint: versions in between are lost."""
+    """The cluster was restored from a backup older than this query's checkpoint. The versions in between are lost."""
 
 
 class OutcomeUnknown(TxnSegmentError):
-    """It could not be found out whether the transaction committed. Nothing was deleted; running the same version again is safe."""
+    """The outcome of the transaction could not be determined. Nothing was deleted. Running the same version again is safe."""
 
 
 class AckConflict(TxnSegmentError):
-    """The position is acknowledged already, or pending in another transaction."""
+    """The position is already acknowledged, or it has a pending ack of another transaction."""
 
 
 class NotDelivered(TxnSegmentError):
-    """A consumer was to acknowledge everything up to a row that it has not handed out. Nothing was acknowledged."""
+    """A cumulative acknowledgement names a row that this consumer has not delivered. Nothing was acknowledged."""
 
 
 class ProducerFull(TxnSegmentError):
-    """A producer keeps as many rows as it may. The row was not taken."""
+    """The producer's buffer has reached its limit. The row was not added."""
 
 
 class SubscriptionMigrated(AckConflict):
-    """The subscription's persistent topic was migrated, and the subscription with it: nothing of the call counts there, and it goes
-    on at the topic:// that the topic goes on in.
+    """The persistent topic of the subscription was migrated to a topic://, together with the subscription. The call had no effect.
+    Acknowledge on the topic:// instead.
     """
 
 
 class SubscriptionNotFound(TxnSegmentError):
-    """The topic has no such subscription (any more)."""
+    """The topic has no subscription of this name, or the subscription was deleted."""
 
 
 class SubscriptionExists(TxnSegmentError):
-    """The topic has a subscription of that name."""
+    """The topic already has a subscription of this name."""
 
 
 class TransactionUnfinished(TxnSegmentError):
-    """The transaction is decided, for ever, but its markers do not stand everywhere yet: rows of it are not seen where they do
-    not.
+    """The transaction's outcome is final, but its markers are not written to every topic yet. Topics without the marker do not show
+    its rows.
     """
 
 
@@ -183,40 +188,40 @@ class TransactionUnfinished(TxnSegmentError):
 
 
 class TopicNotFound(TxnSegmentError):
-    """No such topic (or it was deleted)."""
+    """The topic does not exist or was deleted."""
 
 
 class TopicExists(TxnSegmentError):
-    """A topic of that name exists."""
+    """A topic of this name already exists."""
 
 
 class SegmentSealed(TxnSegmentError):
-    """A segment that the write staged rows for takes no new ledger. Nothing was committed; run the write again."""
+    """A segment of the staged rows is sealed and takes no new ledger. Nothing was committed; run the write again."""
 
 
 class TopicSealed(SegmentSealed):
-    """A persistent topic takes no more entries: it was terminated, deleted or migrated to topic://."""
+    """The persistent topic takes no more entries, because it was terminated, deleted or migrated to topic://."""
 
 
 class NotAllowed(TxnSegmentError):
-    """What users may not do: set or remove a system property, or back up what a backup cannot hold."""
+    """An operation that users may not do: set or remove a system property, or back up data that a backup cannot hold."""
 
 
 class SchemaChanged(SchemaError):
-    """A running stream met a new or wider column. No row was dropped; restart the query to pick it up."""
+    """A running stream met a new or wider column. No row was lost; restart the query to read the new schema."""
 
 
 class OffsetOutOfRange(TxnSegmentError):
-    """An offset, number or timestamp that the log does not have (yet), or a start after the end."""
+    """An offset, number or timestamp outside the log (so far), or a start above the end."""
 
 
 class DataLoss(TxnSegmentError):
-    """Rows that the read needs were trimmed by retention. Names topic, segment and positions; see `failOnDataLoss`."""
+    """Retention trimmed rows that the read needs. The error names topic, segment and positions; see `failOnDataLoss`."""
 
 
 class SweepIncomplete(TxnSegmentError):
-    """A sweep did all it could, and says what it could not do: segments whose files cannot be read stay as they were. What kept it
-    from each is in the ExceptionGroup that it is raised from.
+    """A sweep finished with failures. Segments whose files cannot be read are unchanged. `causes` holds the error of each failed
+    step.
     """
 
     @property

@@ -1,7 +1,7 @@
-"""Work of which one piece may fail while the others go on: steps of a sweep, topics of an upkeep, jobs in the background.
+"""Isolation of failures: one step of a sweep, one topic or one background job may fail while the remaining ones run.
 
-Nothing is swallowed. What failed is logged (an error that is none of ours with its traceback), counted, and handed to the caller,
-who says so when all the others are done. KeyboardInterrupt, SystemExit and the like pass.
+No failure is swallowed. Each failure is logged (with its traceback unless it is a TxnSegmentError), counted, and given to the
+caller, who reports it after the remaining work. KeyboardInterrupt, SystemExit and other non-Exception errors pass.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from metadata.common.errors import (
 )
 
 STORE = (BadVersion, NotFound, SessionLost, Unavailable, UnknownOutcome, ValueTooLarge)
-"""What the store as a whole says. It is no matter of one segment or topic: the pieces after it would hear the same."""
+"""Errors that concern the whole store and no single segment or topic: the following steps would meet the same error."""
 
 RACES = (TopicNotFound, TxnConflict)
-"""Of a topic that was listed a moment before: it was deleted meanwhile, or somebody else has changed it."""
+"""Errors of a topic that was deleted or changed by another process after it was listed."""
 
 
 def note(step: str, what: str, error: Exception, *, level: int = logging.ERROR) -> None:
-    """Log and count that `step` failed for `what`. `level`: for an error of ours."""
+    """Log and count that `step` failed for `what`. `level`: log level of a TxnSegmentError; others are logged as ERROR."""
     metrics.SWEEP_FAILURES.labels(step=step).inc()
     log = logging.getLogger(f"txnsegment.{step}")
     if isinstance(error, TxnSegmentError):
         log.log(level, "%s failed: %s: %s", step, what, error)
     else:
-        log.error("%s failed: %s: %s (an error of none of our kinds)", step, what, described(error), exc_info=error)
+        log.error("%s failed: %s: %s (not a TxnSegmentError)", step, what, described(error), exc_info=error)
 
 
 @contextmanager
@@ -51,9 +51,10 @@ def contained(
     races: tuple[type[Exception], ...] = (),
     level: int = logging.ERROR,
 ) -> Iterator[None]:
-    """Keep an error of the block from what comes after it: it is noted, and put into `failed` under `what`. `passing`: errors that
-    are raised on. `races`: errors that say that somebody else was faster; there is nothing to do then, and nothing failed. `level`:
-    at which one of ours is logged.
+    """Contain an error of the block: log it, count it, and store it in `failed` under `what`.
+
+    `passing`: errors that are raised to the caller. `races`: errors of a lost race; another process did the work, so nothing has
+    failed. `level`: log level of a TxnSegmentError.
     """
     try:
         yield
@@ -68,16 +69,14 @@ def contained(
 
 
 def described(error: Exception) -> str:
-    """The error as a sentence for people: of errors that are not ours the class, too."""
+    """The error's message; for other errors than TxnSegmentError with the class name in front."""
     return str(error) if isinstance(error, TxnSegmentError) else f"{type(error).__name__}: {error}"
 
 
 def complain(failed: Mapping[str, Exception], *, done: str) -> None:
-    """Raises SweepIncomplete if anything failed, naming each. `done`: what was done all the same."""
+    """Raise SweepIncomplete that names every failure in `failed`, if any. `done`: a sentence about the work that was done."""
     if not failed:
         return
     said = "; ".join(f"{what}: {described(error)}" for what, error in failed.items())
-    advice = (
-        "The next sweep tries again. An error that names no kind of ours is a fault of txnsegment: its traceback is in the log."
-    )
+    advice = "The next sweep tries again. An error with a Python class name is a bug of txnsegment: the log has its traceback."
     raise SweepIncomplete(f"{done} Not done: {said}", advice=advice) from ExceptionGroup("what failed", list(failed.values()))

@@ -1,7 +1,8 @@
-"""Prometheus metrics: PIP-473's names, and our own. With PROMETHEUS_MULTIPROC_DIR set, all processes of a machine add up.
+"""Prometheus metrics: the names of PIP-473, and more. With PROMETHEUS_MULTIPROC_DIR set, the metrics of all processes of a machine
+add up.
 
-They are declared when one is first used: then each process gets files of its own in that folder, and the tasks of executors,
-which import much and count nothing, must not leave any.
+The metrics are declared on first use, because declaring creates files in that folder. Executor tasks import this module without
+using a metric, and must not leave files there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def __getattr__(name: str) -> Counter | Gauge | Histogram:
 
 
 def declare() -> None:
-    """Declare all metrics, once for a process."""
+    """Declare all metrics, once per process."""
     with _lock:
         if "READ_LAG" not in globals():
             _declare()
@@ -52,7 +53,7 @@ def _declare() -> None:
     global ROWS_WRITTEN, BYTES_WRITTEN, ROWS_PLANNED, READ_LAG
     global SUBSCRIPTION_LAG_ROWS, SUBSCRIPTION_LAG_BYTES, SUBSCRIPTION_LAG_SECONDS, USING_TXN_TOPICS, SWEEP_FAILURES
     if folder := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
-        Path(folder).mkdir(parents=True, exist_ok=True)  # prometheus_client looks for it when it is imported
+        Path(folder).mkdir(parents=True, exist_ok=True)  # prometheus_client checks the folder at import
     from prometheus_client import Counter, Gauge, Histogram
 
     OP_WRITES = Counter("pulsar_txn_metadata_store_op_writes", "Op records written (PIP-473).")
@@ -70,26 +71,29 @@ def _declare() -> None:
     )
     ROWS_WRITTEN = Counter("txnsegment_rows_written", "Rows of committed transactions.")
     BYTES_WRITTEN = Counter("txnsegment_bytes_written", "Bytes of committed parts.")
-    ROWS_PLANNED = Counter("txnsegment_rows_planned", "Rows that batch reads and micro-batches were planned over.")
+    ROWS_PLANNED = Counter("txnsegment_rows_planned", "Rows in the plans of batch reads and micro-batches.")
     USING_TXN_TOPICS = Counter(
         "pulsar_broker_using_txn_topics_count", "Persistent topics that this process has made topics with transactional messages."
     )
     SWEEP_FAILURES = Counter(
-        "txnsegment_sweep_failures", "What failed in sweeps and behind commits, while the rest went on, by step.", ["step"]
+        "txnsegment_sweep_failures", "Failed steps of sweeps and of the work after commits, by step.", ["step"]
     )
     by = ["topic", "subscription"]
     SUBSCRIPTION_LAG_ROWS = Gauge(
         "txnsegment_subscription_lag_rows",
-        "Committed rows that it has not got.",
+        "Committed rows that the subscription has not acknowledged.",
         by,
         multiprocess_mode="livemostrecent",
     )
     SUBSCRIPTION_LAG_BYTES = Gauge(
-        "txnsegment_subscription_lag_bytes", "Their bytes in files, about.", by, multiprocess_mode="livemostrecent"
+        "txnsegment_subscription_lag_bytes",
+        "Estimated file bytes of the unacknowledged rows.",
+        by,
+        multiprocess_mode="livemostrecent",
     )
     SUBSCRIPTION_LAG_SECONDS = Gauge(
         "txnsegment_subscription_lag_seconds",
-        "How long the first of them has been there.",
+        "Age of the oldest unacknowledged row.",
         by,
         multiprocess_mode="livemostrecent",
     )

@@ -1,6 +1,6 @@
-"""Options of source and sink: how one is declared, looked up, parsed and documented (docs/options.md).
+"""Options of source and sink: declaration, lookup, parsing and documentation (docs/options.md).
 
-An `Option` says everything about itself once: the parser and the tables of the documentation read the same declaration.
+An `Option` declares everything about one option. The parser and the tables of the documentation use the same declaration.
 
     ROWS = Option("maxRowsPerTrigger", "whole number", "Soft limit of a micro-batch.", integer(1), only="stream")
     TABLE = OptionTable("source", (ROWS, ...))
@@ -24,7 +24,7 @@ from metadata.common.errors import OptionError
 T = TypeVar("T")
 S = TypeVar("S", bound=str)
 Parse = Callable[[str, str], T]
-"""Reads one value: (name of the option, text) -> value. Raises OptionError that names the option."""
+"""Parses one value: (option name, text) -> value. Raises OptionError that names the option."""
 Side = Literal["source", "sink"]
 Mode = Literal["batch", "stream"]
 
@@ -35,8 +35,9 @@ SPARK_OWN: Final[Mapping[str, str]] = {
     "checkpointlocation": "where Spark keeps a query's checkpoint; passed on to the sink of a stream",
     "queryname": "the name given by `queryName(x)`; passed on to the sink of a stream",
 }
-"""What Spark itself puts among the options of a Python data source (seen with pyspark 4.3.0, and in the bytecode of its
-readers and writers). Output mode, trigger, user schema and `partitionBy` are not among them."""
+"""Options that Spark itself adds for a Python data source (seen with pyspark 4.3.0, and in the bytecode of its readers and
+writers). Output mode, trigger, user schema and `partitionBy` are not among them.
+"""
 
 SOURCE_NAMES: Final = [
     "serviceUrl",
@@ -80,7 +81,8 @@ SINK_NAMES: Final = [
     "valueFormat",
     "schemaVersion",
 ]
-"""Source and sink do not know each other; so that each can say where the other's option belongs, the names stand here."""
+"""Names of all options. Source and sink do not import each other; with this list each can say that an option belongs to the other.
+"""
 
 _NAMES: Final[Mapping[Side, Sequence[str]]] = {"source": SOURCE_NAMES, "sink": SINK_NAMES}
 _OTHER: Final[Mapping[Side, Side]] = {"source": "sink", "sink": "source"}
@@ -95,7 +97,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "timestampasof": "endingTimestamp",
     "as-of-timestamp": "endingTimestamp",
 }
-"""Names that users of other connectors bring along, and ours for the same thing."""
+"""Option names of other connectors, with the txnsegment option for the same purpose."""
 _CREDENTIAL: Final = re.compile(r"passw|secret|token|credential|auth|apikey|accesskey|privatekey|digest|sasl")
 CREDENTIALS_ADVICE: Final = (
     "Credentials are never options or part of a URL, since Spark shows both in plans and logs: give them to the driver in its "
@@ -111,12 +113,12 @@ class Option(Generic[T]):
     """One option.
 
     name          as documented; looked up without regard to case
-    values        what may be written, for the table (Markdown)
-    meaning       for the table
+    values        the possible values, for the table (Markdown)
+    meaning       description for the table
     parse         text -> value
-    default       the text that stands for "not given", read by `parse`; None: no such text
-    default_note  shown in the table in place of `default`, where that depends on something else
-    only          the one mode in which it can be used, with `why` as the reason that an error gives
+    default       text that `parse` reads if the option is not given; None: no default
+    default_note  shown in the table in place of `default`, where the default depends on something else
+    only          the one mode in which the option can be used; `why` is the reason that an error gives
     """
 
     name: str
@@ -130,7 +132,7 @@ class Option(Generic[T]):
 
 
 class Given:
-    """The parsed values of the options that a user gave."""
+    """The parsed values of the options that the user gave."""
 
     def __init__(self, values: Mapping[str, object]) -> None:
         self._values = values
@@ -139,15 +141,15 @@ class Given:
         return option.name in self._values
 
     def has(self, name: str) -> bool:
-        """Whether the option of this (documented) name was given."""
+        """Return whether the option with this documented name was given."""
         return name in self._values
 
     def get(self, option: Option[T]) -> T | None:
-        """What was given, or None."""
+        """Return the given value, or None."""
         return cast("T | None", self._values.get(option.name))
 
     def value(self, option: Option[T]) -> T:
-        """What was given, or the option's default (it must have one)."""
+        """Return the given value, or the option's default. Raises ValueError if there is neither."""
         if option.name in self._values:
             return cast("T", self._values[option.name])
         if option.default is None:
@@ -156,7 +158,7 @@ class Given:
 
 
 class OptionTable:
-    """All options of one side; `spark_own` are those of Spark's own names (`path`, `paths`) that it reads too."""
+    """All options of one side. `spark_own`: options under Spark's own names (`path`, `paths`) that this side reads too."""
 
     def __init__(self, side: Side, options: Sequence[Option[Any]], spark_own: Sequence[Option[Any]] = ()) -> None:
         if [o.name for o in options] != list(_NAMES[side]):
@@ -167,9 +169,10 @@ class OptionTable:
         self._by_key = self._own | {o.name.lower(): o for o in spark_own}
 
     def read(self, options: Mapping[str, object], *, streaming: bool | None) -> Given:
-        """Parse what a user gave; names without regard to case, Spark's own left alone, None taken as not given.
+        """Parse the user's options. Names are matched without regard to case. None counts as not given. Spark's own options are
+        ignored.
 
-        `streaming`: None when it is not known (the schema of a source is asked for before the mode is). Raises OptionError.
+        `streaming`: None while the mode is unknown (Spark asks a source for its schema before the mode is set). Raises OptionError.
         """
         given: dict[str, object] = {}
         texts: dict[str, str] = {}
@@ -188,7 +191,7 @@ class OptionTable:
                 raise OptionError(
                     f"The option {option.name} cannot be used in a {mode} {'read' if self.side == 'source' else 'write'}: "
                     f"{option.why}.",
-                    advice=f"Leave it out; it is for a {option.only}.",
+                    advice=f"Leave it out; it is for {option.only} mode.",
                 )
             given[option.name] = option.parse(option.name, text)
         return Given(given)
@@ -213,7 +216,7 @@ class OptionTable:
 
 
 def option_table(options: Sequence[Option[Any]]) -> str:
-    """The options as a Markdown table: option, values, default, batch or stream, meaning."""
+    """Return the options as a Markdown table: option, values, default, batch or stream, meaning."""
     rows = [("option", "values", "default", "for", "meaning"), ("---",) * 5]
     for o in options:
         default = o.default_note or (f"`{o.default}`" if o.default is not None else "none")
@@ -222,7 +225,9 @@ def option_table(options: Sequence[Option[Any]]) -> str:
 
 
 def option_text(name: str, value: object) -> str:
-    """A value as Spark passes it: text. Booleans, integers, lists and dicts of Python (keywords of `scan`) become JSON."""
+    """Convert a value to text as Spark does. Python booleans, integers, lists and dicts (keywords of `scan`) become JSON. Raises
+    OptionError.
+    """
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -241,20 +246,20 @@ def option_text(name: str, value: object) -> str:
 
 
 def bad(name: str, text: str, problem: str, advice: str) -> OptionError:
-    """The error of a value: names the option, shows the value, says what to write."""
+    """Build the error of a bad value. The error names the option, shows the value, and `advice` says what to write."""
     shown = text if len(text) <= 200 else text[:200] + "..."
     return OptionError(f"The option {name} is {shown!r}: {problem}.", advice=advice)
 
 
 def words(name: str, text: str) -> str:
-    """Text that is not empty, spaces around it removed."""
+    """Parse non-empty text; surrounding spaces are removed."""
     if not text.strip():
         raise bad(name, text, "it is empty", "Give a value, or leave the option out.")
     return text.strip()
 
 
 def boolean(name: str, text: str) -> bool:
-    """`true` or `false`, in any case."""
+    """Parse `true` or `false` in any case."""
     try:
         return {"true": True, "false": False}[text.strip().lower()]
     except KeyError:
@@ -262,7 +267,7 @@ def boolean(name: str, text: str) -> bool:
 
 
 def one_of(*values: S) -> Parse[S]:
-    """One of a few words, in any case; an error names the nearest."""
+    """Return a parser for one of `values` in any case. Its error names the nearest value."""
 
     def parse(name: str, text: str) -> S:
         word = text.strip().lower()
@@ -278,7 +283,7 @@ def one_of(*values: S) -> Parse[S]:
 
 
 def integer(least: int, most: int = LONG_MAX, *, unit: str = "") -> Parse[int]:
-    """A whole number from `least` to `most`, in plain digits. `unit` is what it counts, for the error."""
+    """Return a parser for a whole number from `least` to `most` in plain digits. `unit` names the unit in errors."""
     of = f" of {unit}" if unit else ""
     up_to = "" if most == LONG_MAX else f" to {most}"
 
@@ -297,7 +302,9 @@ _UNITS: Final = {"b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t":
 
 
 def byte_size(least: int = 1, most: int = LONG_MAX) -> Parse[int]:
-    """Bytes, as Spark writes them: `65536`, `128m`, `1g` (units of 1024: b, k, kb, m, mb, g, gb, t, tb)."""
+    """Return a parser for a size in bytes, as Spark writes it: `65536`, `128m`, `1g` (units of 1024: b, k, kb, m, mb, g, gb, t,
+    tb).
+    """
 
     def parse(name: str, text: str) -> int:
         found = re.fullmatch(r"([0-9]{1,30})\s*([a-z]*)", text.strip().lower(), re.ASCII)
@@ -312,17 +319,19 @@ def byte_size(least: int = 1, most: int = LONG_MAX) -> Parse[int]:
 
 
 def milliseconds(least: int, most: int) -> Parse[int]:
-    """A duration in whole milliseconds; a unit is refused, so that seconds are never taken for milliseconds (A12)."""
+    """Return a parser for a duration in whole milliseconds. Units are refused, so that seconds are never taken for milliseconds
+    (A12).
+    """
     return integer(least, most, unit="milliseconds")
 
 
 def names(name: str, text: str) -> tuple[str, ...]:
-    """A list: names with commas between them, or a JSON list of texts (for names that hold a comma). Order is kept."""
+    """Parse names separated by commas, or a JSON list of texts (for names with commas). The order is kept."""
     if text.lstrip().startswith("["):
         try:
             found = read_json(text)
         except ValueError as e:
-            raise bad(name, text, f"it begins like a JSON list but is none ({e})", 'Write a, b or ["a", "b"].') from e
+            raise bad(name, text, f"it starts like a JSON list but is not valid ({e})", 'Write a, b or ["a", "b"].') from e
         if not isinstance(found, list) or not all(isinstance(n, str) for n in found):
             raise bad(name, text, "a JSON list here holds texts only", 'Write a, b or ["a", "b"].')
     else:
@@ -333,7 +342,7 @@ def names(name: str, text: str) -> tuple[str, ...]:
 
 
 def unique_pairs(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """For `json.loads(object_pairs_hook=...)`: a key that is given twice is a ValueError."""
+    """Build a dict for `json.loads(object_pairs_hook=...)`. Raises ValueError for a duplicate key."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is given twice")
@@ -348,10 +357,11 @@ _TIMESTAMP_ADVICE: Final = "Write epoch milliseconds (1735689600000) or ISO-8601
 
 
 def timestamp_ms(*, up: bool) -> Parse[int]:
-    """A moment in ms since 1970: epoch milliseconds, or ISO-8601 with an offset or Z. Finer fractions round up or down.
+    """Return a parser for a time in ms since 1970: epoch milliseconds, or ISO-8601 with Z or an offset. Finer fractions round up or
+    down.
 
-    Without a zone it is refused: Delta would take Spark's session time zone, which a Python data source is not told. Ten
-    digits are refused too: that is how epoch SECONDS look (A12).
+    A timestamp without a zone is refused: Delta would use Spark's session time zone, which a Python data source does not know. Ten
+    digits are refused too, because they look like epoch SECONDS (A12).
     """
 
     def parse(name: str, text: str) -> int:

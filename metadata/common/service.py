@@ -1,4 +1,4 @@
-"""Where a cluster lives: the service URL (docs/options.md; protocol.md section 3)."""
+"""The service URL, which locates a cluster (docs/options.md; protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _FILE_EXAMPLE: Final = "Write three slashes and an absolute path: file:///data/t
 
 @dataclass(frozen=True, slots=True)
 class ServiceUrl:
-    """A service URL in its one spelling, so that equal clusters have equal URLs. It holds no credentials.
+    """A service URL in normal form, so that equal clusters have equal URLs. It holds no credentials.
 
-    text    the URL; `str()` gives it
+    text    the URL; `str()` returns it
     scheme  `file`, `zk`, `memory`, or a third party's, in lower case
-    path    file: the absolute folder, decoded, no `/` at its end. zk: the chroot (`/a/b`, or empty). memory: the name. Others: what
-            follows `scheme://`
-    hosts   zk: `host:port` of each server, in the order given; others: empty
+    path    file: the absolute folder, decoded, without a trailing `/`. zk: the chroot (`/a/b`, or empty). memory: the name. Others:
+            the text after `scheme://`
+    hosts   zk: `host:port` of each server, in the given order; others: empty
     """
 
     text: str
@@ -42,9 +42,10 @@ class ServiceUrl:
 
 
 def parse_service_url(name: str, text: str) -> ServiceUrl:
-    """Parse `file:///path`, `zk://h:p[,h:p]/chroot`, `memory://name`; other schemes are kept as they are. Raises OptionError.
+    """Parse `file:///path`, `zk://h:p[,h:p]/chroot` or `memory://name`; URLs of other schemes are kept as they are. Raises
+    OptionError.
 
-    `name` is the option or variable that it stands in, for the errors. No error shows a value that holds an `@`.
+    `name`: the option or variable that holds the URL, for errors. An error never shows a value that contains `@`.
     """
     text = text.strip()
     if not text:
@@ -54,7 +55,7 @@ def parse_service_url(name: str, text: str) -> ServiceUrl:
     if "@" in (text if found and found[1].lower() != "file" else authority) or has_password(text):
         raise OptionError(f"{name} holds a user or a password before an '@' (not shown here).", advice=CREDENTIALS_ADVICE)
     if names_a_credential(text):
-        raise OptionError(f"{name} holds a credential behind its path (not shown here).", advice=CREDENTIALS_ADVICE)
+        raise OptionError(f"{name} holds a credential after its path (not shown here).", advice=CREDENTIALS_ADVICE)
     if harmful(text):
         raise _bad(name, text, "it holds a control character, a mark of direction, or is not UTF-8", "Remove it.")
     if not found:
@@ -75,13 +76,15 @@ def parse_service_url(name: str, text: str) -> ServiceUrl:
 
 
 def service_url(given: ServiceUrl | None, environment: Mapping[str, str] = os.environ) -> ServiceUrl:
-    """The option's value, else that of the environment variable TXNSEGMENT_SERVICE_URL. OptionError if there is neither."""
+    """Return the option's value, else the value of the environment variable TXNSEGMENT_SERVICE_URL. Raises OptionError if both are
+    missing.
+    """
     if given is not None:
         return given
     text = environment.get(VARIABLE, "")
     if not text.strip():
         raise OptionError(
-            "Which cluster? There is no service URL.",
+            "No service URL is configured.",
             advice=f'Give .option("serviceUrl", "file:///path") or "zk://host:2181/chroot", or start Spark\'s driver with the '
             f"environment variable {VARIABLE}.",
         )
@@ -89,11 +92,11 @@ def service_url(given: ServiceUrl | None, environment: Mapping[str, str] = os.en
 
 
 def embedded_ledgers(url: ServiceUrl) -> str:
-    """The URI of the folder of an embedded cluster's ledgers: `file:///path/ledgers`. Raises OptionError for other schemes."""
+    """Return the URI of an embedded cluster's ledger folder: `file:///path/ledgers`. Raises OptionError for other schemes."""
     if url.scheme != "file":
         raise OptionError(
-            f"A cluster on {url} does not say by its URL where its ledgers are.",
-            advice=f"Make it once with: txnsegment init {url} --ledgers URI.",
+            f"The URL {url} does not determine where the ledgers of its cluster are.",
+            advice=f"Create the cluster once with: txnsegment init {url} --ledgers URI.",
         )
     return f"{url.text}/ledgers"
 
@@ -123,7 +126,7 @@ def _file(name: str, text: str, rest: str) -> ServiceUrl:
     path = "/" + posixpath.normpath(decoded).lstrip("/")
     if path == "/":
         raise _bad(name, text, "it names the root of the file system", "Name a folder: file:///data/txnsegment.")
-    # (Not `&` nor `;`: what follows them in plain is taken for a parameter, and `&key=` for a credential.)
+    # `&` and `;` stay encoded: text after a plain one counts as a parameter, and `&key=` as a credential.
     return ServiceUrl("file://" + quote(path, safe="/:@!$'()*+,=~"), "file", path)
 
 

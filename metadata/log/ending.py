@@ -1,6 +1,6 @@
-"""Ending a transaction: the one CAS of a header to a final state, with its metric (protocol.md sections 5 and 7).
+"""Ends a transaction: the one CAS of a header to a final state, with its metric (protocol.md sections 5 and 7).
 
-Owners, successors, readers and sweepers all end transactions; each does it here.
+Owners, successors, readers and sweepers all end transactions by `end`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from metadata.store.contract import MetadataStore, Record
 
 
 def end(store: MetadataStore, record: Record, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
-    """Try once to end the transaction of this header `record`. The header as it ended, also if it had ended this way before;
-    None if the race or the reply was lost: read the header again.
+    """Try once to end the transaction of this header `record`. Return its final header, also if it had ended so before. Return None
+    after a lost race or reply; the caller reads the header again.
 
-    `now_ms`: the store's time. `commit`: the number of the registration that COMMITTED names. The metric counts each try once:
-    `ok` (ended by us), `conflict` (not known: to be read again) or `reject` (it ended the other way).
-    Raises TxnConflict (`reject`), Unavailable (known: not done).
+    `now_ms`: the store's time. `commit`: the number of the registration that COMMITTED names. The metric counts each try once: `ok`
+    (ended here), `conflict` (unknown, to be read again) or `reject` (it ended with the other outcome). Raises TxnConflict
+    (`reject`), Unavailable (known to be not done).
     """
     before = Header.of(record)
     try:

@@ -1,6 +1,6 @@
-"""The live log, kept in memory: registrations never change but for their settled state (protocol.md sections 2 and 4).
+"""The live log, cached in memory: registrations change only in their settled state (protocol.md sections 2 and 4).
 
-The log has no index: whoever needs it lists all of it and gets the bodies it has not seen; folding keeps it short.
+The log has no index. Each reader lists all of it and gets the bodies it has not seen; folding keeps the log short.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metadata.store.contract import Record, View
 
 
 class Entry:
-    """One record of the log as last read. Decoded when somebody asks: owners who look for seals need few of the bodies."""
+    """One record of the log as last read. The body is decoded on first use, because checks for seals need few of the bodies."""
 
     def __init__(self, number: int, record: Record, registration: Registration | None = None) -> None:
         self.number, self.record = number, record
@@ -40,24 +40,24 @@ class Entry:
 
 
 def unsettled(entry: Entry) -> bool:
-    """A transaction's registration that no sweep has settled yet (as last read)."""
+    """Return whether the entry is a transaction's registration that no sweep has settled yet (as last read)."""
     return entry.registration.txn is not None and entry.registration.state is None
 
 
 class LiveLog:
-    """The registrations of a cluster that are not folded yet, by number. Safe for several threads."""
+    """The cached registrations of a cluster that are not folded yet, by number. Safe for several threads."""
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
         self._lock = threading.Lock()
 
     def list(self, view: View, *, again: Callable[[Entry], bool] | None = None, then: Sequence[Key] = ()) -> Listing:
-        """List the log and get the bodies that were not seen before, in ascending order.
+        """List the log and get the bodies that are not cached, in ascending order.
 
-        `again` says which known entries to get once more (those whose settled state matters and is still open).
-        `then`: other records, read after the log in the same flight (two round trips in all).
-        An entry that vanishes between the list and its get was folded and is left out: the snapshots, read later, have it.
-        A listing is made of what THIS call saw: other threads list, too, and an older listing must not take entries from ours.
+        `again` selects cached entries to get once more (unsettled ones). `then`: other records, read after the log in the same
+        flight (two round trips in all). An entry that vanishes between the list and its get was folded and is left out; the
+        snapshots, read later, have it. A listing holds only results of THIS call: another thread's older listing must not remove
+        entries from it.
         """
         numbers = [int(path[-20:]) for path in view.keys(paths.LOG.range())]
         with self._lock:
@@ -74,7 +74,7 @@ class LiveLog:
             for entry in known.values():
                 self._keep(entry)
             for number in [n for n in self._entries if n <= end and n not in known]:
-                del self._entries[number]  # folded; what lies above our end is newer than our listing
+                del self._entries[number]  # folded; entries above `end` are newer than this listing
         return Listing([known[n] for n in numbers if n in known], end, records[len(wanted) :])
 
     def _keep(self, entry: Entry) -> None:
@@ -83,17 +83,19 @@ class LiveLog:
             self._entries[entry.number] = entry
 
     def __len__(self) -> int:
-        """How many entries the log had when this process last listed it."""
+        """Return the number of entries at the last listing of this process."""
         return len(self._entries)
 
     def update(self, entry: Entry) -> None:
-        """Remember an entry that we have just written or read ourselves."""
+        """Cache an entry that the caller has just written or read."""
         with self._lock:
             self._keep(entry)
 
 
 class Listing(NamedTuple):
-    """`entries` ascending; `end` the newest listed number (0: nothing was ever written), `also` the records asked for besides."""
+    """`entries` in ascending order; `end`: the newest listed number (0: the log is empty); `also`: the records that `then`
+    named.
+    """
 
     entries: list[Entry]
     end: int
@@ -104,7 +106,9 @@ class Listing(NamedTuple):
 
 
 def in_manifest(storage: LedgerStorage, registration: Registration, path: str) -> Registration:
-    """Publish a write set that is too big for its record as a file; the registration keeps its totals and names the file."""
+    """Publish a write set that is too large for its record as a manifest file. Return the registration with its totals and the
+    file's name.
+    """
     whole = {name: write.model_dump(by_alias=True, mode="json") for name, write in registration.segments.items()}
     data = json.dumps(whole).encode()
     storage.publish(path, data)
@@ -115,9 +119,9 @@ def in_manifest(storage: LedgerStorage, registration: Registration, path: str) -
 
 
 def ledger(storage: LedgerStorage, number: int, registration: Registration, segment: str) -> Ledger:
-    """What a registration adds to one of its segments, also when its parts are listed in a manifest file.
+    """Return the ledger that a registration adds to one of its segments; the parts may be in a manifest file.
 
-    Raises CorruptRecord for a manifest that is not as it was written, StorageError if it cannot be read.
+    Raises CorruptRecord for a damaged manifest, StorageError if it cannot be read.
     """
     path = registration.manifest
     if path is None:
@@ -142,5 +146,5 @@ def _parts(manifest: bytes, segment: str) -> tuple[Part, ...]:
 def _damaged(path: str, number: int, problem: str) -> CorruptRecord:
     return CorruptRecord(
         f"The manifest {path} of registration {number} is damaged: {problem}.",
-        advice="Restore it from a copy: it alone lists what the registration added. No row was left out silently.",
+        advice="Restore the file from a copy: only the manifest lists the parts of the registration. No row was dropped silently.",
     )

@@ -1,6 +1,7 @@
-"""The rules of acknowledgements: cursors, claims, conflicts (protocol.md section 7, Acks). PURE: no I/O, no clock.
+"""The rules of acknowledgements: cursors, pending acks (claims), conflicts (protocol.md section 7, Acks). PURE: no I/O, no clock.
 
-Cursor and claims of a (segment, subscription) are ONE record (A33): who changes it sees all of it, and its CAS decides.
+The cursor and the claims of a (segment, subscription) are ONE record (A33): a writer that changes it has read all of it, and its
+CAS decides.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from metadata.records.row_ranges import FIRST, NONE, Row, Rows, before, common, 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """What is acknowledged of one segment for one subscription.
+    """An acknowledgement of rows of one segment for one subscription.
 
-    `cumulative`: `rows` are all rows before a boundary (`up_to`), acknowledged already or not; else exactly these rows, none of
-    which may have been acknowledged before.
+    `cumulative`: `rows` are all rows before a boundary (`up_to`); some may be acknowledged already. Otherwise `rows` are exactly
+    the acknowledged rows, and none may have been acknowledged before.
     """
 
     segment: str
@@ -28,14 +29,15 @@ class Ack:
 
 
 def up_to(segment: str, subscription: str, end: Row) -> Ack:
-    """Everything before the boundary `end`."""
+    """Return the cumulative ack of all rows before the boundary `end`."""
     return Ack(segment, subscription, before(end), cumulative=True)
 
 
 def merged(acks: Iterable[Ack]) -> list[Ack]:
-    """At most one individual and one cumulative ack for each (segment, subscription), in that order, by name; empty ones left out.
+    """Merge acks into at most one individual and one cumulative ack for each (segment, subscription), sorted by name. Empty acks
+    are left out.
 
-    Raises AckConflict if a row is acknowledged twice among them, one by one.
+    Raises AckConflict if two individual acks contain the same row.
     """
     found: dict[tuple[str, str, bool], Ack] = {}
     for ack in acks:
@@ -49,12 +51,14 @@ def merged(acks: Iterable[Ack]) -> list[Ack]:
 
 
 def done(cursor: Cursor) -> Rows:
-    """The rows that are acknowledged, claims apart."""
+    """Return the acknowledged rows, without claims."""
     return union(NONE if cursor.mark_delete is None else before(boundary(cursor.mark_delete)), cursor.acked)
 
 
 def first_left(cursor: Cursor) -> Row:
-    """The first row that is not acknowledged, claims apart; of what is acknowledged whole, the boundary behind it."""
+    """Return the first row that is not acknowledged; claims are ignored. After a fully acknowledged entry that is the boundary
+    after it.
+    """
     behind = done(cursor)
     return behind[0][1] if behind and behind[0][0] == FIRST else FIRST
 
@@ -64,7 +68,9 @@ def boundary(mark: MarkDelete) -> Row:
 
 
 def with_done(cursor: Cursor, acked: Rows) -> Cursor:
-    """The cursor with exactly these rows acknowledged: what reaches back to the first row is its mark-delete position."""
+    """Return the cursor with exactly these rows acknowledged. A range that starts at the first row becomes the mark-delete
+    position.
+    """
     mark = None
     if acked and acked[0][0] == FIRST:
         ledger_id, *more = last_of(acked[0][1])
@@ -74,10 +80,11 @@ def with_done(cursor: Cursor, acked: Rows) -> Cursor:
 
 
 def acknowledged(cursor: Cursor, ack: Ack, txn: str | None) -> Cursor:
-    """The cursor after a plain ack (`txn` None), or with the claim of a transaction. Doing it again changes nothing for a
-    transaction. Claims that are void must have been dropped before (`resolved`).
+    """Return the cursor after a plain ack (`txn` None), or with the claim of a transaction. Repeating it changes nothing for a
+    transaction. The caller must have dropped void claims first (`resolved`).
 
-    Raises AckConflict for rows that are acknowledged already (of a cumulative ack: all of them), or claimed by another one.
+    Raises AckConflict for rows that are already acknowledged (of a cumulative ack: all of its rows), or that another transaction
+    claims.
     """
     behind = done(cursor)
     mine = cursor.claims.get(txn or "", NONE)
@@ -98,7 +105,9 @@ def acknowledged(cursor: Cursor, ack: Ack, txn: str | None) -> Cursor:
 
 
 def settled(cursor: Cursor, txn: str, *, committed: bool) -> Cursor:
-    """The cursor once a decided transaction's claim is moved into it, or dropped. Without a claim: as it was (it is settled)."""
+    """Return the cursor with the claim of a decided transaction moved into it (committed) or dropped. Without a claim the cursor is
+    returned unchanged.
+    """
     claimed = cursor.claims.get(txn)
     if claimed is None:
         return cursor
@@ -107,8 +116,9 @@ def settled(cursor: Cursor, txn: str, *, committed: bool) -> Cursor:
 
 
 def resolved(cursor: Cursor, states: Mapping[str, State | None]) -> Cursor:
-    """The cursor with the claims of decided transactions settled: only OPEN ones hold anything. `states`: None means gone: it
-    never committed, since a header is only forgotten once nothing of it is left to settle. Unknown ones stay.
+    """Return the cursor with the claims of decided transactions settled; only OPEN transactions keep claims. A transaction with
+    state None has no header: it never committed, because a committed header expires only after settling. Transactions that are
+    missing in `states` keep their claims.
     """
     for txn in list(cursor.claims):
         if txn in states and states[txn] is not State.OPEN:
@@ -117,12 +127,14 @@ def resolved(cursor: Cursor, states: Mapping[str, State | None]) -> Cursor:
 
 
 def sought(cursor: Cursor, acked: Rows) -> Cursor:
-    """The cursor moved: exactly these rows count as acknowledged. Claims stay: their transactions are not asked."""
+    """Return the cursor with exactly these rows acknowledged, after a seek. Claims stay."""
     return with_done(cursor, acked)
 
 
 def op(ack: Ack) -> Op:
-    """The op record of an ack: at its last position; `rows` only where one whole entry, or all up to it, does not say it."""
+    """Build the op record of an ack, at the ack's last position. `rows` is set unless the ack is one whole entry, or everything up
+    to it.
+    """
     last = last_of(ack.rows[-1][1])
     ledger_id, entry_id = last[0], last[1] if len(last) > 1 else 0
     plain = len(last) == 2 and (ack.cumulative or texts(ack.rows) == [f"{ledger_id}:{entry_id}"])
@@ -141,6 +153,6 @@ def conflict(ack: Ack, held: Rows, why: str) -> AckConflict:
     shown = ", ".join(texts(held)[:3]) + (f" and {len(held) - 3} more" if len(held) > 3 else "")
     return AckConflict(
         f"Rows {shown} of {ack.segment} cannot be acknowledged for the subscription {ack.subscription!r}: {why}.",
-        advice="Nothing of this call or transaction counts. Another consumer of the subscription has taken them: read on from its "
-        "cursor.",
+        advice="Nothing of this call or transaction was done. Another consumer of the subscription has the rows: continue from the "
+        "subscription's cursor.",
     )

@@ -1,8 +1,9 @@
-"""The rules of a consistent backup: what each record said when the log up to a number N was decided. PURE: no I/O, no clock.
+"""The rules of a consistent backup: the content of each record at the moment when the log up to a number N was decided. PURE: no
+I/O, no clock.
 
-A backup reads one record after the other while everybody writes. It never has to guess: what a record said at N is worked out from
-two readings of it, one before and one after the log was listed, and from what is known of each transaction that may have come in
-between. Where that does not say it (`Moving`) the backup is read again.
+A backup reads one record after the other while writers run. The content of a record at N follows from two readings of it, one
+before and one after the log was listed, and from the state of each transaction in between. If it does not follow, `Moving` is
+raised and the backup is read again.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from metadata.records.row_ranges import minus, union
 from metadata.rules import acks
 
 Teller = Callable[[str], "Told"]
-"""What is known of a transaction, by its id."""
+"""Returns the known state of a transaction, by its id."""
 
 
 class Moving(TxnSegmentError):
-    """Something changed in a way that leaves open what it was at N. The next reading is likely to be luckier."""
+    """A record changed so that its content at N cannot be derived. Another reading may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What is known of one transaction. `header` None: gone. `settled_early`: its header had been read COMMITTED before the first
-    of the readings began, so all that it changed stands in all of them.
+    """The known state of one transaction. `header` None: the header is gone. `settled_early`: the header was read COMMITTED before
+    the first reading began, so all readings show all of its changes.
     """
 
     header: Header | None
@@ -37,8 +38,9 @@ class Told:
         return self.header is not None and self.header.state is State.COMMITTED
 
     def counts(self, number: int) -> bool | None:
-        """Whether it belongs to the log up to `number`; None: it has no number (acknowledgements alone), and may have been decided
-        between the readings."""
+        """Return whether the transaction belongs to the log up to `number`. None: it has no number (it consists of
+        acknowledgements), and may have been decided between the readings.
+        """
         if self.header is None or not self.has_committed:
             return False
         if self.header.commit is not None:
@@ -48,8 +50,9 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A registration of the listed log that counts or may yet: its transaction, the application's version that it wrote, whether it
-    is visible."""
+    """A registration of the listed log that is visible or undecided: its number, its transaction, the application's version, and
+    whether it is visible.
+    """
 
     number: int
     txn: str
@@ -58,26 +61,27 @@ class Written:
 
 
 def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Cursor:
-    """A cursor without claims, with what is acknowledged by transactions up to `number`, and without one before the readings.
+    """Return the cursor at `number`, without claims: it holds acknowledgements of transactions up to `number`, and plain ones made
+    before the readings.
 
-    `before`, `after`: read before and after the log was listed. What was acknowledged in between counts if it was claimed by a
-    transaction that counts; acknowledgements of others come later, or are made again. Raises Moving for rows whose owner cannot be
-    told, for a cursor that was moved back, and for one that was deleted or made again meanwhile.
+    `before`, `after`: the cursor, read before and after the log was listed. Rows acknowledged in between count if they were claimed
+    by a transaction that counts; other acknowledgements come later, or are made again. Raises Moving for rows acknowledged by an
+    unknown transaction, for a cursor that was moved back, and for one that was deleted or recreated meanwhile.
     """
     if before.deleted_ms != after.deleted_ms:
         raise Moving("a subscription was made or deleted meanwhile")
     was, now = acks.done(before), acks.done(after)
     if minus(was, now):
         raise Moving("a subscription was moved back meanwhile")
-    # Only a claim that was settled explains new rows: one that was dropped left them to somebody else.
+    # Only a settled claim explains new rows; the rows of a dropped claim were acknowledged by another consumer.
     unexplained = minus(now, union(was, *(rows for txn, rows in before.claims.items() if told(txn).has_committed)))
     if unexplained:
-        raise Moving("rows were acknowledged meanwhile by somebody who cannot be told")
+        raise Moving("rows were acknowledged meanwhile by an unknown consumer")
     acked = [was]
     for txn in sorted(before.claims.keys() | after.claims.keys()):
         said = told(txn)
         counts = said.counts(number)
-        # A header is forgotten once its claims are settled: gone, with its claim still there, it never committed.
+        # A header expires after its claims are settled. So a transaction without a header but with a claim never committed.
         if counts is None or (said.header is None and not (txn in before.claims and txn in after.claims)):
             raise Moving(f"the transaction {txn} acknowledged rows meanwhile")
         if counts:
@@ -86,11 +90,11 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
 
 
 def application_at(number: int, before: Application, after: Application, written: Sequence[Written], told: Teller) -> Application:
-    """An application as it was when the log up to `number` was decided and all of it had been raised: `lastCommitted` is the
-    version of its last transaction that counts, never less than what is visible, nor more; nothing is `current`.
+    """Return the application as it was when the log up to `number` was decided and raised. `lastCommitted` is the version of its
+    last transaction that counts, which matches the visible rows exactly. `current` is None.
 
-    `before`, `after`: read before and after the log was listed (an application without a record is `Application()`). `written`: its
-    registrations in the listed log. Raises Moving where a version in between came from nobody who is known.
+    `before`, `after`: the application, read before and after the log was listed (`Application()` without a record). `written`: its
+    registrations in the listed log. Raises Moving if a version in between was written by an unknown transaction.
     """
     version, by = before.last_committed, before.by
     current = before.current
@@ -98,7 +102,8 @@ def application_at(number: int, before: Application, after: Application, written
     if current is not None and current.version > version:
         said = told(current.txn_id)
         counts = said.counts(number)
-        known |= {current.version} if said.has_committed else set()  # else another attempt did it, and has to be known
+        # otherwise another attempt committed the version, and its registration must be known
+        known |= {current.version} if said.has_committed else set()
         if counts is None or (said.header is None and after != before):
             raise Moving(f"the transaction {current.txn_id} was decided meanwhile")
         if counts:
@@ -113,7 +118,7 @@ def application_at(number: int, before: Application, after: Application, written
 
 
 def _by(one: Written, after: Application, by: str | None) -> str | None:
-    """On whose behalf a version was written that the reading before did not know of."""
+    """Return the query that wrote a version which the first reading does not show. Raises Moving if two queries may have."""
     if after.current is not None and after.current.txn_id == one.txn:
         return after.current.by
     if after.last_committed == one.version or after.by == by:
@@ -122,7 +127,7 @@ def _by(one: Written, after: Application, by: str | None) -> str | None:
 
 
 def check_layouts(number: int, layouts: Iterable[Layout]) -> None:
-    """Raises Moving if a layout shows a seal above `number`: it was split, merged or deleted meanwhile."""
+    """Raise Moving if a layout shows a seal above `number`: a topic was split, merged or deleted during the backup."""
     for layout in layouts:
         seals = [n for info in layout.segments.values() for n in (info.sealed_at_log, info.deleted_at_log)]
         if any(n is not None and n > number for n in (*seals, layout.deleted_to_log)):

@@ -1,9 +1,8 @@
-"""How much time has passed, by more clocks than one (protocol.md section 7, Time). PURE: no I/O, no clock.
+"""Elapsed time, measured by several clocks (protocol.md section 7, Time). PURE: no I/O, no clock.
 
-Whoever sweeps or trims notes what the clocks showed when it looked: the store's, its own machine's, and the machine's monotonic
-clock, which counts since it was started and is never set. What all of these agree on has passed. So no clock that leaps, be it
-ahead or back, makes fresh rows old: a limit of `keep` is judged by time that has passed, and by the smallest lead that the clocks
-had over it within `keep`.
+Each sweep or trim records the clocks it read: the store's, its machine's, and the machine's monotonic clock, which counts from boot
+and is never set. Only the time on which all of them agree has passed. So a clock that leaps ahead or back never makes fresh rows
+old: a limit of `keep` is judged by elapsed time plus the smallest lead that the clocks had over it within `keep`.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import NamedTuple
 from metadata.records.json_records import JsonRecord
 
 WITNESSES = 16
-"""Machines whose last look is remembered."""
+"""Number of machines whose last reading is kept."""
 SPACING = 16
-"""Looks are kept so densely that the distance between two is at most this part of their age."""
+"""Readings are kept so densely that the distance between two is at most 1/SPACING of their age."""
 
 
 class Clocks(NamedTuple):
-    """What the clocks show in one moment, in ms. `boot`: whose monotonic clock it is (one start of one machine)."""
+    """One simultaneous reading of all clocks, in ms. `boot` identifies the monotonic clock (one boot of one machine)."""
 
     store_ms: int
     wall_ms: int
@@ -29,8 +28,8 @@ class Clocks(NamedTuple):
 
 
 class ClockLook(JsonRecord):
-    """One look. `number`: the newest of the log then. `elapsed_ms`: what had passed since the first look. `lead_ms`: the store's
-    time or the looker's own, whichever was less, above `elapsed_ms`.
+    """One recorded reading. `number`: the newest number of the log at that time. `elapsed_ms`: time since the first reading.
+    `lead_ms`: the smaller of the store's and the machine's time, minus `elapsed_ms`.
     """
 
     number: int
@@ -39,7 +38,7 @@ class ClockLook(JsonRecord):
 
 
 class Witness(JsonRecord):
-    """What one machine showed when it last looked."""
+    """The last reading of one machine."""
 
     elapsed_ms: int
     store_ms: int
@@ -47,7 +46,7 @@ class Witness(JsonRecord):
 
 
 class SeenTime(JsonRecord):
-    """The time that has passed as it was seen. `store_ms`, `wall_ms`: as the last look showed them. `looks`: oldest first."""
+    """The elapsed time so far. `store_ms`, `wall_ms`: from the last reading. `looks`: the kept readings, oldest first."""
 
     elapsed_ms: int
     store_ms: int
@@ -57,7 +56,7 @@ class SeenTime(JsonRecord):
 
 
 def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
-    """What is known after a look. `number`: the newest of the log that was listed before the clocks were read."""
+    """Add a reading and return the new state. `number`: the newest number of the log, listed before the clocks were read."""
     elapsed = 0 if before is None else before.elapsed_ms + max(0, _passed(before, now))
     known = {} if before is None else before.witnesses
     mine = known.get(now.boot)
@@ -76,19 +75,21 @@ def looked(before: SeenTime | None, now: Clocks, number: int) -> SeenTime:
 
 
 def _passed(before: SeenTime, now: Clocks) -> int:
-    """Since the last look of anybody: only a machine that has not looked before must go by two clocks that can be set."""
+    """Return the time in ms since the last reading of any machine. Only a machine without an earlier reading uses the two clocks
+    that can be set.
+    """
     if now.boot in before.witnesses:
         return 0
     return min(now.store_ms - before.store_ms, now.wall_ms - before.wall_ms)
 
 
 def _since(mine: Witness, now: Clocks) -> int:
-    """Since this machine's own last look: by a clock that is never set, and the store's."""
+    """Return the time in ms since this machine's own last reading, by its monotonic clock and the store's clock."""
     return max(0, min(now.store_ms - mine.store_ms, now.monotonic_ms - mine.monotonic_ms))
 
 
 def thinned(looks: Sequence[ClockLook]) -> tuple[ClockLook, ...]:
-    """The looks that are worth keeping, oldest first. One that is left out leaves its lead to the next one, if it is less."""
+    """Return the readings to keep, oldest first. A dropped reading passes its lead to the next one if it is smaller."""
     kept: list[ClockLook] = []
     newest = looks[-1].elapsed_ms
     for look in looks:
@@ -102,21 +103,23 @@ def thinned(looks: Sequence[ClockLook]) -> tuple[ClockLook, ...]:
 
 
 def now_for(seen: SeenTime, keep_ms: int) -> int:
-    """The time by which it is judged whether something was published longer ago than `keep_ms`: not later than the store's time or
-    the looker's own, and not later than any clock within `keep_ms` (or at the last look before) lets one say.
+    """Return the time in ms against which the age limit `keep_ms` is judged. It is not above the store's time or the machine's own,
+    and not above the elapsed time plus the smallest lead within `keep_ms` (including the last reading before that).
     """
     within, before = _within(seen, keep_ms)
     return seen.elapsed_ms + min(look.lead_ms for look in [*before[-1:], *within])
 
 
 def known_to(seen: SeenTime, keep_ms: int) -> int:
-    """The number above which nothing is older than `keep_ms`, whatever its publish time says: it was not there at a look since."""
+    """Return the log number above which every entry is younger than `keep_ms`, whatever its publish time: a reading within
+    `keep_ms` did not list it yet.
+    """
     within, _ = _within(seen, keep_ms)
     return within[0].number
 
 
 def _within(seen: SeenTime, keep_ms: int) -> tuple[list[ClockLook], list[ClockLook]]:
-    """The looks of the last `keep_ms`, the last one in any case, and those before."""
+    """Return the readings of the last `keep_ms` (at least the newest one), and the readings before them."""
     first = seen.elapsed_ms - keep_ms
     within = [look for look in seen.looks if look.elapsed_ms >= first]
     return within, [look for look in seen.looks if look.elapsed_ms < first]

@@ -1,7 +1,7 @@
-"""The rules of migrated topics: who owns the old name, where its rows stand, what retention takes (docs/in_stream.md, Migration).
+"""The rules of migrated topics: ownership of the old name, positions of the rows, retention (docs/in_stream.md, Migration).
 
-PURE: no I/O, no clock. The persistent topic is a segment of the topic:// that it became. Its ledgers keep their ids, which are
-numbers of the persistent topic's own log.
+PURE: no I/O, no clock. The persistent topic becomes a segment of its successor topic://. The ledgers of that segment keep their
+ids, which are numbers of the persistent topic's own log.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from metadata.rules import retention
 
 
 def is_its_own(layout: Layout, name: PersistentName) -> bool:
-    """Whether this is the topic that the persistent one became. (Who made it for another purpose has made it for ever.)"""
+    """Return whether this layout is the successor of the persistent topic `name`. A topic that was created for another purpose
+    never is.
+    """
     return layout.migration is not None and layout.migration.topic == str(name)
 
 
 def went_with(name: PersistentName, onward: Layout | None) -> bool:
-    """Whether all that the persistent topic had went with the topic that it became, which was deleted and not made again."""
+    """Return whether the successor topic was deleted (and not created again), and with it all rows of the persistent topic."""
     return onward is not None and bool(onward.deleted) and is_its_own(onward, name)
 
 
 def holds(layout: Layout, name: PersistentName) -> bool:
-    """Whether rows of the persistent topic are rows of the one that goes on: not once that was deleted, made again or not, nor once
-    retention has taken all of them.
+    """Return whether rows of the persistent topic are still rows of its successor topic. False after the successor was deleted
+    (even if it was created again), and after retention trimmed all of the rows.
     """
     return any(info.legacy_topic_name == str(name) for info in layout.kept())
 
 
 def let_go(name: PersistentName, onward: Layout | None) -> bool:
-    """Whether the topic that goes on has no use for anything of the persistent one any more: none of its segments is it, not even
-    for the grace period of a deletion.
+    """Return whether the successor topic needs nothing of the persistent topic any more: none of its segments is the persistent
+    topic, not even within the grace period of a deletion.
     """
     if onward is None or not is_its_own(onward, name):
         return False
@@ -42,25 +44,26 @@ def let_go(name: PersistentName, onward: Layout | None) -> bool:
 
 
 def shift(sealed_at_log: int, seal: int) -> int:
-    """What is added to the id of a migrated ledger for its place in the cluster's log: the SEAL of the persistent topic's log then
-    stands just before the seal of the segment.
+    """Return the offset from a migrated ledger's id to its number in the cluster's log. It puts the SEAL of the persistent topic's
+    log just before the seal of the segment.
     """
     return sealed_at_log - 1 - seal
 
 
 def to_cluster(number: int, shift: int) -> int:
-    """Where a ledger of a migrated topic stands in the cluster's log (0: before the first)."""
+    """Return the number in the cluster's log of a migrated topic's ledger (0: before the first)."""
     return number and number + shift
 
 
 def to_own(number: int, shift: int) -> int:
-    """The id of the last ledger of a migrated topic that can stand at or below a number of the cluster's log (0: none)."""
+    """Return the highest possible ledger id of a migrated topic at or below a number of the cluster's log (0: none)."""
     return max(0, number - shift)
 
 
 def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
-    """What one transaction appended is one, together with what lies between, in the order of the log: no limit of a micro-batch and
-    no trim splits it (8.9). All of the ledgers are listed first: the last one may be of the transaction of the first.
+    """Group ledgers so that each group holds whole transactions with the ledgers between theirs, in log order. Micro-batch limits
+    and trims never split a group (8.9). All ledgers are listed first, because the last one may belong to the transaction of the
+    first.
     """
     found = list(ledgers)
     last = {ledger.txn: ledger.id for ledger in found if ledger.txn is not None}
@@ -74,7 +77,7 @@ def whole_transactions(ledgers: Iterable[Ledger]) -> Iterator[list[Ledger]]:
 
 
 def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
-    """The first ledger of the first transaction of which somebody needs a row (`needed`: the first that somebody needs)."""
+    """Return the id of the first ledger of the first group that is still needed, or None. `needed`: the first needed row."""
     for one in whole_transactions(ledgers):
         if not all(retention.is_done(found.id, found.last_entry, needed) for found in one):
             return one[0].id
@@ -82,7 +85,7 @@ def first_needed(ledgers: Iterable[Ledger], needed: Row) -> int | None:
 
 
 def gone_to(stays: int | None, seal: int) -> int:
-    """Up to which number of its own log a trim takes a migrated topic away: to before the first ledger that stays. With the last of
-    them (None: none stays) goes all else below the SEAL: markers, and what was aborted.
+    """Return the highest number of the persistent topic's own log that a trim deletes: the one before the first kept ledger. If no
+    ledger is kept (None), everything below the SEAL goes, with markers and aborted entries.
     """
     return (seal if stays is None else stays) - 1

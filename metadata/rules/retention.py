@@ -1,6 +1,6 @@
-"""Retention, pure: which policy holds for a topic, up to which number its rows are kept no longer (protocol.md section 7, trim).
+"""Retention, pure: the effective policy of a topic, and the number up to which its rows are trimmed (protocol.md section 7, trim).
 
-A trim goes by numbers of the log, so that it never splits a transaction over the segments of a topic.
+A trim goes by numbers of the log, so that it never splits a transaction across the segments of a topic.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from metadata.records.records import Layout, Policies, SegmentInfo, SegmentState
 from metadata.records.row_ranges import Row, end_of
 
 NO_LIMIT = -1
-"""In a topic's policies: no limit, whatever its namespace says."""
+"""In a topic's policies: unlimited, even if its namespace sets a limit."""
 
 
 class Kept(NamedTuple):
@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
 
 def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
-    """The topic's own policies, and its namespace's where it has none; what is unlimited is None."""
+    """Return the topic's policies, with its namespace's values where the topic sets none. Unlimited values become None."""
     found: dict[str, object] = {}
     for name in Policies.model_fields:
         value = None
@@ -35,10 +35,10 @@ def effective(topic: Policies | None, namespace: Policies | None) -> Policies:
 
 
 def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_ms: int, known_to: int | None = None) -> int:
-    """The highest number of which the rows are kept no longer; 0: none. `kept` ascending, read no further than needed.
+    """Return the highest number to trim; 0: none. `kept` is ascending, and is read no further than needed.
 
-    By time: a registration goes once it, and all before it, were published longer ago than the limit, and it does not lie above
-    `known_to`, where nothing is so old. By size: the oldest go until the rest is within the limit.
+    By time: a registration is trimmed once it and all earlier ones were published longer ago than the limit, and its number is not
+    above `known_to` (entries above are known to be younger). By size: the oldest are trimmed until the rest is within the limit.
     """
     through = 0
     latest, left = 0, total_bytes
@@ -55,14 +55,16 @@ def trim_to(kept: Iterable[Kept], policies: Policies, *, total_bytes: int, now_m
 
 
 def is_done(ledger_id: int, last_entry: int, needed: Row | None) -> bool:
-    """Whether nobody needs any row of a ledger: the first that somebody needs (None: nobody does) lies behind its last entry."""
+    """Return whether no subscription needs any row of a ledger: the first needed row (None: no row is needed) lies after its last
+    entry.
+    """
     return needed is None or end_of(ledger_id, last_entry) <= needed
 
 
 def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: Row | None, *, now_ms: int, grace_ms: int) -> bool:
-    """Whether a segment can leave its layout: sealed longer ago than the grace period (whoever staged rows for it has gone on to
-    its children), folded through its seal, nothing of it is left (`empty`), and no subscription misses what was taken: its cursor
-    here is how it hears of it.
+    """Return whether a segment can leave its layout. All must hold: it was sealed longer ago than the grace period (staged writes
+    were routed to its children by then); it is folded through its seal; no rows are left (`empty`); and no subscription still has
+    to be told of trimmed rows, which its cursor here does.
     """
     return (
         info.state is SegmentState.SEALED
@@ -77,7 +79,9 @@ def is_drained(info: SegmentInfo, mark: Watermark | None, empty: bool, needed: R
 
 
 def without_drained(layout: Layout, drained: dict[int, Watermark]) -> Layout:
-    """The layout without these segments (by id); it keeps the highest `trimmedTo` of them as the guard of later readers."""
+    """Return the layout without these segments (by id). The layout keeps their highest `trimmedTo`, against which later readers are
+    checked.
+    """
     gone: list[Watermark | Layout] = [*drained.values(), layout]
     guards = [one.trimmed_to for one in gone if one.trimmed_to is not None]
     times = [one.trimmed_ms for one in gone if one.trimmed_ms is not None]

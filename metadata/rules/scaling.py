@@ -1,8 +1,8 @@
-"""When segments split and merge by themselves, pure: the rule of the policies (docs/scaling.md).
+"""Automatic splits and merges of segments, pure: the rule of the scaling policies (docs/scaling.md).
 
-A segment is measured over the last cool-down: rows and bytes of its visible registrations, by their publish times. One that is
-younger than that was made by a split or merge a moment ago, is not known yet, and is left alone. A segment splits above a limit;
-two neighbours merge below half of it together, so that what was just split does not merge at once, nor what was just merged split.
+A segment's load is measured over the last cool-down: rows and bytes of its visible registrations, by publish time. A segment
+younger than the cool-down comes from a recent split or merge and is left alone. A segment splits above a limit; two neighbours
+merge below half of it together, so that a fresh split does not merge at once, nor a fresh merge split.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from metadata.records.records import Policies, SegmentInfo
 
 COOL_DOWN_MS = 60_000
 MAX_SEGMENTS = 64
-"""What holds where a policy names a rate only."""
+"""Defaults for a policy that sets only a rate."""
 MERGE_SHARE = 0.5
-"""Two neighbours merge when together they have at most so much of each limit."""
+"""Two neighbours merge when their joint load is at most this share of each limit."""
 
 
 class Measured(NamedTuple):
-    """What was published to a segment within the last cool-down."""
+    """Rows and bytes that were published to a segment within the last cool-down."""
 
     rows: int
     bytes: int
 
 
 class Change(NamedTuple):
-    """What to do to a layout: one id is split, two are merged. `why`: for people."""
+    """One change of a layout: one segment id is split, two are merged. `why` is shown to people."""
 
     segments: tuple[int, ...]
     why: str
@@ -37,8 +37,8 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A topic's policy, whole. Rates are per segment and second; None: not a reason to split. `most`, `fewest`: active segments
-    that a split, or a merge, may leave.
+    """A topic's complete scaling policy. Rates are per segment and second; None: no limit. `most`, `fewest`: the number of active
+    segments after a split or a merge.
     """
 
     rows: int | None
@@ -48,14 +48,14 @@ class Rule:
     cool_down_ms: int
 
     def share(self, found: Measured) -> float:
-        """How much of the limit: of rows or of bytes, whichever is more. Above 1 is too much."""
+        """Return the load as a share of the limit, of rows or bytes, whichever is higher. Above 1 is too much."""
         seconds = self.cool_down_ms / 1000
         shares = [count / seconds / limit for count, limit in ((found.rows, self.rows), (found.bytes, self.bytes)) if limit]
         return max(shares, default=0.0)
 
 
 def rule(policies: Policies) -> Rule | None:
-    """None while nothing splits or merges by itself: the policies name no rate. (Policies as `effective` gives them.)"""
+    """Return the scaling rule, or None if the policies set no rate. `policies` must be effective policies (`effective`)."""
     if policies.split_rows_per_second is None and policies.split_bytes_per_second is None:
         return None
     fewest = policies.min_segments or 1
@@ -69,10 +69,11 @@ def rule(policies: Policies) -> Rule | None:
 
 
 def changes(rule: Rule, active: Sequence[SegmentInfo], measured: Mapping[int, Measured], now_ms: int) -> list[Change]:
-    """What to do now, in this order: up to the fewest the widest segments are split, whatever their load; then those above a limit,
-    the fullest first, while there is room; only if nothing is split, pairs of idle neighbours are merged, the idlest first.
+    """Return the changes to make now. Below the minimum number of segments, the widest segments are split whatever their load. Else
+    segments above a limit are split, the fullest first, up to the maximum. Only if none is split, pairs of idle neighbours are
+    merged, the idlest first.
 
-    `active` in the order of their ranges; `measured` by their ids (what is not there got nothing). Each segment is named once.
+    `active` is in the order of the ranges. `measured` is by segment id (missing: no load). Each segment is named once.
     """
     wide = [info for info in active if info.hash_range.end > info.hash_range.start]
     known = [info for info in active if info.created_at_ms + rule.cool_down_ms <= now_ms]

@@ -1,4 +1,4 @@
-"""Where a read by publish time starts and ends, and when that is final (protocol.md section 6). PURE: no I/O, no clock."""
+"""Start and end of a read by publish time, and whether they are final (protocol.md section 6). PURE: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def start(published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int) -> 
 
 
 class Above(NamedTuple):
-    """A registration of a read above the read's cut: `visible`, or not decided yet."""
+    """An entry above the cut of a read: a registration that is `visible` or undecided."""
 
     number: int
     publish_ms: int
@@ -26,11 +26,11 @@ class Above(NamedTuple):
 def end(
     published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int, above: Iterable[Above] = (), *, closed: bool = False
 ) -> tuple[int, bool]:
-    """The number before the first visible registration whose publish time (as running maximum) is > the timestamp, else `cut`; and
-    whether that is final, which means that every later read by this timestamp ends before the same visible registration.
+    """Return the number before the first visible registration whose publish time (as running maximum) is > the timestamp, else
+    `cut`; and whether it is final. Final means: every later read by this timestamp ends before the same visible registration.
 
-    `published`: as for `start`. `above`: the registrations of this read above the cut, ascending, all that the log had. `closed`:
-    whatever the log did not have yet is published after the timestamp (`OpenTransactions.closed`, looked at before the log).
+    `published`: as for `start`. `above`: all registrations of this read above the cut, ascending. `closed`: every registration that
+    the log does not have yet will be published after the timestamp (`OpenTransactions.closed`, evaluated before the log was read).
     """
     latest = 0
     for number, publish_ms in published:
@@ -39,9 +39,9 @@ def end(
             return number - 1, True
     for one in above:
         if one.publish_ms <= timestamp_ms:
-            return cut, False  # it may become visible, and so belong to the read
+            return cut, False  # the registration may become visible, and then belongs to the read
         if one.visible:
-            return cut, True  # what comes after it is behind the end, whenever it was published
+            return cut, True  # all later registrations lie after the end, whatever their publish time
     return cut, closed
 
 
@@ -56,9 +56,10 @@ class OpenTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """The OPEN transactions of a cluster. `now_ms`: the store's time, read BEFORE them: who is not among them opens after it.
+    """The OPEN transactions of a cluster. `now_ms`: the store's time, read BEFORE them, so every other transaction opens later.
 
-    A publish time is taken once its transaction is open. `allowance_ms`: by how much the clocks of two processes may differ.
+    A publish time is taken after its transaction opened. `allowance_ms`: the largest difference between the clocks of two
+    processes.
     """
 
     now_ms: int
@@ -66,13 +67,13 @@ class OpenTransactions:
     allowance_ms: int
 
     def holding(self, timestamp_ms: int) -> list[OpenTransaction]:
-        """Those that may have taken a publish time at or before the timestamp."""
+        """Return the transactions that may have taken a publish time at or before the timestamp."""
         return [txn for txn in self.open if txn.created_ms <= timestamp_ms + self.allowance_ms]
 
     def passes_in(self, timestamp_ms: int) -> int:
-        """Milliseconds until no clock shows the timestamp any more (0: it has passed)."""
+        """Return the milliseconds until every clock is past the timestamp (0: it has passed)."""
         return max(0, timestamp_ms + self.allowance_ms + 1 - self.now_ms)
 
     def closed(self, timestamp_ms: int) -> bool:
-        """Whether all that is registered after this look is published after the timestamp."""
+        """Return whether every later registration has a publish time after the timestamp."""
         return not self.passes_in(timestamp_ms) and not self.holding(timestamp_ms)

@@ -1,7 +1,7 @@
 """Every state transition and every visibility rule of the protocol, pure: no I/O, no clock, no threads.
 
-Rule 1: a rule stands here or nowhere. Callers read records, ask this module what follows, and carry it out by CAS.
-Numbers in brackets are sections of protocol.md.
+Each rule is in this module and nowhere else. Callers read records, call a function here, and write its result by CAS. Numbers in
+brackets are sections of protocol.md.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ HEADER_TRANSITIONS: Mapping[State, frozenset[State]] = {
     State.COMMITTED: frozenset(),
     State.ABORTED: frozenset(),
 }
-"""Terminal is terminal."""
+"""COMMITTED and ABORTED are final."""
 
 
 def end(header: Header, decision: State, *, now_ms: int, commit: int | None = None) -> Header | None:
-    """The header to CAS so that the transaction ends this way, or None if it has ended this way already (tell again).
+    """Return the header to CAS so that the transaction ends with `decision`, or None if it has already ended so.
 
-    `commit` names the registration that a COMMITTED header decides (none for a transaction without rows).
-    Raises TxnConflict if it ended the other way, or committed another registration.
+    `commit` is the number of the registration that a COMMITTED header decides (None for a transaction without rows). Raises
+    TxnConflict if the transaction ended otherwise, or committed another registration.
     """
     if decision in HEADER_TRANSITIONS[header.state]:
         update = {"state": decision, "finalized_at": Nanos(now_ms * 1_000_000)}
@@ -48,15 +48,17 @@ def end(header: Header, decision: State, *, now_ms: int, commit: int | None = No
     if header.state is not decision or (decision is State.COMMITTED and header.commit != commit):
         raise TxnConflict(
             f"The transaction is {header.state} and cannot become {decision}.",
-            advice="All of it counts, and nothing undoes a commit."
+            advice="All of its rows are visible. A commit cannot be undone."
             if header.state is State.COMMITTED
-            else "It was ended by a newer attempt, an operator or its timeout; nothing of this one counts.",
+            else "A newer attempt, an operator or its timeout ended it; none of its rows are visible.",
         )
     return None
 
 
 def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
-    """Whether anyone may abort this OPEN transaction: its deadline has passed by the store's clock, with the allowance."""
+    """Return whether any process may abort this OPEN transaction: by the store's clock its deadline and the allowance have
+    passed.
+    """
     return header.state is State.OPEN and now_ms > header.deadline_ms + allowance_ms
 
 
@@ -65,10 +67,10 @@ def expired(header: Header, now_ms: int, allowance_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who wants to write what: version `version` on behalf of `by` (a query id; None for a batch write outside of streams).
+    """One write attempt: version `version` on behalf of `by` (a query id; None for a batch write outside of streams).
 
-    `attempt` tells two tries at one version apart. `replays`: a stream, which may replay its last batch and no other.
-    `accepts_loss`: it goes on although a restore lost versions of it.
+    `attempt` distinguishes attempts at the same version. `replays`: a stream, which may replay only its last batch. `accepts_loss`:
+    the write continues although a restore lost versions.
     """
 
     version: int
@@ -79,39 +81,39 @@ class Claim:
 
 
 class Opening(Enum):
-    """What follows from the application record."""
+    """The owner's next step, derived from the application record."""
 
     SKIP = auto()
-    """The version is committed already: write nothing, succeed."""
+    """The version is already committed: write nothing and report success."""
     READ_PREDECESSOR = auto()
-    """Read the header of `current` and ask again."""
+    """Read the header of `current` and call `opening` again."""
     ABORT_PREDECESSOR = auto()
-    """CAS the header of `current` to ABORTED, and ask again."""
+    """CAS the header of `current` to ABORTED and call `opening` again."""
     OPEN = auto()
-    """Create a header, CAS the application record to it."""
+    """Create a header and CAS the application record to it."""
 
 
 class Gone(Enum):
-    """Not a header: it does not exist (any more), or nobody has looked yet."""
+    """In place of a header: it does not exist (any more), or it has not been read yet."""
 
     GONE = auto()
     UNREAD = auto()
 
 
 def raised(app: Application) -> Application:
-    """`lastCommitted` (and its `by`) raised to `current`, whose header is COMMITTED."""
+    """Return the application with `lastCommitted` and `by` taken from `current`, whose header is COMMITTED."""
     assert app.current is not None
     return app.model_copy(update={"last_committed": app.current.version, "by": app.current.by, "restored": None})
 
 
 def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple[Opening, Application]:
-    """What the owner of `claim` does next, and the application record as it stands after raising it.
+    """Return the next step of the owner of `claim`, and the application record, raised if `current` has committed.
 
-    `predecessor` is the header of `app.current` (UNREAD until it was asked for).
-    Raises VersionConflict or Fenced where going on could lose or double rows.
+    `predecessor` is the header of `app.current` (UNREAD until it was read). Raises VersionConflict, RestoredBehind or Fenced if
+    writing this version could lose or duplicate rows.
     """
     pending = app.current is not None and app.current.version > app.last_committed
-    if pending:  # also for a version that is committed already: `current` may have committed a higher one since (A20)
+    if pending:  # Also checked for a version that is already committed: `current` may have committed a higher one since (A20).
         assert app.current is not None
         if predecessor is Gone.UNREAD:
             return Opening.READ_PREDECESSOR, app
@@ -123,7 +125,7 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
                     raise Fenced(
                         f"Version {app.current.version} is being written by transaction {app.current.txn_id}; "
                         f"version {claim.version} comes too late.",
-                        advice="Another driver runs this application further on. Stop one of the two.",
+                        advice="Another driver runs this application with later versions. Stop one of the two.",
                     )
                 return Opening.ABORT_PREDECESSOR, app
     if app.restored and claim.replays and claim.version > app.last_committed + 1 and not claim.accepts_loss:
@@ -139,14 +141,15 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
         return Opening.SKIP, app
     raise VersionConflict(
         f"Version {claim.version}{_of(claim.by)} is not above {app.last_committed}{_of(app.by)}, which is committed.",
-        advice="A new checkpoint under an old txnAppId, or a txnVersion that is too low: its rows would be lost without a word. "
+        advice="A new checkpoint under an old txnAppId, or a txnVersion that is too low: its rows would be lost silently. "
         "Use a new txnAppId, or a version above the last one.",
     )
 
 
 def _same(claim: Claim, by: str | None) -> bool:
-    """Whether a claim of the version that was committed last, on behalf of `by`, repeats it. A stream writer is told by its query
-    alone. A batch write need not have one (outside `foreachBatch`, or its record is of an earlier version): then its token decides.
+    """Return whether a claim of the version that was committed last, on behalf of `by`, repeats that version. A stream writer is
+    recognised by its query alone. A batch write may have no query (outside `foreachBatch`, or in a record of an earlier format);
+    then the token decides.
     """
     return claim.by == by or (not claim.replays and (claim.by is None or by is None))
 
@@ -156,12 +159,12 @@ def _of(query: str | None) -> str:
 
 
 def opened(app: Application, claim: Claim, txn_id: str) -> Application:
-    """The application record once `txn_id` writes the claim's version."""
+    """Return the application record with `txn_id` as the current attempt at the claim's version."""
     return app.model_copy(update={"current": Attempt(version=claim.version, txn_id=txn_id, by=claim.by)})
 
 
 def may_abort(header: Header, claim: Claim) -> bool:
-    """Whether Spark's late `abort` may end this header: only an OPEN one of its own version and attempt (A36)."""
+    """Return whether a late `abort` of Spark may abort this header: it is OPEN and has the claim's version and attempt (A36)."""
     return header.state is State.OPEN and header.version == claim.version and header.attempt == claim.attempt
 
 
@@ -169,18 +172,21 @@ def may_abort(header: Header, claim: Claim) -> bool:
 
 
 class Verdict(Enum):
-    """What a registration means for a reader."""
+    """The visibility of a registration for a reader."""
 
     VISIBLE = auto()
     FILTERED = auto()
     UNDECIDED = auto()
     READ_AGAIN = auto()
-    """Its header is gone: read the registration again and ask with `reread=True`; if it is gone too, look again from the start."""
+    """The header is gone: read the registration again and call with `reread=True`; if the registration is gone too, start the read
+    over.
+    """
 
 
 def resolve(number: int, registration: Registration, header: Header | Gone, *, reread: bool = False) -> Verdict:
-    """The table of section 6, seals apart. `header` is read after the registration; `reread` says that the registration was read
-    once more after its header was found gone: a committed header is only forgotten after its registration was settled.
+    """Decide the visibility of a registration by the table of section 6, without seals. `header` is read after the registration.
+    `reread`: the registration was read again after its header was found gone. A committed header expires only after its
+    registration was settled.
     """
     if registration.seal is not None or registration.state is Settled.VOID:
         return Verdict.FILTERED
@@ -194,7 +200,7 @@ def resolve(number: int, registration: Registration, header: Header | Gone, *, r
 
 
 def settled(verdict: Verdict) -> Settled:
-    """The state that a decided registration is given (7)."""
+    """Return the state that a sweep writes into a decided registration (7)."""
     return Settled.COMMITTED if verdict is Verdict.VISIBLE else Settled.VOID
 
 
@@ -202,8 +208,8 @@ def settled(verdict: Verdict) -> Settled:
 
 
 def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
-    """A seal counts iff a `sealedAtLog` equals its number, or the layout still has its epoch and no lower seal of the topic in
-    the log has the same epoch. Any other is void everywhere.
+    """Return whether a seal counts: a `sealedAtLog` of the layout equals its number, or the layout still has its epoch and no lower
+    seal of the topic in the log has the same epoch. Any other seal is void everywhere.
     """
     if layout is None:
         return False
@@ -215,13 +221,13 @@ def seal_counts(number: int, seal: Registration, layout: Layout | None, log_seal
 
 
 def unfinished(number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]) -> bool:
-    """A seal that counts but whose layout is missing: whoever meets it finishes it."""
+    """Return whether a seal counts but the layout does not show it yet. The first process that meets such a seal finishes it."""
     return seal_counts(number, seal, layout, log_seals) and layout is not None and layout.epoch == seal.epoch
 
 
 def finishable(seal: Registration) -> bool:
-    """Whether this version knows what the seal means. Owners and readers honour every seal; one of a newer version that says
-    something else stays in the log as it is.
+    """Return whether this version understands the seal. Owners and readers honour every seal; a seal of a kind that only newer
+    versions know stays in the log.
     """
     children = seal.children or ()
     expected = {"delete": (0, None), "split": (2, 1), "merge": (1, 2), "migrate": (len(children) or None, 1)}.get(seal.why or "")
@@ -229,7 +235,7 @@ def finishable(seal: Registration) -> bool:
 
 
 def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[int, Registration]) -> int | None:
-    """The number of the seal that is this segment's last word, or None. Look the seals up in the log first, then in the layout."""
+    """Return the number of the seal that closed this segment, or None. The caller reads the log before the layout."""
     info = layout.segments.get(str(segment_id))
     if info is not None and info.state is SegmentState.SEALED:
         return info.sealed_at_log
@@ -240,8 +246,8 @@ def sealed_at(segment_id: int, segment: str, layout: Layout, log_seals: Mapping[
 
 
 def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Layout:
-    """The layout once the seal `number` is shown: its segments SEALED, the children of a split or merge ACTIVE, the epoch raised;
-    after a `delete` a tombstone, all of whose segments are gone.
+    """Return the layout with seal `number` applied: its segments SEALED, the children of a split or merge ACTIVE, the epoch raised.
+    A `delete` gives a tombstone without live segments.
     """
     epoch = layout.epoch + 1
     tails = {_tail(name) for name in seal.seal or ()}
@@ -274,7 +280,9 @@ def sealed_layout(layout: Layout, number: int, seal: Registration, *, now_ms: in
 
 
 def _named(key: str, info: SegmentInfo) -> str:
-    """What tells a segment of a layout from its others, in the name that a seal gives it: its id, or what it was (migrated)."""
+    """Return the suffix by which a seal names a segment of its topic: the segment id, or for a migrated segment its persistent
+    topic.
+    """
     return info.legacy_topic_name or key
 
 
@@ -283,10 +291,10 @@ def _tail(name: str) -> str:
 
 
 def child_ranges(parents: Sequence[Range], tiles: int | None = None) -> tuple[Range, ...]:
-    """What the ranges of sealed segments become: one is halved (split), two neighbours are joined (merge); `tiles`: one is divided
-    evenly by so many (migrated).
+    """Return the ranges of the children of sealed segments. One range is halved (split), two neighbours are joined (merge). With
+    `tiles` the whole key space is divided evenly into `tiles` ranges (migrate).
 
-    Raises ValueError if it is one place alone, or they are no neighbours.
+    Raises ValueError for a single range of one key hash, and for ranges that are not neighbours.
     """
     if tiles is not None:
         return tuple(Range(start=start, end=end) for start, end in even_ranges(tiles))
@@ -300,7 +308,9 @@ def child_ranges(parents: Sequence[Range], tiles: int | None = None) -> tuple[Ra
 
 
 def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
-    """The layout without the segments of deletions whose grace period is over; of them it keeps the highest seal, the guard."""
+    """Return the layout without segments of deletions whose grace period is over. The layout keeps their highest seal in
+    `deletedToLog`, for later checks.
+    """
     gone = layout.gone()
     if not gone:
         return layout
@@ -313,7 +323,9 @@ def without_gone(layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
 
 
 def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
-    """The segments that a deletion took less than the grace period ago: it counts from the last one that was sealed."""
+    """Return the segments that a deletion removed less than the grace period ago. The period counts from the last sealed segment of
+    the deletion.
+    """
     gone = layout.gone()
     deleted_ms: dict[int | None, int] = {}
     for info in gone:
@@ -325,8 +337,8 @@ def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
 
 
 def cut(undecided: Iterable[int], end_of_log: int) -> int:
-    """The number N up to which everything that a read touches is decided: before its first undecided registration, or the end
-    of the listed log.
+    """Return the number up to which everything that a read touches is decided: the number before its first undecided registration,
+    or the end of the listed log.
     """
     first = min(undecided, default=None)
     return end_of_log if first is None else min(first - 1, end_of_log)
@@ -344,11 +356,11 @@ class Weight:
 def limited(
     weights: Iterable[Weight], end: int, *, max_rows: int | None = None, max_bytes: int | None = None, seals: Collection[int] = ()
 ) -> int:
-    """The end of a micro-batch: at most `end`, whole transactions within the limits but never fewer than one (a stream always
-    moves), and never beyond the first of `seals` (a child's rows never share a micro-batch with its parent's).
+    """Return the end of a micro-batch: at most `end`; whole transactions within the limits, but at least one (so a stream always
+    advances); never beyond the first of `seals` (a child's rows never share a micro-batch with its parent's).
 
-    `weights` are the visible registrations beyond the start in ascending order; it is read no further than needed.
-    `seals` are numbers of seals of this read's segments beyond the start.
+    `weights` are the visible registrations after the start in ascending order, read no further than needed. `seals` are the numbers
+    of seals of this read's segments after the start.
     """
     end = min([end, *seals])
     if max_rows is None and max_bytes is None:
@@ -374,17 +386,17 @@ def limited(
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """What folding does to one segment: the numbers that its snapshot gains, and its new watermark (a number)."""
+    """The result of folding one segment: the numbers that its snapshot gains, and its new watermark (a number)."""
 
     committed: tuple[int, ...]
     through: int
 
 
 def fold(segment: str, watermark: int, log: Sequence[tuple[int, Registration]], sealed: int | None) -> Fold | None:
-    """Fold `segment` from its watermark up to before the first registration of it that is not settled; None if nothing moves.
+    """Fold `segment` from its watermark up to its first unsettled registration. Return None if the watermark does not move.
 
-    `log` is the live log in ascending order; `sealed` the number of the segment's seal, above which all is void.
-    A plain registration (no transaction) is settled by nature. A seal of the segment moves the watermark and adds nothing.
+    `log` is the live log in ascending order. `sealed` is the number of the segment's seal; registrations above it are void. A
+    registration without a transaction counts as settled. A seal of the segment moves the watermark and adds no ledger.
     """
     committed: list[int] = []
     through = watermark
@@ -413,10 +425,11 @@ def may_drop(
     *,
     seal_shown: bool,
 ) -> bool:
-    """Whether a registration may leave the log: settled and folded in all its segments, never the newest, a seal only once the
-    layout shows it. (One that is undecided stays also when all its segments are gone: its owner may still decide it.)
+    """Return whether a registration may leave the log: it is settled and folded in all its segments, it is not the newest, and a
+    seal is shown by the layout. An undecided registration stays even if all its segments are gone, because its owner may still
+    decide it.
 
-    `watermarks`: for each of its segments the watermark's number; None for a segment that the layout no longer has.
+    `watermarks`: the watermark number of each of its segments; None for a segment that the layout no longer has.
     """
     if number >= end_of_log or (registration.seal is not None and not seal_shown):
         return False

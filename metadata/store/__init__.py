@@ -1,4 +1,4 @@
-"""Where the records live: the contract, and one file for each backend. `open_store` finds the backend by the service URL."""
+"""Metadata stores: the contract, and one module for each backend. `open_store` chooses the backend by the service URL."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
     Raises ConfigurationError (a URL, folder or server that cannot work), ClusterFormatError (not a database of ours, or of a
     newer version), Unavailable (the servers cannot be reached in time).
     """
-    # Imports stand here because records know the contract, and the contract's package must not know the backends to load.
+    # Backends are imported late: records import the contract, and importing the contract must not load any backend.
     scheme, found, rest = url.partition("://")
     if not found:
         raise ConfigurationError(f"{shown(url)} is not a service URL.", advice=_ADVICE)
@@ -60,7 +60,7 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
 
 
 def folder_of(url: str) -> str:
-    """The folder that `file:///folder` names. Raises ConfigurationError."""
+    """Return the folder that `file:///folder` names. Raises ConfigurationError."""
     try:
         parts = urlsplit(url)
     except ValueError as error:

@@ -29,15 +29,16 @@ MAX_VALUE: Final = 768 * 1024
 """Longest value in bytes that every backend takes (one znode holds 1 MB with its index entries). Longer: ValueTooLarge."""
 
 BUSY_SECONDS: Final = 10.0
-"""How long whoever finds another one at work, in the same database or ledger root, waits for his turn, before it is an error."""
+"""How long in seconds a process waits for another one that holds the same database or ledger root, before it reports an error."""
 
 
 class Put(NamedTuple):
-    """Write a record. `expect`: ANY (None) = whatever is there; ABSENT (-1) = it must not exist; a Record or a version = it must
-    still have that version. `indexes` replaces all index entries of the record. `ephemeral`: goes when this store's session ends.
+    """Write a record.
 
-    `durable` (of every write): False says that a power failure may undo it, as long as it undoes everything written after it
-    too; a group is as durable as its most durable write. A backend that has nothing to save by it (ZooKeeper) ignores it.
+    `expect`: ANY (None) = any version; ABSENT (-1) = the record must not exist; a Record or a version = the record must still have
+    that version. `indexes` replaces all index entries of the record. `ephemeral`: the record is deleted when this store's session
+    ends. `durable` (of every write): with False a power failure may undo the write, as long as it also undoes everything written
+    later. A group is as durable as its most durable write. A backend that gains nothing from False (ZooKeeper) ignores it.
     """
 
     key: Key
@@ -49,7 +50,9 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Delete a record with its index entries. `expect` as in Put; ANY tolerates absence, a version does not (BadVersion)."""
+    """Delete a record with its index entries. `expect` as in Put: with ANY the record may be absent, with a version absence is
+    BadVersion.
+    """
 
     key: Key
     expect: Record | int | None = ANY
@@ -57,8 +60,8 @@ class Delete(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Allocate the next number under `prefix` and create the record, in one atomic step. Numbers rise strictly, may have gaps,
-    and are never used again, also after deletes and restarts. Whoever sees number n+1 can see every number <= n.
+    """Allocate the next number under `prefix` and create the record, in one atomic step. Numbers rise strictly, may have gaps, and
+    are never reused, also after deletes and restarts. A reader that sees number n+1 sees every number <= n.
     """
 
     prefix: Prefix
@@ -91,7 +94,7 @@ class View(ABC):
         """The paths from `first` to `last`, both inclusive. For a sequence: a consistent prefix of the append order."""
 
     def scan(self, within: KeyRange) -> list[Record]:
-        """The records from `first` to `last`; one that is deleted between list and get is left out."""
+        """Return the records from `first` to `last`. A record that is deleted between list and get is left out."""
         found = self.get_many([Key(path, within.partition) for path in self.keys(within)])
         return [r for r in found if r is not None]
 
@@ -101,7 +104,7 @@ class View(ABC):
 
     @abstractmethod
     def now_ms(self) -> int:
-        """The store's clock, ms since 1970: what all deadlines are judged by."""
+        """Return the store's clock in ms since 1970. All deadlines are judged by this clock."""
 
 
 class Watch(ABC):
@@ -153,13 +156,14 @@ class MetadataStore(ABC):
         return record
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """From now on appends under `prefix` get numbers of at least `to`: a restore goes on above all that was ever given out.
+        """Make later appends under `prefix` get numbers of at least `to`. A restore calls this, so that no number is given out
+        twice.
 
-        Numbers never move back, and doing it again changes nothing. Raises Unavailable or UnknownOutcome: either may be repeated;
-        ConfigurationError by a backend that cannot.
+        Numbers never move back, and a repeated call changes nothing. Raises Unavailable or UnknownOutcome (both may be repeated),
+        and ConfigurationError if the backend cannot do it.
         """
         raise ConfigurationError(
-            f"Sequences of a {type(self).__name__} cannot be moved on, so no backup can be restored into it.",
+            f"A {type(self).__name__} cannot advance its sequences, so no backup can be restored into it.",
             advice="Restore into SQLite (file:///folder) or ZooKeeper (zk://...).",
         )
 
@@ -171,16 +175,20 @@ class MetadataStore(ABC):
         """
 
     def is_served_by(self, hosts: Sequence[str]) -> bool:
-        """Whether servers, `host:port` each, hold this very store: other addresses of it, and no copy. For stores with servers."""
+        """Return whether the given servers (`host:port`) hold this same store under other addresses, and not a copy. For stores
+        with servers.
+        """
         return False
 
     def make_room(self) -> bool:
-        """Free some of the room that was kept for a full disk, if it is full; whether any was freed. For sweeps, which delete."""
+        """Free some of the reserved disk space if the disk is full. Return whether any was freed. Sweeps call this before they
+        delete.
+        """
         return False
 
     @abstractmethod
     def close(self) -> None:
-        """End the session (its ephemeral records go) and free everything."""
+        """End the session, which deletes its ephemeral records, and free all resources."""
 
     def __enter__(self) -> Self:
         return self
@@ -190,13 +198,15 @@ class MetadataStore(ABC):
 
 
 def in_groups(items: Sequence[T], size: int = 500) -> Iterator[Sequence[T]]:
-    """Writes in groups that every backend takes (one ZooKeeper multi holds 1 MB)."""
+    """Split writes into groups of a size that every backend takes (one ZooKeeper multi holds 1 MB)."""
     for i in range(0, len(items), size):
         yield items[i : i + size]
 
 
 def written(store: MetadataStore, *writes: Write) -> bool:
-    """Whether the group was done by us. A lost race or reply is left to whoever reads again: for steps that anybody may take."""
+    """Write the group and return whether this call did it. After a lost race or reply return False; the caller reads again. For
+    steps that any process may take.
+    """
     try:
         store.write(*writes)
     except (BadVersion, UnknownOutcome):
@@ -205,14 +215,14 @@ def written(store: MetadataStore, *writes: Write) -> bool:
 
 
 def expected_version(expect: Record | int | None) -> int | None:
-    """The version that a write expects: None = any, -1 = must not exist."""
+    """Return the version that a write expects: None = any, -1 = must not exist."""
     return expect.version if isinstance(expect, Record) else expect
 
 
 def decide(store: MetadataStore, body: Callable[[View], T], *, attempts: int = 10) -> T:
-    """Run `body` over a fresh view; if the session is lost between its reads, start over (its writes must be CASes).
+    """Run `body` with a fresh view. If the session is lost between its reads, start over (so the writes of `body` must be CASes).
 
-    Raises SessionLost after `attempts` sessions were lost in a row.
+    Raises SessionLost after `attempts` lost sessions in a row.
     """
     for left in range(attempts - 1, -1, -1):
         try:
@@ -224,22 +234,23 @@ def decide(store: MetadataStore, body: Callable[[View], T], *, attempts: int = 1
 
 
 def until(step: Callable[[], T | None], *, attempts: int = 100) -> T:
-    """Run a step that answers None when it has to look again: it lost a race, or the reply to a write. What it answers else.
+    """Repeat `step` until it returns something other than None, and return that. A step returns None after a lost race or a lost
+    reply, when it must read again.
 
-    Raises BadVersion after `attempts` of them: each lost race means that somebody else moved on, so it is the store, or a crowd.
+    Raises BadVersion after `attempts` steps: another writer wins each time, or the store does not answer.
     """
     for _ in range(attempts):
         answer = step()
         if answer is not None:
             return answer
     raise BadVersion(
-        f"A record kept changing under us, or writing it was never answered, {attempts} times in a row.",
-        advice="Try again; if it stays so, look after the metadata store (txnsegment doctor).",
+        f"Other writers changed the record, or the reply to its write was lost, {attempts} times in a row.",
+        advice="Try again; if it fails again, check the metadata store (txnsegment doctor).",
     )
 
 
 def skip(store: MetadataStore, prefix: Prefix, to: int) -> None:
-    """`MetadataStore.skip`, again while its outcome is unknown: doing it again changes nothing."""
+    """Call `MetadataStore.skip` until its outcome is known. Repeating it is safe."""
 
     def step() -> bool | None:
         try:
@@ -252,10 +263,10 @@ def skip(store: MetadataStore, prefix: Prefix, to: int) -> None:
 
 
 def look(store: MetadataStore, key: Key) -> Record | None:
-    """The record as it is now: `decide` with one read. Raises SessionLost as `decide` does."""
+    """Read one record: `decide` with one read. Raises SessionLost as `decide` does."""
     return decide(store, lambda view: view.get(key))
 
 
 def time_ms(store: MetadataStore) -> int:
-    """The store's time as it is now (`View.now_ms`): `decide` with one look at the clock. Raises SessionLost as `decide` does."""
+    """Read the store's clock (`View.now_ms`): `decide` with one read. Raises SessionLost as `decide` does."""
     return decide(store, lambda view: view.now_ms())

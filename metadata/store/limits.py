@@ -1,4 +1,4 @@
-"""What every backend refuses before it sends anything."""
+"""Checks that every backend makes before it sends a write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from metadata.store.contract import MAX_VALUE, Append, Delete, Write
 
 
 def check_writes(writes: Sequence[Write]) -> None:
-    """Refuse a value that does not fit (ValueTooLarge) and calls that no caller may make (ValueError). Nothing is done then."""
+    """Raise ValueTooLarge for a value that does not fit, and ValueError for a call that is a bug of the caller. Nothing is written
+    then.
+    """
     for write in writes:
         path = write.prefix.path if isinstance(write, Append) else write.key.path
         if not path.startswith("/"):

@@ -1,7 +1,7 @@
-"""The store in memory, for tests: `memory://name` is one state for all who open that name in this process.
+"""The in-memory store for tests: all stores of one `memory://name` in a process share one state.
 
-A key is its path and its partition key, as in a store that is spread over many servers: a path that is named with another
-partition key is simply not there.
+A key is a path with its partition key, as in a store that is distributed over servers: a path with another partition key is another
+record.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from metadata.store.limits import check_writes
 
 
 class MemoryState:
-    """Everything that a store in memory knows, as plain values. Each method is one atomic step; none of them waits or locks.
+    """The state of an in-memory store as plain values. Each method is one atomic step without waits or locks.
 
-    `copy` and `fingerprint` serve whoever explores schedules: two states with one fingerprint behave alike. A get or put costs the
-    same whatever there is, a range of keys or of an index what it holds.
+    `copy` and `fingerprint` serve the exploration of schedules: two states with equal fingerprints behave alike. The cost of a get
+    or put does not depend on the number of records; the cost of a range scan depends on the records in the range.
     """
 
     def __init__(self) -> None:
         self.records: dict[Key, Record] = {}
         self.numbers: dict[Prefix, int] = {}
         self.sessions = 0
-        self._order: list[Key] = []  # all keys, ascending
-        self._indexes: dict[str, list[tuple[str, Key]]] = {}  # for each index its (index key, key), ascending
-        self._ephemeral: dict[Key, int] = {}  # which session a record goes with
-        self._snapshot: MemoryState | None = None  # as it is now, if somebody asked since the last change
+        self._order: list[Key] = []  # all keys in ascending order
+        self._indexes: dict[str, list[tuple[str, Key]]] = {}  # (index key, key) of each index, in ascending order
+        self._ephemeral: dict[Key, int] = {}  # the owning session of each ephemeral record
+        self._snapshot: MemoryState | None = None  # cached copy of the current state, dropped on each change
 
     def copy(self) -> MemoryState:
         other = MemoryState()
@@ -55,7 +55,7 @@ class MemoryState:
         return other
 
     def snapshot(self) -> MemoryState:
-        """The state as it is now, for looking only: all who ask before the next change of a record get the same one."""
+        """Return a read-only copy of the current state. Calls between two changes return the same copy."""
         if self._snapshot is None:
             self._snapshot = self.copy()
         return self._snapshot
@@ -68,7 +68,7 @@ class MemoryState:
         return self.sessions
 
     def end_session(self, session: int) -> list[Key]:
-        """Remove the session's ephemeral records; says which."""
+        """Delete the session's ephemeral records and return their keys."""
         gone = [key for key, owner in self._ephemeral.items() if owner == session]
         for key in gone:
             self._take(key)
@@ -78,18 +78,18 @@ class MemoryState:
         return self.records.get(key)
 
     def keys(self, within: KeyRange) -> list[Key]:
-        """By path, of the range's partition, or of all if it names none."""
+        """Return the keys in the range, ordered by path; without a partition in the range, the keys of all partitions."""
         first, last, partition = within
         start = bisect_left(self._order, (first, ""))
         found = self._order[start : bisect_right(self._order, last, start, key=_path)]
         return [key for key in found if key.partition == partition] if partition else found
 
     def scan(self, within: KeyRange) -> list[Record]:
-        """The records of these keys."""
+        """Return the records in the range, ordered by path."""
         return [self.records[key] for key in self.keys(within)]
 
     def scan_index(self, index: str, first: str, last: str) -> list[Record]:
-        """By (index key, path)."""
+        """Return the records in the index range, ordered by (index key, path)."""
         entries = self._indexes.get(index)
         if not entries:
             return []
@@ -97,11 +97,11 @@ class MemoryState:
         return [self.records[key] for _, key in entries[start : bisect_right(entries, last, start, key=_index_key)]]
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """The next number of a sequence is `to`, unless it is above that already."""
+        """Make the next number of the sequence at least `to`."""
         self.numbers[prefix] = max(self.numbers.get(prefix, 0), to - 1)
 
     def apply(self, writes: Sequence[Write], session: int) -> list[Record | None]:
-        """All of them, in order, or (BadVersion) none."""
+        """Apply the writes in order, all or (BadVersion) none."""
         undo: list[Callable[[], None]] = []
         try:
             return [self._apply(write, session, undo) for write in writes]
@@ -150,7 +150,7 @@ class MemoryState:
         return record
 
     def _place(self, record: Record, session: int) -> None:
-        """Put it where it belongs, in place of what is there. `session` 0: it stays when sessions end."""
+        """Insert or replace the record. With `session` 0 the record is not ephemeral."""
         self._snapshot = None
         key = record.key
         old = self.records.get(key)
@@ -187,13 +187,13 @@ _index_key = itemgetter(0)
 
 
 def lost_race(path: str, expected: int, found: int | None) -> BadVersion:
-    """The error of a write that expected another version; -1 means "must not exist", None means "is not there"."""
+    """Build the BadVersion error. `expected` -1: the record should not exist. `found` None: the record does not exist."""
     wanted = "should not exist" if expected == -1 else f"should have version {expected}"
     return BadVersion(f"{path} {wanted} but {'does not exist' if found is None else f'has version {found}'}.")
 
 
 class Shared:
-    """One state with its lock and its watches, for all stores that have opened it."""
+    """One state with its lock and its watches, shared by all stores that opened it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -201,7 +201,7 @@ class Shared:
         self.watches: list[_MemoryWatch] = []
 
     def wake(self, changed: Sequence[Key]) -> None:
-        """Call it without the lock: whoever is woken may look at once."""
+        """Wake the watches that concern the changed keys. Call without the lock, because a woken caller may read at once."""
         with self.lock:
             woken = [watch for watch in self.watches if any(watch.concerns(key) for key in changed)]
         for watch in woken:
@@ -213,10 +213,10 @@ _naming = threading.Lock()
 
 
 class MemoryStore(MetadataStore):
-    """A session on a state in memory."""
+    """A session on an in-memory state."""
 
     def __init__(self, name: str | None = None, *, clock: Clock | None = None) -> None:
-        """`name`: shared by all who give it in this process; None: a state of its own."""
+        """`name`: the state is shared by all stores of this name in the process; None: a private state."""
         with _naming:
             self.shared = Shared() if name is None else _named.setdefault(name, Shared())
         self.clock = clock or SystemClock()
@@ -249,7 +249,7 @@ class MemoryStore(MetadataStore):
         return watch
 
     def lose_session(self) -> None:
-        """End the session as a store does that has not heard from us: ephemeral records go, views raise SessionLost."""
+        """End the session as a server does after a timeout: ephemeral records are deleted, views raise SessionLost."""
         with self.shared.lock:
             gone = self.shared.state.end_session(self.session)
             self.session = self.shared.state.begin_session()

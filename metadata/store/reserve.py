@@ -1,8 +1,8 @@
-"""Room that is kept on the disk for the day when it is full (docs/operations.md, Sweeping).
+"""Reserved disk space, used when the disk is full (docs/operations.md, Sweeping).
 
-SQLite needs room to open a database (its shared index and its log) and to write, and a sweep writes before it deletes. So each
-database has some small files beside it that hold nothing. On a full disk an opening that fails, or a sweep, gives one up and uses
-its room; the next opening with room to spare lays it down again.
+SQLite needs free space to open a database (for its shared index and its log) and to write, and a sweep writes before it deletes. So
+each database has a few small reserve files beside it. On a full disk a failing open, or a sweep, deletes one reserve file and uses
+its space. The next open with enough free space creates the file again.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from ledgers.local_files import unlink
 
 FILES: Final = 4
 BYTES: Final = 256 * 1024
-"""Of one: SQLite's shared index takes 32 KiB, and a write of a sweep about four pages of 4 KiB in the log."""
+"""Size of one reserve file. SQLite's shared index takes 32 KiB, and a write of a sweep about four pages of 4 KiB in the log."""
 SPARE: Final = 64 * 2**20
-"""Only where so much is free it is laid down: it must not be what fills a disk."""
+"""Reserve files are created only if this many bytes are free, so that the reserve itself does not fill the disk."""
 PROBED: Final = 64 * 1024
 MOST_PROBED: Final = 8 * 2**20
-"""To find out what is wrong with a disk a file is written: so much, and as much as SQLite's log has, at most so much of that."""
+"""To diagnose a disk, a probe file is written: PROBED bytes plus the size of SQLite's log, at most MOST_PROBED."""
 
 
 class Reserve:
-    """The reserve of the database in a folder. Several processes may lay it down and give it up at once."""
+    """The reserve of the database in a folder. Several processes may create and delete the files at the same time."""
 
     def __init__(self, folder: Path) -> None:
         self._files = [folder.absolute() / f"metadata.reserve-{i}" for i in range(1, FILES + 1)]
         self._lock = threading.Lock()
 
     def lay(self) -> None:
-        """Lay down what is missing, if there is room to spare."""
+        """Create missing reserve files if the disk has enough free space."""
         missing = [file for file in self._files if not _is_whole(file)]
         if not missing or _free(missing[0].parent) < SPARE:
             return
         for file in missing:
-            unlink(disk(), file)  # half of one, from a process or a machine that stopped meanwhile
+            unlink(disk(), file)  # an incomplete file of a process or machine that crashed
             try:
                 with disk().create(file, mode=0o600) as out:
-                    out.write(os.urandom(BYTES))  # zeros take no room where the file system packs them
+                    out.write(os.urandom(BYTES))  # random bytes, because some file systems compress zeros
             except FileExistsError:
-                continue  # another process does the same
+                continue  # another process creates the same file
             except OSError:
-                unlink(disk(), file)  # there was no room to spare
+                unlink(disk(), file)  # the disk is full
                 return
 
     def give_up(self) -> bool:
-        """Free a part of it; whether there was any."""
+        """Delete one reserve file. Return whether there was one."""
         with self._lock:
             for file in self._files:
                 try:
@@ -64,8 +64,8 @@ class Reserve:
 
 
 def trouble_at(database: Path) -> StorageError | None:
-    """What keeps a file beside a database from being as long as SQLite's log and a bit more, as the system says it. (SQLite does
-    not tell why it could not write.)
+    """Return the error that the system reports for writing a file of the size of SQLite's log beside the database, or None. SQLite
+    itself does not report why a write failed.
     """
     log = database.with_name(f"{database.name}-wal")
     probe = database.with_name(f".{database.name}.{uuid.uuid4().hex}.probe").absolute()

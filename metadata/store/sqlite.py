@@ -63,8 +63,8 @@ class SqliteStore(MetadataStore):
         busy_seconds: float = BUSY_SECONDS,
         lease_ms: int = LEASE_MS,
     ) -> None:
-        """`busy_seconds`: how long a write waits for its turn. `lease_ms`: how long ephemeral records outlive a process that
-        was killed, by the clock. Raises ConfigurationError, ClusterFormatError.
+        """`busy_seconds`: how long a write waits for the lock. `lease_ms`: how long ephemeral records outlive a killed process, by
+        the clock. Raises ConfigurationError, ClusterFormatError.
         """
         self.clock = clock or SystemClock()
         self.lease_ms = lease_ms
@@ -165,7 +165,7 @@ class SqliteStore(MetadataStore):
                         (self._expiry(), session, self.clock.now_ms()),
                     ).rowcount
             except StoreError as error:
-                # The lease may survive until the next turn; if not, it has lapsed and the next turn finds that.
+                # The lease may survive until the next turn; if not, the next turn finds that it has lapsed.
                 log.warning("the lease of session %d was not renewed: %s", session, error)
                 continue
             if not renewed:
@@ -184,7 +184,7 @@ class SqliteStore(MetadataStore):
 
 
 class SqliteView(View):
-    """Each call reads one snapshot of its own moment, so it is never older than the view."""
+    """A view on the store. Each call reads one snapshot of its own moment, so it is never older than the view."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -233,9 +233,10 @@ class _Watch(Watch):
 
 
 class _Poller:
-    """One thread that looks at `PRAGMA data_version` while there are watches: it changes with every commit of anyone else.
+    """One thread that polls `PRAGMA data_version` while there are watches; every commit of another connection changes it.
 
-    A watch on a key is woken when its record changed; one on a prefix by any commit, since looking closer costs more than waking.
+    A watch on a key is woken when its record changed. A watch on a prefix is woken by any commit, because a check costs more than a
+    wake-up.
     """
 
     def __init__(self, database: Database) -> None:
@@ -281,11 +282,11 @@ class _Poller:
             try:
                 with self._database.reading() as connection:
                     (now,) = connection.execute("PRAGMA data_version").fetchone()
-                    # Who watches is asked last: nobody who was there before this change goes without it.
+                    # The watches are listed after the version was read, so every earlier watch sees this change.
                     changed = [watch for watch in self._open() if _has_changed(connection, watch)] if now != version else []
                     version = now
             except StoreError:
-                changed, version = self._open(), None  # let them look for themselves: their reads meet the same error and report it
+                changed, version = self._open(), None  # woken callers read, meet the same error and report it
             for watch in changed:
                 if not watch.closed:
                     watch.wake()
@@ -300,7 +301,9 @@ def _has_changed(connection: sqlite3.Connection, watch: _Watch) -> bool:
 
 
 def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[object, ...] | None:
-    """What a look would see. (A record that was deleted and made again may have the version, and the rowid, that it had.)"""
+    """Return what a read would see. Version and rowid do not suffice: a record that was deleted and recreated may have
+    both again.
+    """
     row: tuple[object, ...] | None = connection.execute(
         "SELECT version, value, indexes FROM records WHERE path = ? AND partition = ?", key
     ).fetchone()
@@ -308,7 +311,7 @@ def _row_state(connection: sqlite3.Connection, key: Key) -> tuple[object, ...] |
 
 
 def _apply(connection: sqlite3.Connection, write: Write, session: int | None) -> Record | None:
-    """One write inside the transaction. Raises BadVersion, which undoes the whole group."""
+    """Apply one write inside the transaction. Raises BadVersion, which undoes the whole group."""
     if isinstance(write, Append):
         key = write.prefix.key(_next_number(connection, write.prefix))
         return _insert(connection, Record(key, write.value, 0, tuple(write.indexes)), None)
@@ -352,7 +355,7 @@ def _next_number(connection: sqlite3.Connection, prefix: Prefix) -> int:
             prefix,
         ).fetchone()
         taken = connection.execute("SELECT 1 FROM records WHERE path = ? AND partition = ?", prefix.key(number)).fetchone()
-        if not taken:  # a number that someone chose himself is passed over
+        if not taken:  # numbers of records that were put directly are skipped
             return int(number)
 
 
@@ -372,7 +375,7 @@ def _drop_entries(connection: sqlite3.Connection, key: Key, indexes: tuple[Index
 
 
 def _end_sessions(connection: sqlite3.Connection, sessions: Sequence[int]) -> None:
-    """Remove sessions with their ephemeral records."""
+    """Delete sessions with their ephemeral records."""
     for session in sessions:
         rows = connection.execute("SELECT path, partition, indexes FROM records WHERE session = ?", (session,)).fetchall()
         for path, partition, indexes in rows:
@@ -395,4 +398,4 @@ def _indexes(path: str, text: str | None) -> tuple[IndexEntry, ...]:
     try:
         return tuple(IndexEntry(str(name), str(key)) for name, key in read_json(text))
     except (ValueError, TypeError) as error:
-        raise CorruptRecord(f"{path}: its index entries are not ours: {text[:100]!r} ({error}).") from error
+        raise CorruptRecord(f"{path}: its index entries are not readable: {text[:100]!r} ({error}).") from error

@@ -1,4 +1,4 @@
-"""The SQLite file under the embedded store: where it may lie, what is in it, one connection for each thread."""
+"""The SQLite file of the embedded store: checks of its place, its schema, and one connection for each thread."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FILE = "metadata.db"
 APPLICATION_ID = 0x54785367  # "TxSg"
 FORMAT = 1
 OF_THE_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
-"""The errors by which SQLite says that it could not write, without saying why."""
+"""Result codes by which SQLite reports a failed write without its cause."""
 TURN_SECONDS = 0.001
-"""How long a write that found another one at work waits before it looks again."""
+"""How long a write waits between two tries to take the lock."""
 
 SCHEMA = (
     """CREATE TABLE records (
@@ -39,18 +39,19 @@ SCHEMA = (
 )
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "gpfs", "beegfs"}
-"""File systems whose locks and shared memory are not good enough for SQLite's WAL (sqlite.org/wal.html)."""
+"""File systems whose locks and shared memory do not suffice for SQLite's WAL (sqlite.org/wal.html)."""
 FUSE_LOCAL = {"fuseblk", "fuse.overlayfs", "fuse.fuse-overlayfs", "fuse.ext2fs", "fuse.fuse-ext2", "fuse.ntfs", "fuse.ntfs-3g"}
 
-_inherited: list[sqlite3.Connection] = []  # of a forked parent: neither used nor closed here, since closing would drop its locks
+# connections of a forked parent: neither used nor closed here, because closing would drop the parent's locks
+_inherited: list[sqlite3.Connection] = []
 
 
 class _Connection(sqlite3.Connection):
-    """Can be referred to weakly."""
+    """A connection that can be referred to weakly."""
 
 
 class Database:
-    """The file and its connections. Every failure leaves as a StoreError that says what is known about the outcome."""
+    """The file and its connections. Every failure becomes a StoreError that says what is known about the outcome."""
 
     def __init__(self, folder: str, *, clock: Clock, create: bool, busy_seconds: float) -> None:
         self.path = Path(folder) / FILE
@@ -58,7 +59,7 @@ class Database:
         self._clock = clock
         self._busy_seconds = busy_seconds
         self._failed = False
-        """The disk failed in a COMMIT, and nothing was written since: another one may fail as well."""
+        """The disk failed in a COMMIT and nothing was written since, so another COMMIT may fail as well."""
         self._pid = os.getpid()
         self._forget_connections()
         self._check_place(create)
@@ -71,12 +72,12 @@ class Database:
         if not create and not self.path.is_file():
             raise ConfigurationError(f"There is no metadata store in {folder}.", advice=f"Run: txnsegment init file://{folder}")
         if not self.path.exists():
-            # Also if the folder is there: whoever finds the file may rely on it that the folder outlives a power failure.
+            # Also for an existing folder: every process that finds the file relies on the folder to survive a power failure.
             try:
                 make_folders(disk(), folder.absolute(), mode=0o700)
             except OSError as error:
                 raise ConfigurationError(
-                    f"The folder {folder} does not exist and cannot be made: {error.strerror}.",
+                    f"The folder {folder} does not exist and cannot be created: {error.strerror}.",
                     advice="Name a folder on a local disk that this user may write to.",
                 ) from error
         kind = file_system(folder)
@@ -101,18 +102,20 @@ class Database:
             )
 
     def _make_file(self) -> None:
-        """Make the file for its owner alone, whatever the umask: it holds what topics are called and who reads them. SQLite gives
-        the files beside it (-wal, -shm) the same mode. (An empty file is an empty database.)
+        """Create the file with mode 0600, whatever the umask: it holds the names of topics and readers. SQLite gives the files
+        beside it (-wal, -shm) the same mode. An empty file is an empty database.
         """
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o600))
         except OSError as error:
             raise ConfigurationError(
-                f"{self.path} cannot be made: {error.strerror}.", advice="Check the folder's owner, mode and free space."
+                f"{self.path} cannot be created: {error.strerror}.", advice="Check the folder's owner, mode and free space."
             ) from error
 
     def _open_first(self) -> None:
-        """Check that the file is ours, or make it. Several processes may do so at once: BEGIN IMMEDIATE lets one be first."""
+        """Check that the file is a store, or create its schema. Several processes may do so at once; BEGIN IMMEDIATE lets one of
+        them do it.
+        """
         deadline = self._clock.monotonic() + self._busy_seconds
         while True:
             try:
@@ -123,7 +126,7 @@ class Database:
                 self._drop_connection()
                 code = _code(error)
                 if code in OF_THE_DISK and self.reserve.give_up():
-                    continue  # on a full disk SQLite has no room for the files that it needs beside this one
+                    continue  # on a full disk SQLite has no room for its files beside the database
                 if code == sqlite3.SQLITE_NOTADB:
                     raise ClusterFormatError(
                         f"{self.path} is not a SQLite database.", advice="Name another folder, or move that file away."
@@ -134,7 +137,7 @@ class Database:
                     if trouble is not None:
                         said, advice = f"{said} {trouble.message}", trouble.advice
                     raise ConfigurationError(said, advice=advice) from error
-                self._clock.sleep(0.01)  # switching to WAL answers "busy" at once while another process does the same
+                self._clock.sleep(0.01)  # switching to WAL fails with "busy" at once while another process does the same
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         with self._snapshot(connection):
@@ -156,7 +159,7 @@ class Database:
 
     @contextmanager
     def _snapshot(self, connection: sqlite3.Connection) -> Iterator[None]:
-        """One moment for all reads of the block: another process may be making the file just now."""
+        """Run all reads of the block in one snapshot, because another process may be creating the schema."""
         connection.execute("BEGIN")
         try:
             yield
@@ -165,7 +168,9 @@ class Database:
                 connection.execute("ROLLBACK")
 
     def _is_ours(self, connection: sqlite3.Connection) -> bool:
-        """False if the database is empty. Raises ClusterFormatError if it is another program's or of a newer version."""
+        """Return whether the database is a store; False if it is empty. Raises ClusterFormatError if it belongs to another program
+        or a newer version.
+        """
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application == APPLICATION_ID:
@@ -185,7 +190,9 @@ class Database:
     # --- connections ---
 
     def connection(self) -> sqlite3.Connection:
-        """This thread's own. After a fork the child gets new ones: SQLite forbids carrying a connection over."""
+        """Return this thread's connection. A forked child opens new ones, because SQLite forbids using a connection across
+        a fork.
+        """
         if os.getpid() != self._pid:
             _inherited.extend(self._open)
             self._pid = os.getpid()
@@ -194,7 +201,7 @@ class Database:
         return found if found is not None else self._connect()
 
     def _connect(self) -> sqlite3.Connection:
-        # `mode=rw`: a file that is gone is an error. Made again here, it would be empty and readable by all.
+        # `mode=rw`: a missing file is an error. Recreated here, it would be empty and readable by all.
         connection = sqlite3.connect(
             f"{self.path.absolute().as_uri()}?mode=rw",
             uri=True,
@@ -219,7 +226,7 @@ class Database:
         self._local = threading.local()
         self._listing = threading.Lock()
         self._open: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
-        # Threads of one process queue here instead of sleeping in SQLite's busy handler.
+        # Threads of one process queue at this lock and not in SQLite's busy handler.
         self._writing = threading.Lock()
 
     def close(self) -> None:
@@ -268,15 +275,16 @@ class Database:
                 except sqlite3.Error as error:
                     raise self._not_done(error, "write") from error
                 self._commit(connection)
-            except BaseException:  # an interrupt, too, at whatever moment it arrives: the next write of this thread begins anew
+            except BaseException:  # also for an interrupt at any moment, so that the next write of this thread starts clean
                 self._undo(connection)
                 raise
         finally:
             self._writing.release()
 
     def _make_sure(self, connection: sqlite3.Connection) -> None:
-        """Write what is there already: if the disk fails again, nothing that anybody asked for was tried, and that is known. (What
-        it failed in before is found out by reading. Tried again and again it would end as a record that keeps changing.)
+        """Write existing data again after a failed COMMIT. If the disk fails again, no requested write was tried, and that is
+        known. (Callers find the earlier outcome by reading. Without this test write, repeated unknown outcomes would look like a
+        record that keeps changing.)
         """
         try:
             self._begin(connection)
@@ -295,11 +303,12 @@ class Database:
             raise (self._busy() if _code(error) == sqlite3.SQLITE_BUSY else self._not_done(error, "write")) from error
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the write lock; raises sqlite3.OperationalError (busy) after `busy_seconds`.
+        """Take the write lock. Raises sqlite3.OperationalError (busy) after `busy_seconds`.
 
-        We look again ourselves: SQLite's busy handler sleeps longer and longer, up to 100 ms, so that whoever has waited longest
-        looks least often. It costs some throughput. 8 writers on 2 busy cores, medians of 6 alternating runs, that way and this:
-        longest commit of a run 1,133 and 380 ms, 99th percentile 517 and 260 ms, median 20 and 35 ms, 100 and 70 commits a second.
+        This method polls by itself: SQLite's busy handler sleeps longer and longer, up to 100 ms, so the writer that has waited
+        longest polls least often. Polling costs some throughput. 8 writers on 2 busy cores, medians of 6 alternating runs, SQLite's
+        handler and this method: longest commit of a run 1,133 and 380 ms, 99th percentile 517 and 260 ms, median 20 and 35 ms, 100
+        and 70 commits a second.
         """
         deadline = self._clock.monotonic() + self._busy_seconds
         connection.execute("PRAGMA busy_timeout=0")
@@ -321,20 +330,20 @@ class Database:
         except sqlite3.Error as error:
             still_open = connection.in_transaction
             self._undo(connection)
-            # After a failed write or fsync of the log the commit frame may be on the disk, and recovery would find it.
-            # A full disk fails before that frame is whole, and whatever leaves the transaction open was never committed.
+            # After a failed write or fsync of the log the commit frame may be on the disk, and recovery would apply it. A full disk
+            # fails before the frame is complete, and a transaction that is still open was never committed.
             if _code(error) != sqlite3.SQLITE_FULL and (_code(error) == sqlite3.SQLITE_IOERR or not still_open):
                 self._failed = True
                 trouble = trouble_at(self.path)
                 raise UnknownOutcome(
                     f"{self.path}: the disk failed while a write was committed: {error}."
                     + (f" {trouble.message}" if trouble is not None else ""),
-                    advice="Check the disk; what was being written is read again before anything is repeated.",
+                    advice="Check the disk. Callers read the records again before they repeat the write.",
                 ) from error
             raise self._not_done(error, "write") from error
 
     def _undo(self, connection: sqlite3.Connection) -> None:
-        """Roll back; a connection that cannot even do that is closed, which has the same effect."""
+        """Roll back. A connection that fails to roll back is closed, which has the same effect."""
         try:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -369,12 +378,12 @@ class Database:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary result code: the low byte of the extended one. 0 for errors of Python's own (a closed connection)."""
+    """Return the primary result code, the low byte of the extended one; 0 for errors of Python's own (a closed connection)."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def file_system(path: Path) -> str:
-    """The type of the file system that holds a path, e.g. `ext4` or `nfs4` (empty where the system does not say: no Linux)."""
+    """Return the type of the file system that holds a path, e.g. `ext4` or `nfs4`; empty if unknown (systems other than Linux)."""
     try:
         text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -383,7 +392,9 @@ def file_system(path: Path) -> str:
 
 
 def file_system_in(mountinfo: str, path: str) -> str:
-    """As `file_system`, of the text of /proc/self/mountinfo (proc(5)): the last mount on the longest matching mount point."""
+    """Return the result of `file_system` for a text of /proc/self/mountinfo (proc(5)): the last mount on the longest matching mount
+    point.
+    """
     best, kind = "", ""
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")

@@ -1,9 +1,9 @@
 """The store on ZooKeeper 3.6 or newer, for many machines: `zk://host:port,host:port/chroot`.
 
-A view is made fresh in the same round trip as its first reads, and ends with its session. A write group is one
-multi. How keys and records lie in znodes: `zookeeper_paths`; what a failed multi means: `zookeeper_write`.
+A view is synced in the same round trip as its first reads, and ends with its session. A write group is one multi. `zookeeper_paths`
+maps keys and records to znodes; `zookeeper_write` handles failed multis.
 
-One limit: a put that expects a Record keeps an ephemeral record ephemeral and a lasting one lasting.
+Limitation: a put that expects a Record keeps an ephemeral record ephemeral and a persistent one persistent.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from metadata.store.zookeeper_watch import Watches
 from metadata.store.zookeeper_write import Writer, to_record
 
 FLIGHT = 2_000
-"""Requests sent at once: a longer list goes in several flights, so that no answer waits for megabytes of questions."""
+"""Requests sent at once. A longer list is sent in several flights, so that no reply waits behind megabytes of requests."""
 
 _URL = re.compile(r"zk://([^/?#\s]+)((?:/[^/?#\s]+)*)/?")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:,\[\]]+):([0-9]{1,5})")
@@ -62,10 +62,12 @@ class ZooKeeperStore(MetadataStore):
         session_seconds: float = 10.0,
         era_full: int = ERA_FULL,
     ) -> None:
-        """`hosts`: `host:port,host:port`; `root`: the chroot, e.g. `/txnsegment` (empty: none), made if `create`.
-        `connect_seconds`: how long a call waits for a server. `session_seconds`: how long ephemeral records outlive a process
-        that was killed. `era_full`: creations under one folder after which a sequence moves on (tests lower it).
-        Raises Unavailable, ConfigurationError.
+        """Open a session.
+
+        `hosts`: `host:port,host:port`. `root`: the chroot, e.g. `/txnsegment` (empty: none), created if `create`.
+        `connect_seconds`: how long a call waits for a server. `session_seconds`: how long ephemeral records outlive a killed
+        process. `era_full`: creations under one folder after which a sequence opens its next era (tests lower it). Raises
+        Unavailable, ConfigurationError.
         """
         self._session = Session(
             hosts, root, clock=clock or SystemClock(), connect_seconds=connect_seconds, session_seconds=session_seconds
@@ -82,7 +84,7 @@ class ZooKeeperStore(MetadataStore):
 
     @classmethod
     def from_url(cls, url: str, *, clock: Clock | None = None, create: bool = True) -> ZooKeeperStore:
-        """Raises ConfigurationError for a URL that is not `zk://host:port[,host:port...][/chroot]`."""
+        """Open the store of a URL. Raises ConfigurationError unless the URL is `zk://host:port[,host:port...][/chroot]`."""
         hosts, root = hosts_and_root(url)
         return cls(hosts, root, clock=clock, create=create)
 
@@ -106,7 +108,9 @@ class ZooKeeperStore(MetadataStore):
         return self._writer.write(writes) if writes else []
 
     def skip(self, prefix: Prefix, to: int) -> None:
-        """Within the era if `to` is near, else to the next that begins at or above it (all sequences of the folder share both)."""
+        """Advance within the era if `to` is near, else to the next era that begins at or above it. All sequences of the folder move
+        together.
+        """
         self._eras.reach(prefix.path.rpartition("/")[0], to)
 
     def watch(self, target: Key | Prefix, wake: Callable[[], None]) -> Watch:
@@ -120,7 +124,7 @@ class ZooKeeperStore(MetadataStore):
 
 
 class ZooKeeperView(View):
-    """`listed`: which eras the folders of sequences had when this process listed them last, so that a list need not ask first."""
+    """A view on the store. `listed`: the eras of each sequence folder at this process's last listing, which saves a request."""
 
     def __init__(self, session: Session, listed: dict[str, list[int]]) -> None:
         self._session = session
@@ -155,7 +159,7 @@ class ZooKeeperView(View):
             return []
         entries = sorted(entry for entry in map(index_name, names) if first <= entry[0] <= last)
         found = self.get_many([Key(path, "") for _, path in entries])
-        # A record that was replaced between list and get may no longer have the entry by which it was found.
+        # A record that was replaced between list and get may no longer have the index entry.
         return [
             record
             for (key, _), record in zip(entries, found, strict=True)
@@ -163,7 +167,7 @@ class ZooKeeperView(View):
         ]
 
     def now_ms(self) -> int:
-        """One measurement for the whole view: within a decision the time does not leap."""
+        """Return the time by one measurement for the whole view, so that the time does not leap within a decision."""
         if self._time is None:
             self._time = self._session.time(self._id)
         elif self._session.id != self._id:
@@ -173,10 +177,11 @@ class ZooKeeperView(View):
     # --- listing ---
 
     def _sequence(self, parent: str, first_era: int, last_era: int) -> list[str]:
-        """The keys of all sequences under a parent, in these eras.
+        """Return the keys of all sequences under a parent, in these eras.
 
-        Later eras are listed first: an era is closed before the next one opens, so whoever has seen a record of the later one
-        then finds the earlier one whole. One round trip unless one was opened since this process looked last.
+        Later eras are listed first: an era is closed before the next one opens, so a list that contains a later era's record is
+        followed by a complete list of the earlier era. One round trip, unless an era was opened since the last listing of this
+        process.
         """
         root = self._session.root
         eras = [era for era in self._listed.get(parent, [0]) if first_era <= era <= last_era]
@@ -192,7 +197,9 @@ class ZooKeeperView(View):
         return [numbered_key(parent, era, name) for era, found in zip(eras, lists, strict=True) for name in _names(found)]
 
     def _walk(self, within: KeyRange) -> Iterable[str]:
-        """The records of a range, folder by folder, a level in one flight: all keys between two begin with what both begin with."""
+        """Yield the records of a range, folder by folder, one level in each flight. All keys in a range share the common prefix of
+        its ends.
+        """
         root = self._session.root
         common = _common(within.first, within.last)
         level = [common.rpartition("/")[0]]
@@ -223,7 +230,7 @@ class ZooKeeperView(View):
                     level.append(path)
 
     def _fly(self, requests: Sequence[Request]) -> list[Outcome]:
-        """The view's first flight is a fresh one; all later ones, on the same session, are not older."""
+        """Send a flight. The view's first flight is synced; later ones, on the same session, are not older."""
         outcomes: list[Outcome] = []
         for start in range(0, len(requests), FLIGHT):
             part = requests[start : start + FLIGHT]
@@ -243,7 +250,7 @@ def _found(key: Key, outcome: Outcome) -> Record | None:
 
 
 def _names(outcome: Outcome) -> list[str]:
-    """A folder that went away between two flights has nothing in it."""
+    """Return the names in a listed folder; a folder that was deleted between two flights has none."""
     return [] if isinstance(outcome, NoNodeError) else outcome
 
 
@@ -255,12 +262,12 @@ def _common(first: str, last: str) -> str:
 
 
 def _may_hold(path: str, within: KeyRange) -> bool:
-    """Whether the key itself, or any key below it, can lie in the range (`0` is the character after `/`)."""
+    """Return whether the key itself, or any key below it, can lie in the range (`0` is the character after `/`)."""
     return within.first <= path <= within.last or (path + "/" <= within.last and within.first < path + "0")
 
 
 def hosts_and_root(url: str) -> tuple[str, str]:
-    """The hosts and the chroot (empty or `/a/b`) of a zk:// URL. Raises ConfigurationError."""
+    """Return the hosts and the chroot (empty or `/a/b`) of a zk:// URL. Raises ConfigurationError."""
     found = _URL.fullmatch(url)
     hosts = found[1] if found else ""
     parsed = [_HOST.fullmatch(host) for host in hosts.split(",")]

@@ -1,7 +1,7 @@
-"""How connections to ZooKeeper's servers are made: TLS, and why one failed.
+"""Connections to ZooKeeper's servers: TLS, and the diagnosis of failed connections.
 
-kazoo makes its connections through a handler, tries again for ever, and tells nobody why one failed. Most reasons pass (a server
-restarts, a quorum elects a leader); a certificate that is not trusted does not, so that whoever waits is told at once.
+kazoo makes its connections through a handler, retries for ever, and does not report why one failed. Most causes are temporary (a
+server restarts, a quorum elects a leader). An untrusted certificate is not, so waiting callers get that error at once.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Address = tuple[str, int]
 
 
 class Connections(SequentialThreadingHandler):
-    """kazoo's handler. `refused` is called, from kazoo's thread, when `refusal` is set: a reason that waiting does not mend.
+    """kazoo's handler. When a failure is permanent, `refusal` is set and `refused` is called, from kazoo's thread.
 
-    A refusal counts once one server has refused twice: until then another server of the ensemble may let us in.
+    A refusal counts once one server has refused twice: until then another server of the ensemble may accept.
 
-    A server that is starting may accept a connection and forget it, and one that is off answers nothing at all, while kazoo would
-    wait as long as a session may last: after `answer_seconds` without an answer another connection is made, which has twice the
-    time (a slow server is reached, too), and so on up to kazoo's own limit.
+    A starting server may accept a connection and drop it, and a stopped machine answers nothing, while kazoo would wait for the
+    session timeout. So after `answer_seconds` without an answer another connection is made with twice the time (slow servers are
+    reached, too), and so on up to kazoo's own limit.
     """
 
     def __init__(self, tls: ssl.SSLContext | None, refused: Callable[[], None], answer_seconds: float) -> None:
@@ -46,19 +46,21 @@ class Connections(SequentialThreadingHandler):
         self.refusal: ConfigurationError | None = None
         self._server = ""
         self.last = ""
-        """What the last connection failed of; empty: of nothing that is known here."""
+        """The cause of the last failed connection; empty if unknown."""
         if tls is not None:
             tls.sslsocket_class = _TlsSocket
 
     def connected(self) -> None:
-        """A session has its connection: what was before is past."""
+        """Reset the failure counts: a session has its connection."""
         self._answered, self._patience = True, self._answer_seconds
         self._once.clear()
         self._probed.clear()
         self.refusal, self.last = None, ""
 
     def create_connection(self, address: Address, hostname: str, timeout: float, **_: Any) -> socket.socket:
-        """What kazoo calls. Its arguments about TLS are not used: it would check no host name, and trust the system besides."""
+        """Connect; called by kazoo. kazoo's own TLS arguments are ignored: with them kazoo would not check host names, and would
+        trust the system's authorities.
+        """
         server = f"{hostname}:{address[1]}"
         self._answered, self._server = False, server
         timeout = min(timeout, self._patience)
@@ -93,12 +95,14 @@ class Connections(SequentialThreadingHandler):
         return secured
 
     def create_socket_pair(self) -> tuple[WakeUps, WakeUps]:
-        """What kazoo calls for waking its thread: where it reads, and where those write who wake it."""
+        """Return the two ends of kazoo's wake-up channel; called by kazoo."""
         wake_ups = WakeUps()
         return wake_ups, wake_ups
 
     def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
-        """What kazoo waits with. (Select sees nothing of what TLS has read: replies that came together would wait for a ping.)"""
+        """Wait for sockets; called by kazoo. A plain select misses data that TLS has already read, so replies would wait for a
+        ping.
+        """
         if not self._answered and timeout is not None:
             timeout = min(timeout, self._patience)
         ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.pending()]
@@ -123,9 +127,11 @@ class Connections(SequentialThreadingHandler):
         self._once.add(address)
 
     def _probe(self, address: Address, server: str) -> None:
-        """A server that speaks TLS where we do not, or the other way round, only hangs up, as does one that is starting: ask it.
+        """Ask a server that hangs up whether it speaks TLS. A server with the other TLS setting only hangs up, as does a starting
+        one.
 
-        Once for an address, and only when the connection before had come to nothing; one that does not say, `PROBES` times.
+        The probe is made once for an address, after a second failed connection; a server that does not answer is probed up to
+        `PROBES` times.
         """
         if address not in self._once:
             self._once.add(address)
@@ -139,7 +145,7 @@ class Connections(SequentialThreadingHandler):
             return
         self._probed[address] = PROBES
         if self._tls is None and speaks_other:
-            problem = "it speaks TLS on this port, and we do not"
+            problem = "it speaks TLS on this port, and TLS is not configured"
             self._count(address, ConfigurationError(f"ZooKeeper at {server}: {problem}.", advice=f"Set {TLS_CA}."))
         elif speaks_other:
             problem = "it does not speak TLS on this port"
@@ -148,7 +154,7 @@ class Connections(SequentialThreadingHandler):
 
 
 class _TlsSocket(ssl.SSLSocket):
-    """Since TLS 1.3 a server refuses our certificate only after the handshake, in place of its first answer."""
+    """Since TLS 1.3 a server refuses the client certificate only after the handshake, in place of its first answer."""
 
     failed: Callable[[ssl.SSLError], None] | None = None
 
@@ -164,7 +170,7 @@ class _TlsSocket(ssl.SSLSocket):
 
 
 def _meaning(error: ssl.SSLError) -> tuple[str, str]:
-    """What a failed handshake means, and what to do."""
+    """Return the problem of a failed handshake, and the advice."""
     reason = error.reason or type(error).__name__
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (62, 64):  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -173,12 +179,12 @@ def _meaning(error: ssl.SSLError) -> tuple[str, str]:
                 "Write the servers in the URL as their certificates name them (subjectAltName), or have certificates made that do.",
             )
         return (
-            f"we do not trust its certificate ({error.verify_message})",
+            f"its certificate is not trusted ({error.verify_message})",
             f"Name the PEM file of the authority that signed it in {TLS_CA}.",
         )
     if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
         return (
-            f"it does not accept our certificate, or got none ({reason})",
+            f"it does not accept the client certificate, or got none ({reason})",
             f"Name a certificate that the servers trust, and its key, in {TLS_CERT} and {TLS_KEY} (PEM files).",
         )
     return (
@@ -188,9 +194,9 @@ def _meaning(error: ssl.SSLError) -> tuple[str, str]:
 
 
 def _speaks_tls(address: Address) -> bool:
-    """Raises TimeoutError."""
+    """Return whether the server speaks TLS. Raises TimeoutError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is said there: only whether it is TLS
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # no verification: the probe sends no data
     try:
         with socket.create_connection(address, PROBE_SECONDS) as plain, context.wrap_socket(plain):
             return True
@@ -203,7 +209,7 @@ def _speaks_tls(address: Address) -> bool:
 
 
 def _speaks_plain(address: Address) -> bool:
-    """ZooKeeper answers a command of four letters in plain text, if only with a refusal. Raises TimeoutError."""
+    """Return whether the server answers a four-letter command in plain text, if only with a refusal. Raises TimeoutError."""
     try:
         with socket.create_connection(address, PROBE_SECONDS) as plain:
             plain.sendall(b"ruok")
@@ -218,7 +224,7 @@ def _speaks_plain(address: Address) -> bool:
 
 
 class _Silent(logging.Filter):
-    """kazoo logs at DEBUG what it sends, passwords among it, and at a level below that the session's own."""
+    """Removes credentials from kazoo's log: kazoo logs requests with passwords at DEBUG, and session passwords below that."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         arguments = record.args if isinstance(record.args, tuple) else ()
@@ -226,5 +232,5 @@ class _Silent(logging.Filter):
 
 
 log = logging.getLogger("kazoo.client.txnsegment")
-"""What kazoo logs for us, without credentials; it goes where `kazoo.client` goes."""
+"""kazoo's logger for txnsegment, without credentials; it propagates to `kazoo.client`."""
 log.addFilter(_Silent())

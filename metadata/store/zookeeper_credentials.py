@@ -1,6 +1,7 @@
-"""Who we are to ZooKeeper, and whom we trust: from the environment of the driver or a file that it names.
+"""The client's identity for ZooKeeper and the trusted authorities: from the driver's environment or a file that it names.
 
-Never from a URL or an option, which Spark shows (docs/operations.md). Credentials do not show themselves and cannot be pickled.
+They are never part of a URL or an option, which Spark shows (docs/operations.md). Credentials hide their values and cannot be
+pickled.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ VARIABLES: Final = (
 
 MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
 SYSTEM: Final = "system"
-"""As TLS_CA: trust whom the operating system trusts."""
+"""As TLS_CA: trust the authorities that the operating system trusts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a session needs to be let in.
+    """The credentials of a session.
 
     digest  `user:password`, or None
-    sasl    mechanism, username, password, as far as they are given; empty without SASL
+    sasl    mechanism, username, password, as far as they are set; empty without SASL
     tls     None: no TLS
-    given   the variables that make an identity, for errors; empty: anonymous
+    given   the variables that form an identity, for errors; empty: anonymous
     """
 
     digest: str | None
@@ -53,7 +54,7 @@ class Credentials:
 
 
 def credentials(environment: Mapping[str, str] = os.environ) -> Credentials:
-    """The credentials of the variables `VARIABLES`; those of the environment win over the lines NAME=value of the file.
+    """Read the credentials from the variables `VARIABLES`. Values in the environment win over the NAME=value lines of the file.
 
     Raises ConfigurationError, which names the variable and never shows a password.
     """
@@ -72,7 +73,7 @@ def credentials(environment: Mapping[str, str] = os.environ) -> Credentials:
 
 
 def anonymous() -> Credentials:
-    """Nobody, by the same way (TLS) as `credentials()`. Raises as it does."""
+    """Return credentials without an identity but with the TLS settings of `credentials()`. Raises as it does."""
     return replace(credentials(), digest=None, sasl={}, given=())
 
 
@@ -133,7 +134,7 @@ def _sasl(settings: Mapping[str, str]) -> dict[str, str]:
         if mechanism == "GSSAPI" and name in settings:
             raise ConfigurationError(
                 f"{SASL_MECHANISM} is {mechanism}, which knows no {name}.",
-                advice="Unset it: who we are comes from the Kerberos ticket (kinit).",
+                advice="Unset it: the identity comes from the Kerberos ticket (kinit).",
             )
     try:
         from puresasl.mechanisms import have_kerberos
@@ -187,7 +188,7 @@ def _load_identity(context: ssl.SSLContext, cert: str, key: str | None, password
     def secret() -> str:
         nonlocal asked
         asked = True
-        return password or ""  # OpenSSL would ask at the terminal, and wait
+        return password or ""  # OpenSSL would wait for input at the terminal
 
     where = f"{TLS_KEY}: {key}" if key else f"{TLS_CERT}: {cert}, which also has to hold the key since {TLS_KEY} is not set,"
     try:

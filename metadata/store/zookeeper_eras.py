@@ -1,11 +1,11 @@
 """The eras of sequences on ZooKeeper (protocol.md section 3).
 
-A sequential znode's ten digits count the creations of its parent in 32 bits. So each parent has numbered folders, one for each
-era, and a record that says which era is open. Whoever appends checks that record in the same multi: nobody who paused can append
-below a newer era. The next era opens long before the counter is full.
+A sequential znode's ten digits count the creations of its parent in 32 bits. So each parent has numbered folders, one for each era,
+and a record that names the open era. An append checks that record in the same multi, so a paused process cannot append below a
+newer era. The next era opens long before the counter is full.
 
-A sequence that is to go on above a number (`reach`) counts on within its era if that is near: an era is for ever, and one more
-folder in every list of the sequence.
+A sequence that must advance to a number (`reach`) uses up numbers of its era if the number is near, because each era is permanent
+and adds one folder to every list of the sequence.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from metadata.store.zookeeper_paths import ERA_SIZE, era_folder, era_record
 from metadata.store.zookeeper_session import Session, change, get, stat
 
 ERA_FULL = 1_000_000_000
-"""Creations after which an era closes: below 2^30, where the counter that we read back still has its sign."""
+"""Creations after which an era closes: below 2^30, where the counter read from the stat still has its sign."""
 NEAR = 10_000
-"""Numbers that are counted on within an era: ten multis, and five round trips for what is looked at before and after them."""
+"""Up to this many numbers are used up within an era: ten multis, and five round trips for the reads before and after them."""
 STEP = 1_000
-"""Of them in one multi: znodes that are made and deleted in it, some 250 bytes each, so well below what one may have."""
+"""Numbers used up by one multi: each creates and deletes a znode, some 250 bytes, so well below the limit of a multi."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Open:
 
 
 class Eras:
-    """Which era of each parent is open, as far as this process has seen. A stale entry costs a failed multi and another look."""
+    """The open era of each parent, as last seen by this process. A stale entry costs a failed multi and another read."""
 
     def __init__(self, session: Session, *, full: int = ERA_FULL) -> None:
         self._session = session
@@ -47,7 +47,7 @@ class Eras:
         self._open: dict[str, _Open] = {}
 
     def open(self, parent: str) -> tuple[int, int]:
-        """The open era and the version of the record that says so. Moves on to the next era if this one is full."""
+        """Return the open era and the version of its era record. Opens the next era first if this one is full."""
         while True:
             known = self._open.get(parent)
             if known is None:
@@ -57,7 +57,7 @@ class Eras:
             self.move_on(parent)
 
     def saw(self, parent: str, era: int, number: int) -> None:
-        """An append got this number within the era."""
+        """Note that an append got this number within the era."""
         with self._guard:
             known = self._open.get(parent)
             if known is not None and known.era == era:
@@ -68,12 +68,12 @@ class Eras:
             self._open.pop(parent, None)
 
     def move_on(self, parent: str) -> None:
-        """Open the next era, unless someone has done so. Raises Unavailable or UnknownOutcome; either may be repeated."""
+        """Open the next era, unless another process has done so. Raises Unavailable or UnknownOutcome; either may be repeated."""
         known = self._open.get(parent) or self._load(parent)
         self._move(parent, known, known.era + 1)
 
     def reach(self, parent: str, to: int) -> None:
-        """Let the next number be `to` or a higher one. Raises as `move_on` does."""
+        """Advance the sequence so that its next number is at least `to`. Raises as `move_on` does."""
         while (ahead := to - (known := self._load(parent)).era * ERA_SIZE - known.created) > 0:
             if ahead <= NEAR and known.created + ahead < self._full:
                 self._count_on(parent, known, known.created + ahead)
@@ -81,7 +81,7 @@ class Eras:
                 self._move(parent, known, max(known.era + 1, -(-to // ERA_SIZE)))
 
     def _count_on(self, parent: str, known: _Open, to: int) -> None:
-        """Use up the numbers of the open era below `to`, until it is open no more. Nobody ever sees what is made."""
+        """Use up the numbers of the open era below `to`, unless another era opens. The created znodes are never visible."""
         place = era_folder(parent, known.era)
         guard, house = self._session.root + era_record(parent), self._session.root + place
         self._session.make_folders(place + "/0")
@@ -91,7 +91,7 @@ class Eras:
             for _ in range(numbers):
                 transaction.create(house + "/0", b"", self._session.acl)
                 transaction.delete(house + "/0")
-            transaction.set_data(house, b"")  # its answer has the folder's counter, which others move on, too
+            transaction.set_data(house, b"")  # the reply holds the folder's counter, which other processes advance, too
 
         created = known.created
         while created < to:
@@ -130,7 +130,7 @@ class Eras:
         return known
 
     def _begin(self, parent: str, folder_version: int | None) -> None:
-        """Make the era record. A parent's folder under /era may exist before its record does: it is empty then."""
+        """Create the era record. A parent's folder under /era may exist before its record, and is empty then."""
         place = era_record(parent)
         path = self._session.root + place
         self._session.make_folders(place)
@@ -140,6 +140,6 @@ class Eras:
 
 
 def _created(folder: ZnodeStat) -> int:
-    """How many znodes were ever made in a folder: the server reports that as creations * 2 - children."""
+    """Return how many znodes were ever created in a folder: the server reports creations * 2 - children."""
     made: int = ((folder.cversion + folder.numChildren) & 0xFFFFFFFF) // 2
     return made

@@ -1,6 +1,6 @@
 """Many gets in one request: ZooKeeper's multiRead (since 3.6), which kazoo does not offer.
 
-A thousand gets of kazoo cost some 200 ms of Python, one multiRead a few. The server reads them one after the other, in order.
+A thousand gets of kazoo cost some 200 ms of Python, one multiRead a few ms. The server does the gets in order.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from kazoo.exceptions import EXCEPTIONS
 from kazoo.protocol.states import ZnodeStat
 
 GETS = 100
-"""Gets in one request: a reply stays below some 75 MB even if each record is as long as can be."""
+"""Gets in one request: a reply stays below some 75 MB even if every record has the maximum size."""
 
 _GET: Final = 4
 _ERROR: Final = -1
-_HEADER = struct.Struct("!i?i")  # type, whether it is the end, error
+_HEADER = struct.Struct("!i?i")  # type, end marker, error
 _INT = struct.Struct("!i")
 _STAT = struct.Struct("!qqqqiiiqiiq")
 
 
 class MultiGet:
-    """A request as kazoo's connection takes it: `type`, `serialize`, `deserialize`."""
+    """A request in the form of kazoo's connection: `type`, `serialize`, `deserialize`."""
 
     type = 22
 
@@ -40,7 +40,7 @@ class MultiGet:
 
     @staticmethod
     def deserialize(reply: bytes, offset: int) -> list[Any]:
-        """For each path (data, stat), or the exception."""
+        """Return (data, stat) or the exception for each path."""
         results: list[Any] = []
         while True:
             kind, end, _ = _HEADER.unpack_from(reply, offset)
@@ -59,7 +59,7 @@ class MultiGet:
 
 
 def get_all(paths: Sequence[str]) -> Any:
-    """As a request of a flight."""
+    """Return the gets as one request of a flight."""
 
     def send(client: KazooClient) -> Any:
         answer = client.handler.async_result()

@@ -1,10 +1,11 @@
-"""Where a record lies in ZooKeeper, and what its znode holds. Pure; every mapping here has an inverse.
+r"""Mapping of records to znodes. Pure; every mapping has an inverse.
 
 - The znode path is the record's key, but a key that ends in `-<20 digits>` lies in a folder for its era (the first ten digits):
   `/log/log-00000000010000000005` is `/log/0000000001/log-0000000005` (protocol.md section 3: a sequential znode has ten digits).
-- A part of a key that ZooKeeper would refuse, or that looks like one of our own folders, is written as `!` + percent-encoding.
-- The znode's data is exactly the record's value; index entries, and a partition key, follow in a trailer `\\n#{json}`, which
-  readers of JSON ignore. An empty znode is a folder and no record.
+- A part of a key that ZooKeeper would refuse, or that looks like one of the store's own folders, is written as `!` +
+  percent-encoding.
+- The znode's data is the record's value; index entries and a partition key follow in a trailer `\n#{json}`, which readers of JSON
+  ignore. An empty znode is a folder and no record.
 - An index entry is an empty znode `/idx/<index>/<index key>,<record key>`, both percent-encoded.
 """
 
@@ -33,7 +34,7 @@ _TRAILER = b"\n#"
 
 
 class Place(NamedTuple):
-    """A numbered key taken apart: parent folder (as a key), name before the dash, number."""
+    """A numbered key in parts: parent folder (as a key), name before the dash, number."""
 
     parent: str
     base: str
@@ -41,7 +42,7 @@ class Place(NamedTuple):
 
 
 def escape(part: str, *, top: bool = False) -> str:
-    """One part of a key as the name of a znode. `top`: it stands first, where our own folders are."""
+    """Return one part of a key as a znode name. `top`: the part is the first one, where the store's own folders are."""
     odd = part in ("", ".", "..") or part.startswith("!") or _ERA.fullmatch(part) or _REFUSED.search(part)
     return "!" + quote(part, safe="") if odd or (top and part in RESERVED) else part
 
@@ -59,14 +60,14 @@ def era_name(era: int) -> str:
 
 
 def numbered(path: str) -> Place | None:
-    """Parent, name and number of a key that ends in `-<20 digits>`; None for any other."""
+    """Return parent, name and number of a key that ends in `-<20 digits>`; None for any other key."""
     parent, _, last = path.rpartition("/")
     found = _NUMBERED.fullmatch(last)
     return Place(parent, found[1], int(found[2] + found[3])) if found else None
 
 
 def folder(path: str) -> str:
-    """The znode of a folder: a key without the mapping of its number. The root is the empty string."""
+    """Return the znode of a folder: its key in escaped form, without the mapping of numbers. The root is the empty string."""
     return "".join("/" + escape(part, top=depth == 0) for depth, part in enumerate(path.split("/")[1:]))
 
 
@@ -75,12 +76,12 @@ def era_folder(parent: str, era: int) -> str:
 
 
 def sequence_znode(parent: str, era: int, base: str) -> str:
-    """What a sequential create is given: the server adds ten digits."""
+    """Return the path for a sequential create; the server appends ten digits."""
     return f"{era_folder(parent, era)}/{escape(base)}-"
 
 
 def znode(path: str) -> str:
-    """The znode of a record."""
+    """Return the znode of a record."""
     place = numbered(path)
     if place is None:
         return folder(path)
@@ -89,12 +90,12 @@ def znode(path: str) -> str:
 
 
 def numbered_key(parent: str, era: int, name: str) -> str:
-    """The key of the record whose znode has this name in an era's folder: the inverse of `znode`."""
+    """Return the key of the record whose znode has this name in an era's folder: the inverse of `znode`."""
     return f"{parent}/{unescape(name[:-11])}-{era:010d}{name[-10:]}"
 
 
 def era_record(parent: str) -> str:
-    """The znode that says which era of a parent is open for appends."""
+    """Return the znode that names the open era of a parent."""
     return ERAS + folder(parent)
 
 
@@ -110,7 +111,7 @@ def index_znode(entry: IndexEntry, path: str) -> str:
 
 
 def index_name(name: str) -> tuple[str, str]:
-    """(index key, record key) of an entry's znode name."""
+    """Return (index key, record key) of an index entry's znode name."""
     key, _, path = name.partition(",")
     return unquote(key), unquote(path)
 
@@ -126,7 +127,7 @@ def to_data(value: bytes, indexes: tuple[IndexEntry, ...], partition: str) -> by
 
 
 def from_data(path: str, data: bytes) -> tuple[Key, bytes, tuple[IndexEntry, ...]]:
-    """Key with its partition, value, index entries. Raises CorruptRecord."""
+    """Parse znode data into the key with its partition, the value, and the index entries. Raises CorruptRecord."""
     value, mark, text = data.rpartition(_TRAILER)
     if not mark:
         return Key(path, ""), data, ()
@@ -135,4 +136,4 @@ def from_data(path: str, data: bytes) -> tuple[Key, bytes, tuple[IndexEntry, ...
         indexes = tuple(IndexEntry(str(name), str(key)) for name, key in trailer.get("i", ()))
         return Key(path, str(trailer.get("p", ""))), value, indexes
     except (ValueError, TypeError, AttributeError) as error:
-        raise CorruptRecord(f"{path}: the trailer of its znode is not ours: {text[:100]!r} ({error}).") from error
+        raise CorruptRecord(f"{path}: the trailer of its znode is not readable: {text[:100]!r} ({error}).") from error

@@ -1,7 +1,8 @@
-"""Whether two lists of addresses lead to the same ZooKeeper servers: what is made through one is looked for through the other.
+"""A check whether two lists of addresses lead to the same ZooKeeper servers: a znode created through one list is looked up through
+the other.
 
-The look goes without a name and a password: the addresses come from a file in the ledger root, and whoever can write that file must
-not learn our password by it. So everybody may read the znode, which is empty.
+The lookup uses no name and password: the addresses come from a file in the ledger root, and a writer of that file must not obtain
+the password. So the znode is readable by everybody; it is empty.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 5.0
 LOOKS = 5
 BETWEEN_SECONDS = 0.1
-"""A server may be behind the others for a moment, in spite of the sync."""
+"""A server may lag behind the others for a moment, in spite of the sync."""
 
 
 def is_served_by(session: Session, hosts: Sequence[str]) -> bool:
-    """Whether the servers `hosts` (`host:port` each) hold the store of this session. False also if they cannot be looked at: the
-    log says why. Raises Unavailable: our own servers do not answer.
+    """Return whether the servers `hosts` (`host:port` each) hold the store of this session. Also False if they cannot be reached;
+    the log says why. Raises Unavailable if the session's own servers do not answer.
     """
     path = f"{session.root}{CLOCK}/{uuid.uuid4().hex}"
 
@@ -42,7 +43,7 @@ def is_served_by(session: Session, hosts: Sequence[str]) -> bool:
     try:
         return _seen(session, ",".join(hosts), path)
     except TxnSegmentError as error:
-        log.warning("It could not be seen whether %s are other addresses of %s: %s", ",".join(hosts), session.hosts, error)
+        log.warning("Could not check whether %s are other addresses of %s: %s", ",".join(hosts), session.hosts, error)
         return False
     finally:
         session.flight([lambda client: client.delete_async(path)])

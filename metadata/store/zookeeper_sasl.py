@@ -1,7 +1,7 @@
-"""DIGEST-MD5 as ZooKeeper does it, over pure-sasl (the extra `sasl`). Imported only where SASL is asked for.
+"""ZooKeeper's DIGEST-MD5 over pure-sasl (the extra `sasl`). Imported only if SASL is configured.
 
-kazoo answers an empty challenge with an empty response, for ever. A server that does no SASL sends nothing else: so the second
-empty challenge ends the exchange here.
+kazoo answers every empty challenge with an empty response, without end. A server without SASL sends only empty challenges, so the
+second one ends the exchange here.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from puresasl import SASLProtocolException
 
 NAME = "TXNSEGMENT-DIGEST-MD5"
 HOST = "zk-sasl-md5"
-"""Every ZooKeeper server calls itself so in DIGEST-MD5."""
+"""The host name of every ZooKeeper server in DIGEST-MD5."""
 
 
 class DigestMd5(puresasl.mechanisms.DigestMD5Mechanism):
-    """`silent`: called when the server does no SASL."""
+    """The mechanism. `silent` is called if the server does not support SASL."""
 
     name = NAME
 
@@ -31,14 +31,14 @@ class DigestMd5(puresasl.mechanisms.DigestMD5Mechanism):
     def process(self, challenge: bytes | None = None) -> bytes | None:
         if self._begun and not challenge:
             self._silent()
-            raise SASLProtocolException("The server does no SASL.")
+            raise SASLProtocolException("The server does not support SASL.")
         self._begun = True
         response: bytes | None = super().process(challenge)
         return response
 
 
 def options(username: str, password: str, silent: Callable[[], None]) -> dict[str, Any]:
-    """Kazoo's `sasl_options`."""
-    # By a name of our own: other users of pure-sasl in this process keep theirs.
+    """Return kazoo's `sasl_options`."""
+    # Registered under a separate name, so that other users of pure-sasl in this process keep their mechanism.
     puresasl.mechanisms.mechanisms[NAME] = DigestMd5
     return {"mechanism": NAME, "username": username, "password": password, "silent": silent}

@@ -1,7 +1,7 @@
-"""One ZooKeeper session: how to reach the servers, who we are, what a lost connection means.
+"""One ZooKeeper session: connecting, identity, and the handling of lost connections.
 
-Reads go in flights: requests sent back to back on one connection, which the server answers in that order. Flights are sent
-again after a lost connection, within the same session only. A group of writes is one multi, and is never sent twice.
+Reads are sent in flights: requests sent back to back on one connection, which the server answers in order. A flight is repeated
+after a lost connection, within the same session only. A group of writes is one multi, and is never sent twice.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ log = logging.getLogger(__name__)
 LOST = (ConnectionLoss, SessionExpiredError, OperationTimeoutError, ConnectionClosedError, KazooTimeoutError)
 AUTH_TRIES = 2
 FIRST_TRY = 0.25
-"""Of the time that a call waits for a connection: so long one may go unanswered before another one is made."""
+"""Share of the connect time that one connection may go unanswered before another one is made."""
 QUORUM = "/zookeeper/config"
 KNOWN = (NoNodeError, NodeExistsError, BadVersionError)
 Request = Callable[[KazooClient], Any]
 Outcome = Any
-"""What a request gave: its result, or a NoNodeError, NodeExistsError or BadVersionError as a value."""
+"""The result of a request, or a NoNodeError, NodeExistsError or BadVersionError as a value."""
 
 
 def get(path: str) -> Request:
-    """(data, stat)"""
+    """Request (data, stat) of a znode."""
     return lambda client: client.get_async(path)
 
 
 def stat(path: str) -> Request:
-    """The stat, or None if there is no such znode."""
+    """Request the stat of a znode, or None if it does not exist."""
     return lambda client: client.exists_async(path)
 
 
 def children(path: str) -> Request:
-    """The names below it, in no order."""
+    """Request the names of the children, in no order."""
     return lambda client: client.get_children_async(path)
 
 
 def change(path: str, data: bytes, version: int = -1) -> Request:
-    """Its new stat. Only where repeating it does no harm."""
+    """Request a change of the data; the result is the new stat. Only for changes that may be repeated."""
     return lambda client: client.set_async(path, data, version)
 
 
 class Session:
-    """A connection that is kept up, and the identity of the session it has."""
+    """A connection that is kept open, and the identity of its session."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Session:
         session_seconds: float,
         known: Credentials | None = None,
     ) -> None:
-        """`known`: who we are (none: what the environment says)."""
+        """`known`: the credentials to use (None: those of the environment)."""
         self.hosts = hosts
         self.root = root
         self.clock = clock
@@ -103,7 +103,7 @@ class Session:
         self._guard = threading.Lock()
         self._changed = threading.Condition()
         self._client: Any = None  # kazoo has no types
-        self._ended: Any = None  # the last client that kazoo does not connect again: it failed to authenticate, or was closed
+        self._ended: Any = None  # the last client that kazoo does not reconnect: it failed to authenticate, or was closed
         self._auth_failures = 0
         self._no_sasl = False
         self._connections: Connections | None = None
@@ -113,13 +113,13 @@ class Session:
         self._known: ServerTime | None = None
 
     def on_connect(self, call: Callable[[KazooClient], None]) -> None:
-        """Call it (from kazoo's thread: it must not wait) whenever a connection was made, in the old or a new session."""
+        """Call `call` whenever a connection was made, in the old or a new session. It runs in kazoo's thread and must not wait."""
         self._on_connect = call
 
     # --- connecting ---
 
     def client(self) -> KazooClient:
-        """The client, connected. Raises Unavailable when no server answers in time, ConfigurationError for bad credentials."""
+        """Return the connected client. Raises Unavailable if no server answers in time, ConfigurationError for bad credentials."""
         if self._closed:
             raise Unavailable(f"The store at {self.hosts} was closed.", advice="Open it again.")
         if os.getpid() != self._pid:
@@ -137,15 +137,16 @@ class Session:
             if (reason := self._refusal()) is not None:
                 raise ConfigurationError(reason.message, advice=reason.advice)
             if client is self._client and client is not self._ended:
-                if client.client_state == KeeperState.CLOSED:  # after so long it does not begin: kazoo has given up unheard
+                # CLOSED after the whole wait: kazoo has given up without a notification
+                if client.client_state == KeeperState.CLOSED:
                     self._ended = client
                 raise self._unreachable()
             self._check_failures()
 
     def _check_failures(self) -> None:
-        """After a failed authentication: raise ConfigurationError if it is not the first in a row.
+        """Raise ConfigurationError after a failed authentication, unless it is the first in a row.
 
-        A connection that breaks in SASL looks to kazoo as if the password were wrong.
+        kazoo takes a connection that breaks during SASL for a wrong password.
         """
         if self._auth_failures >= AUTH_TRIES:
             self._auth_failures = 0
@@ -177,7 +178,7 @@ class Session:
         sasl = dict(self._credentials.sasl)
         if sasl.get("mechanism") != "DIGEST-MD5":
             return sasl or None
-        from metadata.store import zookeeper_sasl  # only here: pure-sasl is an extra
+        from metadata.store import zookeeper_sasl  # imported late, because pure-sasl is an extra
 
         return zookeeper_sasl.options(sasl["username"], sasl["password"], self._learn_no_sasl)
 
@@ -185,9 +186,9 @@ class Session:
         self._no_sasl = True
 
     def _settled(self, client: Any) -> bool:
-        """Whether waiting for this client is over: for good, so that whoever looks late sees it, too.
+        """Return whether waiting for this client is over. The condition stays true, so that a late check sees it, too.
 
-        (kazoo's AUTH_FAILED turns into CLOSED in a moment, and CLOSED is also how a client begins.)
+        (kazoo's AUTH_FAILED turns into CLOSED in a moment, and CLOSED is also the initial state of a client.)
         """
         return client.connected or client is self._ended or client is not self._client or self._refusal() is not None
 
@@ -203,10 +204,10 @@ class Session:
             return
         if state == KazooState.CONNECTED:
             connections.connected()
-            # kazoo tells us before it sends anything in a new session: no answer of it can be taken for the old one's.
+            # kazoo calls this before it sends anything in a new session, so no reply of the new session is taken for the old one's.
             self.id = client.client_id[0]
             self._alone = False
-            self._measured = None  # another server may lead by now
+            self._measured = None  # the new connection's server may follow another leader
             client.get_async(QUORUM).rawlink(self._learn_quorum)
             if self._on_connect:
                 self._on_connect(client)
@@ -218,14 +219,16 @@ class Session:
         self._notify()
 
     def _learn_quorum(self, answer: Any) -> None:
-        """A server that is alone keeps no quorum configuration. Known anew with every connection; until then: not alone."""
+        """Note whether the server is standalone: then it has no quorum configuration. Asked again on every connection; until then:
+        not standalone.
+        """
         self._alone = answer.exception is None and not answer.value[0]
 
     def _refused(self, error: KazooException) -> ConfigurationError:
         return refusal(error, self.hosts, self._credentials, no_sasl=self._no_sasl)
 
     def _unreachable(self) -> StoreError:
-        last = f" (the last try: {self._connections.last})" if self._connections and self._connections.last else ""
+        last = f" (last attempt: {self._connections.last})" if self._connections and self._connections.last else ""
         return Unavailable(
             f"No ZooKeeper server of {self.hosts} answered within {self._connect_seconds:g} s{last}; nothing was done.",
             advice="Check that the servers run and have a quorum, the host names and ports, TLS settings and firewalls.",
@@ -242,16 +245,16 @@ class Session:
     # --- reading ---
 
     def begin(self) -> int:
-        """The id of the session of now. Raises Unavailable."""
+        """Return the id of the current session. Raises Unavailable."""
         while True:
             self.client()
             if (found := self.id) is not None:
                 return found
 
     def flight(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
-        """Send all requests, then wait for all answers: one round trip. Sent again when the connection was lost.
+        """Send all requests, then wait for all answers: one round trip. Repeated if the connection was lost.
 
-        Raises SessionLost if `session` is given and is not the one that answered, Unavailable if nobody answers in time.
+        Raises SessionLost if `session` is given and another session answered, Unavailable if no server answers in time.
         """
         deadline = self.clock.monotonic() + self._connect_seconds
         while True:
@@ -279,7 +282,7 @@ class Session:
             return self.checked(error)
 
     def checked(self, outcome: Outcome) -> Outcome:
-        """The outcome as it is, unless it is an error that no caller expects. Raises ConfigurationError, Unavailable."""
+        """Return the outcome unless it is an unexpected error. Raises ConfigurationError, Unavailable."""
         if isinstance(outcome, REFUSED):
             raise self._refused(outcome) from outcome
         if isinstance(outcome, KazooException) and not isinstance(outcome, KNOWN):
@@ -289,12 +292,12 @@ class Session:
         return outcome
 
     def fresh(self, requests: Sequence[Request], session: int | None = None) -> list[Outcome]:
-        """A flight that sees everything that was acknowledged, by any server to anyone, before it began.
+        """Send a flight that sees everything acknowledged before it began, by any server to any client.
 
-        In front goes a write of our own: what follows it on the connection is answered after it was applied here, and so after all
-        that is before it in the one order of writes. ZooKeeper's `sync` does not give that: on the leader it waits for nothing
-        (a commit that a follower has acknowledged may not be applied there yet), and a leader that was cut off from its quorum
-        answers it too (ZOOKEEPER-1675). Only a server that is alone needs no more than `sync`.
+        The flight starts with a write: later requests on the connection are answered after that write was applied here, and so
+        after all earlier writes in the global order. ZooKeeper's `sync` does not give that: on the leader it waits for nothing (a
+        commit acknowledged by a follower may not be applied there yet), and a leader that was cut off from its quorum answers it
+        too (ZOOKEEPER-1675). For a standalone server `sync` suffices.
         """
         path = self.root + CLOCK
         while True:
@@ -310,9 +313,9 @@ class Session:
     # --- writing ---
 
     def multi(self, fill: Callable[[Any], None]) -> list[Any]:
-        """Send one multi, once. Its results, exceptions among them: if there is one, nothing was done.
+        """Send one multi, once, and return its results. Exceptions are among the results; if there is one, nothing was done.
 
-        Raises Unavailable (not sent, or refused as a whole) or UnknownOutcome (sent, but no answer came).
+        Raises Unavailable (not sent, or refused as a whole) or UnknownOutcome (sent, but no reply came).
         """
         client = self.client()
         transaction = client.transaction()
@@ -322,12 +325,12 @@ class Session:
         except LOST as error:
             raise UnknownOutcome(
                 f"The connection to ZooKeeper at {self.hosts} was lost before a write was answered ({type(error).__name__}).",
-                advice="What was being written is read again before anything is repeated.",
+                advice="Callers read the records again before they repeat the write.",
             ) from error
         except AuthFailedError as error:
             self._check_failures()
             raise Unavailable(
-                f"The connection to ZooKeeper at {self.hosts} ended while it was made; nothing was done.", advice="Try again."
+                f"The connection to ZooKeeper at {self.hosts} failed during authentication; nothing was done.", advice="Try again."
             ) from error
         except REFUSED as error:
             raise self._refused(error) from error
@@ -341,7 +344,7 @@ class Session:
         return results
 
     def make_folders(self, znode: str) -> None:
-        """Make the folders above a znode (all below the root), as empty znodes: one round trip."""
+        """Create the folders above a znode (all below the root), as empty znodes: one round trip."""
         parts = znode.split("/")[1:-1]
         self.flight([self._folder("/" + "/".join(parts[: i + 1])) for i in range(len(parts))])
 
@@ -350,7 +353,7 @@ class Session:
         self.flight([self.create("/" + "/".join(parts[: i + 1])) for i in range(len(parts))])
 
     def create(self, path: str, data: bytes = b"") -> Request:
-        """Only where it does no harm that it may exist already."""
+        """Request the creation of a znode. Only where an existing one does no harm."""
         return lambda client: client.create_async(path, data, acl=self.acl)
 
     def _folder(self, path: str) -> Request:
@@ -359,8 +362,8 @@ class Session:
             return self.create(path)
 
         def era(client: KazooClient) -> Any:
-            # A sequence begins at 1 on every backend: the counter is moved on once. In a multi, since whoever finds the folder
-            # may append at once. Exists already: the multi fails as a whole, which is as good.
+            # A sequence begins at 1 on every backend, so the counter is advanced once. In a multi, because another process may
+            # append as soon as the folder exists. If the folder exists, the multi fails as a whole, which does no harm.
             transaction = client.transaction()
             transaction.create(path, b"", acl=self.acl)
             transaction.create(path + "/0", b"", acl=self.acl)
@@ -372,8 +375,8 @@ class Session:
     # --- time ---
 
     def time(self, session: int) -> ServerTime:
-        """The servers' time as it was measured in this session: not before the connection of now was made, and not long ago. What
-        it says of now is behind by at most the round trip that measured it. Raises SessionLost, Unavailable.
+        """Return the servers' time as measured in this session: on the current connection, and not more than `time_seconds` ago. It
+        lags behind by at most the round trip of the measurement. Raises SessionLost, Unavailable.
         """
         found = self._measured
         if found is None or found.session != session or self.clock.monotonic() - found.at > self.time_seconds:
@@ -390,7 +393,7 @@ class Session:
         return found
 
     def _learn_time(self, answer: Any, session: int, began: float) -> ServerTime:
-        """From the answer to a write that was sent after `began`."""
+        """Derive the time from the reply to a write that was sent after `began`."""
         with self._changed:
             measured = ServerTime(session, int(answer.mtime), self.clock.monotonic())
             self._measured = self._known = learned(self._known, measured, began, self.hosts)

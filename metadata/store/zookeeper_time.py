@@ -1,4 +1,4 @@
-"""The servers' time as a session measures it: the mtime of a znode that it has just written, which is the leader's clock."""
+"""The servers' time as measured by a session: the mtime of a znode that it has just written, which is the leader's clock."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 log = logging.getLogger(__name__)
 
 TIME_SECONDS = 10.0
-"""So long a measurement is used: a leader's clock may be set under it."""
+"""How long a measurement is used: a leader's clock may be set at any time."""
 LEAP_MS = 10_000
-"""A clock that moves by so much is worth a warning. (What was measured is behind by as long as the answer took.)"""
+"""A clock change of at least this many ms is logged. (A measurement lags by the duration of its request.)"""
 
 
 class ServerTime(NamedTuple):
-    """The servers' time at a moment of our monotonic clock (`at`, seconds), as a session measured it."""
+    """The servers' time at a moment of the local monotonic clock (`at`, seconds), as a session measured it."""
 
     session: int
     ms: int
@@ -25,10 +25,10 @@ class ServerTime(NamedTuple):
 
 
 def learned(known: ServerTime | None, measured: ServerTime, began: float, hosts: str) -> ServerTime:
-    """What counts after a measurement whose request was sent after `began`.
+    """Return the time to use after a measurement whose request was sent after `began`.
 
-    What was known goes on if the leader may mean the same, so that the time of a session does not go back by an answer that took
-    long. If not, the leader's clock was set, or another server leads: then its time counts, which everybody is told from now on.
+    The previous time continues if it is compatible with the measurement, so that a slow reply does not set the session's time back.
+    If it is not, the leader's clock was set or another server leads; then the new time counts, for all clients from now on.
     """
     if known is None:
         return measured

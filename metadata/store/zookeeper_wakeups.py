@@ -1,8 +1,8 @@
-"""How those who ask wake kazoo's thread: by a count, in place of a pair of sockets.
+"""Wake-ups of kazoo's thread by a counter in place of a socket pair.
 
-kazoo writes a byte to such a pair for each request, and its thread reads one for each that it sends. A pair takes 278 bytes on
-Linux, then whoever writes the next one waits for the reader: for ever, if it is that thread itself, which sets all watches again
-when a connection was made.
+kazoo writes a byte to the pair for each request, and its thread reads one byte for each request it sends. A pair holds 278 bytes on
+Linux; the next writer waits for the reader. That is a deadlock if the writer is kazoo's thread, which sets all watches again after
+a reconnect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 
 class WakeUps:
     """Both ends in one, with the methods that kazoo uses of its sockets. It is readable while there are bytes that were sent and
-    not received; nobody ever waits to send one.
+    not received; sending never blocks.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class WakeUps:
         return self._near.fileno()
 
     def send(self, data: bytes) -> int:
-        """Raises OSError once it is closed."""
+        """Send bytes. Raises OSError after `close`."""
         with self._guard:
             if self._far.fileno() < 0:
                 raise OSError("The client was closed.")
@@ -36,7 +36,7 @@ class WakeUps:
         return len(data)
 
     def recv(self, size: int) -> bytes:
-        """At most so many; none if there are none: kazoo asks only if there are."""
+        """Receive at most `size` bytes, or none if there are none; kazoo reads only when there are."""
         with self._guard:
             taken = min(size, self._count)
             self._count -= taken
@@ -45,7 +45,7 @@ class WakeUps:
         return bytes(taken)
 
     def close(self) -> None:
-        """More than once, too: kazoo closes each end."""
+        """Close both ends. Idempotent, because kazoo closes each end."""
         with self._guard:
             self._near.close()
             self._far.close()

@@ -1,5 +1,5 @@
-"""Wake-ups on ZooKeeper. A server's watch fires once and dies with its connection: so each is set again before anyone is woken
-(on one connection a later look comes after it), and on every new connection all are set again and everybody is woken.
+"""Wake-ups on ZooKeeper. A server's watch fires once and ends with its connection. So each watch is set again before its callback
+runs (on one connection a later read comes after it), and on every new connection all watches are set again and all callbacks run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from metadata.store.zookeeper_session import Session
 
 
 class Watches:
-    """All watches of one store. Nothing here waits: it runs in kazoo's threads."""
+    """All watches of one store. No method blocks, because they run in kazoo's threads."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -49,7 +49,9 @@ class Watches:
 
 
 class _Watch(Watch):
-    """On a key: its znode. On a prefix: the parent's folder (where eras appear) and the highest era in it."""
+    """A watch on a key watches its znode. A watch on a prefix watches the parent's folder (where eras appear) and the highest era
+    in it.
+    """
 
     def __init__(self, watches: Watches, target: Key | Prefix, wake: Callable[[], None], root: str) -> None:
         self._watches, self.wake = watches, wake
@@ -60,7 +62,7 @@ class _Watch(Watch):
         self._armed: set[str] = set()
 
     def arm(self, client: KazooClient) -> None:
-        """Set what is not set. Failures need no answer: the next connection arms again, and wake-ups may be lost."""
+        """Set all watches that are not set. Failures are ignored: the next connection arms again, and wake-ups may be lost."""
         with self._guard:
             self._armed.clear()
         self._set(client, self._path)
@@ -75,7 +77,7 @@ class _Watch(Watch):
             with self._guard:
                 self._armed.discard(path)
             if self._closed or event.type == EventType.NONE:
-                return  # the connection is gone: `_connected` sets it again
+                return  # the connection is lost: `_connected` sets the watch again
             self._set(client, path)
             self._wake_if_open()
 
@@ -90,12 +92,12 @@ class _Watch(Watch):
                 with self._guard:
                     self._armed.discard(path)
             elif path != self._path:
-                self._wake_if_open()  # an era is watched from now on: what came into it before has woken nobody
+                self._wake_if_open()  # the era is watched from now on; earlier appends to it have triggered no wake-up
             elif eras := [name for name in answer.value if is_era(name)]:
                 self._set(client, f"{path}/{max(eras)}")
 
         def exists(answer: Any) -> None:
-            if answer.exception is None and answer.value is not None:  # made since it was listed
+            if answer.exception is None and answer.value is not None:  # created since the listing
                 client.get_children_async(path, watch=fired).rawlink(listed)
 
         client.get_children_async(path, watch=fired).rawlink(listed)

@@ -1,8 +1,8 @@
-"""How a group of writes becomes one ZooKeeper multi, and what a multi that failed means.
+"""Conversion of a write group into one ZooKeeper multi, and the handling of a failed multi.
 
-A multi that fails changes nothing, so where it failed for a reason that is not the caller's (a folder is missing, the era of a
-sequence moved on, an unconditional put lost a race) the obstacle is removed and the group is sent again: nothing is ever done
-twice. A multi whose answer is lost is never sent again.
+A failed multi changes nothing. If it failed for a reason outside of the caller's group (a missing folder, a new era of a sequence,
+a lost race of an unconditional put), the obstacle is removed and the group is sent again; nothing is done twice. A multi whose
+reply is lost is never sent again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ from metadata.store.zookeeper_paths import (
 from metadata.store.zookeeper_session import Session, get
 
 MULTI_LIMIT = 1_000_000
-"""Bytes of one multi: a server drops the connection at 1,048,575 (jute.maxbuffer), which would look like a lost reply."""
+"""Maximum bytes of one multi: above 1,048,575 (jute.maxbuffer) a server drops the connection, which would look like a lost
+reply.
+"""
 ATTEMPTS = 100
 
 
@@ -51,7 +53,7 @@ class _Again(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What lies at a record's znode (version ABSENT: nothing). `owner`: the session of an ephemeral one, else 0."""
+    """The content of a record's znode (version ABSENT: no znode). `owner`: the session of an ephemeral znode, else 0."""
 
     record: Record | None
     version: int
@@ -61,7 +63,7 @@ class _Found:
 
 @dataclass(slots=True)
 class _Step:
-    """One operation of the multi. `role` says how its failure is to be taken, `about` names the record, sequence or entry."""
+    """One operation of the multi. `role` decides how its failure is handled; `about` names the record, sequence or entry."""
 
     add: Callable[[Any], None]
     role: str
@@ -72,11 +74,11 @@ class _Step:
 
 @dataclass(slots=True)
 class _Plan:
-    """The multi, and for each write the place of the step whose result gives its record."""
+    """The multi, and for each write the index of the step whose result gives its record."""
 
     steps: list[_Step] = field(default_factory=list)
     results: list[tuple[int, Callable[[Any], Record | None]]] = field(default_factory=list)
-    known: dict[str, Record | None] = field(default_factory=dict)  # as the steps so far will leave it
+    known: dict[str, Record | None] = field(default_factory=dict)  # records as the steps so far will leave them
 
     def add(self, role: str, about: str, path: str, size: int, add: Callable[[Any], None]) -> None:
         self.steps.append(_Step(add, role, about, path, size + len(path) + 64))
@@ -86,7 +88,7 @@ class _Plan:
             step.add(transaction)
 
     def gives(self, record: Callable[[Any], Record | None]) -> None:
-        """The last step's result gives the record of a write."""
+        """Declare that the last step's result gives the record of a write."""
         self.results.append((len(self.steps) - 1, record))
 
 
@@ -98,15 +100,17 @@ class Writer:
         self._eras = eras
 
     def write(self, writes: Sequence[Write]) -> list[Record | None]:
-        """See MetadataStore.write. One round trip if every `expect` is ABSENT (of a put) or a Record and the folders are there."""
-        found: dict[str, _Found] = {}  # what must be read before it can be written
+        """Implements MetadataStore.write. One round trip if every `expect` is ABSENT (of a put) or a Record, and the
+        folders exist.
+        """
+        found: dict[str, _Found] = {}  # records that must be read before they can be written
         needed = [w.key for w in writes if isinstance(w, Put | Delete) and not _is_pinned(w)]
         for _ in range(ATTEMPTS):
             self._look(needed, found)
             plan = self._plan(writes, found)
             if sum(step.size for step in plan.steps) > MULTI_LIMIT:
                 raise ValueTooLarge(
-                    f"A group of {len(writes)} writes from {plan.steps[0].about} on does not fit into one request"
+                    f"A group of {len(writes)} writes (the first: {plan.steps[0].about}) does not fit into one request"
                     f" ({MULTI_LIMIT} bytes); nothing was done.",
                     advice="Write smaller values or smaller groups.",
                 )
@@ -119,7 +123,7 @@ class Writer:
                 continue
             return [record(results[place]) if place >= 0 else record(None) for place, record in plan.results]
         raise Unavailable(
-            f"{writes[0]} and {len(writes) - 1} more lost every race of {ATTEMPTS}; nothing was done.", advice="Try again."
+            f"{writes[0]} and {len(writes) - 1} more lost {ATTEMPTS} races in a row; nothing was done.", advice="Try again."
         )
 
     # --- looking ---
@@ -144,7 +148,7 @@ class Writer:
 
     def _plan(self, writes: Sequence[Write], found: dict[str, _Found]) -> _Plan:
         plan = _Plan()
-        moved: dict[str, tuple[int, int]] = {}  # eras that this group opens itself
+        moved: dict[str, tuple[int, int]] = {}  # eras that this group itself opens
         for write in writes:
             if isinstance(write, Append):
                 self._plan_append(plan, write, moved)
@@ -154,7 +158,7 @@ class Writer:
 
     def _plan_write(self, plan: _Plan, write: Put | Delete, at: _Found | None) -> None:
         path = write.key.path
-        if path in plan.known:  # written before in this group: what that leaves is what this one meets
+        if path in plan.known:  # an earlier write of this group determines the record
             old = plan.known[path]
         elif isinstance(write.expect, Record):
             old = write.expect
@@ -174,7 +178,7 @@ class Writer:
             plan.results.append((-1, lambda _: None))
             return
         place, version = self._session.root + znode(path), old.version
-        if at is not None and at.is_folder:  # it has records below it, so an empty folder remains
+        if at is not None and at.is_folder:  # records lie below it, so an empty folder remains
             plan.add("change", path, place, 0, lambda t: t.set_data(place, b"", version))
         else:
             plan.add("delete", path, place, 0, lambda t: t.delete(place, version))
@@ -185,7 +189,7 @@ class Writer:
         key, indexes = put.key, tuple(dict.fromkeys(put.indexes))
         data, place = to_data(put.value, indexes, key.partition), self._session.root + znode(key.path)
         if old is not None and at is not None and at.owner != (self._session.id if put.ephemeral else 0):
-            # Only a new znode can change whose it is. The record's versions begin again.
+            # Only a new znode can change the owner. The record's versions start again.
             gone = old.version
             plan.add("delete", key.path, place, 0, lambda t: t.delete(place, gone))
             self._plan_entries(plan, key.path, old.indexes, ())
@@ -195,7 +199,7 @@ class Writer:
         if old is not None:
             version = old.version
         elif at is not None and at.record is None:
-            version = at.version  # of the empty folder that stands there, if any
+            version = at.version  # the version of an empty folder at this path, if any
         if version != ABSENT:
             plan.add("change", key.path, place, len(data), lambda t: t.set_data(place, data, version))
             plan.gives(lambda stat: Record(key, put.value, stat.version, indexes))
@@ -239,8 +243,8 @@ class Writer:
 
             plan.gives(appended)
             return
-        # An index entry names its record, and the number of a sequential znode is not known before the multi. So the append
-        # opens the next era, whose first number is known. Exact, and slower: everyone else reads the era again.
+        # An index entry names its record, and the number of a sequential znode is unknown before the multi. So the append opens the
+        # next era, whose first number is known. This is slower: all other processes read the era again.
         path = prefix.key((era + 1) * ERA_SIZE).path
         house, place = root + era_folder(parent, era + 1), root + znode(path)
         record = Record(prefix.key((era + 1) * ERA_SIZE), append.value, 0, indexes)
@@ -255,7 +259,9 @@ class Writer:
     # --- failing ---
 
     def _check(self, plan: _Plan, results: Sequence[Any], found: dict[str, _Found], needed: list[Key]) -> None:
-        """Return if all was done. Else nothing was: raise the caller's error, or remove the obstacle and raise _Again."""
+        """Return if the multi was done. Otherwise nothing was done: raise the caller's error, or remove the obstacle and raise
+        _Again.
+        """
         errors = [
             (step, result)
             for step, result in zip(plan.steps, results, strict=True)
@@ -263,7 +269,7 @@ class Writer:
         ]
         if not errors:
             if any(isinstance(result, Exception) for result in results):
-                raise Unavailable(f"ZooKeeper undid a group without a reason ({results!r}).", advice="Try again.")
+                raise Unavailable(f"ZooKeeper rolled back a group without a reason ({results!r}).", advice="Try again.")
             return
         step, error = errors[0]
         if isinstance(error, NoNodeError) and step.role in ("create", "append", "house", "entry"):
@@ -271,15 +277,15 @@ class Writer:
             raise _Again
         if step.role in ("era", "append", "house"):
             self._eras.forget(step.about)
-            if isinstance(error, NodeExistsError):  # someone chose that number himself: pass over the whole era
+            if isinstance(error, NodeExistsError):  # a record was put directly at that number: skip the whole era
                 self._eras.move_on(step.about)
             raise _Again
         if step.role in ("create", "change", "delete"):
             self._check_record(step, error, found, needed)
             raise _Again
         raise CorruptRecord(
-            f"{step.about}: its index entry {step.znode} is not as the record says ({type(error).__name__}); nothing was done.",
-            advice="Someone changed the znodes by other means than txnsegment: restore them from a backup.",
+            f"{step.about}: its index entry {step.znode} does not match the record ({type(error).__name__}); nothing was done.",
+            advice="Another program than txnsegment changed the znodes: restore them from a backup.",
         )
 
     def _check_record(self, step: _Step, error: KazooException, found: dict[str, _Found], needed: list[Key]) -> None:
@@ -291,7 +297,7 @@ class Writer:
             return
         if not isinstance(error, BadVersionError | NoNodeError | NodeExistsError):
             raise Unavailable(f"{path}: ZooKeeper refused the write ({error!r}); nothing was done.") from error
-        if read_before:  # what was read is no longer so: read again, and judge `expect` by that
+        if read_before:  # the record changed since it was read: read it again and check `expect` against that
             found.pop(path)
             return
         if step.role == "create":
@@ -303,7 +309,7 @@ class Writer:
                 raise lost_race(path, ABSENT, state.version) from error
             found[path] = _Found(None, state.version, is_folder=True)
             return
-        raise BadVersion(f"{path} has another version by now, or is gone ({type(error).__name__}).") from error
+        raise BadVersion(f"{path} now has another version, or is gone ({type(error).__name__}).") from error
 
 
 def _delete(path: str, transaction: Any) -> None:
@@ -315,14 +321,15 @@ def _create_empty(path: str, acl: Any, ephemeral: bool, transaction: Any) -> Non
 
 
 def _is_pinned(write: Put | Delete) -> bool:
-    """Whether `expect` says all that the multi needs to know."""
+    """Return whether `expect` holds all that the multi needs."""
     if isinstance(write.expect, Record):
         return not (isinstance(write, Put) and write.ephemeral)
-    return isinstance(write, Put) and write.expect == ABSENT  # a delete of nothing sends nothing: it must look
+    # a delete of a missing record sends nothing, so the record must be read
+    return isinstance(write, Put) and write.expect == ABSENT
 
 
 def to_record(key: Key, data: bytes, version: int) -> Record | None:
-    """The record in a znode; None for an empty folder, or if it lives under another partition key. Raises CorruptRecord."""
+    """Return the record in a znode; None for an empty folder, or for a record with another partition key. Raises CorruptRecord."""
     if not data:
         return None
     stored, value, indexes = from_data(key.path, data)

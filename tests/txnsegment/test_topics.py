@@ -123,5 +123,5 @@ def test_connect_takes_the_url_from_the_environment(url: str, monkeypatch: pytes
         assert cluster.ledgers == f"{url}/ledgers"
         assert cluster.settings.txn_timeout_ms == 30_000
     monkeypatch.delenv("TXNSEGMENT_SERVICE_URL")
-    with pytest.raises(OptionError, match="no service URL"):
+    with pytest.raises(OptionError, match="No service URL"):
         connect()

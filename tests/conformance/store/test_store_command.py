@@ -94,7 +94,7 @@ def test_what_cannot_be_shown_is_not_a_success(capsys: pytest.CaptureFixture[str
 def test_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken").write_text("x")
     assert main(["--store", f"file://{tmp_path}/taken"]) == 2
-    assert "cannot be made" in capsys.readouterr().err
+    assert "cannot be created" in capsys.readouterr().err
     with pytest.raises(ConfigurationError, match="nobody://"):
         run("nobody://x", 0)
     with pytest.raises(OptionError, match="nothing-like-it"):

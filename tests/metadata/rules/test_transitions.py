@@ -425,7 +425,10 @@ def test_the_guard_of_deletions_is_the_newest_one_that_was_forgotten() -> None:
 
 @pytest.mark.parametrize(
     ("was", "wanted", "said"),
-    [(State.COMMITTED, State.ABORTED, "All of it counts"), (State.ABORTED, State.COMMITTED, "nothing of this one counts")],
+    [
+        (State.COMMITTED, State.ABORTED, "All of its rows are visible"),
+        (State.ABORTED, State.COMMITTED, "none of its rows are visible"),
+    ],
 )
 def test_who_comes_too_late_is_told_what_counts(was: State, wanted: State, said: str) -> None:
     ended = header().model_copy(update={"state": was})

@@ -254,7 +254,7 @@ class TestPlaces:
 
     def test_a_file_in_place_of_the_folder(self, tmp_path: Path) -> None:
         (tmp_path / "f").write_text("x")
-        with pytest.raises(ConfigurationError, match="cannot be made"):
+        with pytest.raises(ConfigurationError, match="cannot be created"):
             open_store(f"file://{tmp_path}/f")
 
     def test_a_file_that_is_no_database(self, tmp_path: Path) -> None:

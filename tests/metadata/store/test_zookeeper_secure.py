@@ -348,13 +348,13 @@ class TestTls:
     def test_certificates_that_are_not_trusted(self, secure: Secure, environment: Environment, chroot: str) -> None:
         url = f"zk://{secure.tls_hosts}{chroot}"
         environment.tls(ca="foreign")
-        refused(url, "do not trust its certificate", "TXNSEGMENT_ZK_TLS_CA")
+        refused(url, "its certificate is not trusted", "TXNSEGMENT_ZK_TLS_CA")
         environment.only(TLS_CA="system")
-        refused(url, "do not trust its certificate", "TXNSEGMENT_ZK_TLS_CA")
+        refused(url, "its certificate is not trusted", "TXNSEGMENT_ZK_TLS_CA")
         environment.tls(who="eve")
-        refused(url, "does not accept our certificate", "TXNSEGMENT_ZK_TLS_CERT", "TXNSEGMENT_ZK_TLS_KEY")
+        refused(url, "does not accept the client certificate", "TXNSEGMENT_ZK_TLS_CERT", "TXNSEGMENT_ZK_TLS_KEY")
         environment.tls(who="")
-        refused(url, "does not accept our certificate, or got none", "TXNSEGMENT_ZK_TLS_CERT")
+        refused(url, "does not accept the client certificate, or got none", "TXNSEGMENT_ZK_TLS_CERT")
         environment.tls()
         refused(url.replace(LOCAL, "localhost"), "another name", "localhost", "subjectAltName")
 
@@ -414,7 +414,7 @@ class TestTls:
 
     def test_a_server_that_does_not_ask_who_we_are(self, careless: Secure, environment: Environment, chroot: str) -> None:
         environment.tls()
-        refused(f"zk://{careless.tls_hosts}{chroot}", "knows nobody", "TLS_CERT", "ssl.clientAuth", "TXNSEGMENT_ZK_AUTH")
+        refused(f"zk://{careless.tls_hosts}{chroot}", "authenticates no user", "TLS_CERT", "ssl.clientAuth", "TXNSEGMENT_ZK_AUTH")
         environment.tls(who="", AUTH="digest:ann:hunter2")
         with open_store(f"zk://{careless.tls_hosts}{chroot}") as store:
             store.put(A, b"x")
@@ -427,7 +427,7 @@ class TestSasl:
         commit_and_read_back(url, tmp_path)
         closed_to_everyone_else(secure, url, "sasl")
         environment.sasl(username="bob")
-        refused(url, "belongs to somebody else", "TXNSEGMENT_ZK_SASL_USERNAME")
+        refused(url, "belong to another user", "TXNSEGMENT_ZK_SASL_USERNAME")
         environment.only()
         refused(url, "no credentials are set", "TXNSEGMENT_ZK_SASL_")
 
@@ -488,8 +488,8 @@ class TestSasl:
         self, zookeeper: ZooKeeperServer, careless: Secure, environment: Environment, chroot: str
     ) -> None:
         environment.sasl()
-        refused(f"zk://{zookeeper.hosts}{chroot}", "does no SASL", "TXNSEGMENT_ZK_SASL_")
-        refused(f"zk://{careless.hosts}{chroot}", "knows nobody", "SASLAuthenticationProvider")
+        refused(f"zk://{zookeeper.hosts}{chroot}", "does not support SASL", "TXNSEGMENT_ZK_SASL_")
+        refused(f"zk://{careless.hosts}{chroot}", "authenticates no user", "SASLAuthenticationProvider")
 
     @pytest.mark.parametrize(
         ("values", "says"),
@@ -528,7 +528,7 @@ class TestDigest:
         closed_to_everyone_else(secure, url, "digest")
         for other in ("digest:ann:hunter2", "digest:bob:hunter2:with:colons"):
             environment.only(AUTH=other)
-            refused(url, "belongs to somebody else", "TXNSEGMENT_ZK_AUTH")
+            refused(url, "belong to another user", "TXNSEGMENT_ZK_AUTH")
 
     @pytest.mark.parametrize(
         ("lines", "says"),

@@ -106,7 +106,7 @@ def test_no_url_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TXNSEGMENT_SERVICE_URL", raising=False)
     done = CliRunner().invoke(build(), ["topics", "list"])
     assert done.exit_code == 1
-    assert "There is no service URL" in done.stderr
+    assert "No service URL is configured" in done.stderr
 
 
 @pytest.mark.parametrize("command", [["topics", "list"], ["txns", "list"], ["sweep"], ["verify", "t"], ["segments", "show", "t"]])
