@@ -101,7 +101,7 @@ def _is_older(txn_id: str) -> bool:
 
 def _not_found(txn_id: str) -> TransactionNotFound:
     return TransactionNotFound(
-        f"There is no transaction {txn_id}.", advice="It never opened, or was forgotten after its retention."
+        f"There is no transaction {txn_id}.", advice="The id was never used, or its header expired after the retention."
     )
 
 

@@ -1,6 +1,6 @@
-"""What a commit does not wait for: its events, and a bounded share of the sweeping, on one background thread.
+"""Post-commit work: a commit's events and a bounded share of the sweeping, on one background thread. Commits do not wait for it.
 
-Losing it (the process dies) costs delay only: the next committer or sweeper finds everything in the store.
+If the process dies, the work is only delayed: the next committer or sweeper finds everything in the store.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Job = Callable[[], object]
 
 
 class Aftermath:
-    """Runs jobs one after the other in the background, and after each the `share` (once for all that have gathered)."""
+    """Runs jobs one after the other in the background. `share` runs after each batch of waiting jobs."""
 
     def __init__(self, share: Job) -> None:
         self._share = share
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Of a forked child: the thread did not come with it, and the jobs are its parent's."""
+        """Initialise the queue of this process. A forked child has no worker thread, and the queued jobs belong to its parent."""
         self._pid = os.getpid()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -40,7 +40,7 @@ class Aftermath:
                 self._thread.start()
 
     def close(self) -> None:
-        """Finish what was handed over. (By a forked child: what it handed over itself.)"""
+        """Wait until all queued jobs are done. In a forked child that queued no jobs, return at once."""
         if os.getpid() != self._pid:
             return
         with self._lock:
@@ -62,12 +62,11 @@ class Aftermath:
             self._attempt(self._share)
 
     def _attempt(self, job: Job) -> None:
-        # Nobody waits for this work and nothing depends on it: the next committer or sweeper does it again. What fails here, be it
-        # an error of none of our kinds, must not end the thread: jobs would gather that nobody does.
+        # The next committer or sweeper repeats a failed job. No exception may end the thread: later jobs would never run.
         with contained("aftermath", "put off to the next sweep", level=logging.WARNING):
             job()
 
 
 def inline(job: Job) -> None:
-    """For programs that want to see the aftermath done (tests, the simulator): run it here and now."""
+    """Run the job at once. For programs that wait for post-commit work (tests, the simulator)."""
     job()

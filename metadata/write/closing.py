@@ -1,4 +1,4 @@
-"""The end of a transaction beside its decision: abort it, tell of it, and clean up behind one's own (protocol.md section 5)."""
+"""Ending transactions: abort, event notification, and settling of this process's own commits (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from metadata.write.write_set import WriteSet
 
 @dataclass
 class Closing:
-    """What an owner does about transactions that are to end, or have ended. `aftermath` is handed what nobody waits for."""
+    """Aborts transactions, and settles committed ones after their decision. `aftermath` receives the work that no caller
+    waits for.
+    """
 
     cluster: Cluster
     aftermath: Callable[[Callable[[], None]], None]
@@ -34,11 +36,13 @@ class Closing:
         return time_ms(self.cluster.store)
 
     def abort(self, txn_id: str) -> None:
-        """End a transaction ABORTED. Idempotent; raises TxnConflict if it has committed, TransactionNotFound if unknown."""
+        """Abort a transaction. Idempotent. Raises TxnConflict if it has committed, TransactionNotFound if the id is unknown."""
         self._end_aborted(txn_id, None)
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
-        """Spark's abort, perhaps in another process and long after: end only an OPEN header of this version and attempt (A36)."""
+        """Abort on behalf of Spark, perhaps in another process and much later. Only an OPEN header of this version and attempt is
+        aborted (A36).
+        """
         record = decide(self.cluster.store, lambda view: view.get(paths.application(app, app_topic)))
         current = None if record is None else Application.of(record).current
         if current is not None and current.version == claim.version:
@@ -51,20 +55,22 @@ class Closing:
                 if claim is not None:
                     return False
                 raise TransactionNotFound(
-                    f"There is no transaction {txn_id}.", advice="It never opened, or was forgotten after its retention."
+                    f"There is no transaction {txn_id}.", advice="The id was never used, or its header expired after the retention."
                 )
             if claim is not None and not transitions.may_abort(Header.of(record), claim):
                 return False
             return self._end(record, State.ABORTED) is not None or None
 
-        if until(step):  # else it was not ours to end: nothing to tell of it
+        if until(step):  # False: another attempt owns the transaction, so no event is published
             self.aftermath(lambda: self.tell(txn_id, State.ABORTED, self._touched(txn_id)))
 
     def _end(self, record: Record, decision: State) -> Header | None:
         return ending.end(self.cluster.store, record, decision, now_ms=self._now())
 
     def _touched(self, txn_id: str) -> list[str]:
-        """The segments that a transaction has written to, as far as they are still known: from its ops, else its registrations."""
+        """Return the segments that the transaction wrote to, as far as records show: from its op records, else from its
+        registrations.
+        """
         ops = decide(self.cluster.store, lambda view: view.scan(paths.ops(txn_id).range()))
         if ops:
             return sorted({Op.of(record).segment for record in ops})
@@ -72,15 +78,15 @@ class Closing:
         return sorted({s for e in listing.entries if e.registration.txn == txn_id for s in e.registration.segments})
 
     def _abort_after(self, error: BaseException, txn_id: str) -> None:
-        """The owner gives up before deciding: end the header now rather than at its deadline."""
+        """Abort a transaction whose owner failed before the decision, so that readers need not wait for its deadline."""
         try:
             self._end_aborted(txn_id, None)
         except TxnSegmentError as second:
             error.add_note(f"Transaction {txn_id} could not be aborted either ({second}); its timeout will end it.")
 
     def _close(self, txn_id: str, entry: Entry | None, work: WriteSet) -> None:
-        """Tell, settle our registration, then delete our ops: one group that nobody waits for. The acks after that: their claims
-        move into the cursors, then their ops go. What of it is lost, a sweep does.
+        """Publish the events, mark the registration COMMITTED and delete the write ops, in one group. Then move the claims of the
+        acks into the cursors, and delete the ack ops. A sweep completes whatever is lost here.
         """
         segments, ops = sorted(work.parts), paths.ops(txn_id)
         event = Event(txn_id=txn_id, decision=State.COMMITTED).to_bytes()
@@ -91,12 +97,12 @@ class Closing:
             writes += [Delete(ops.key(i), durable=False) for i in range(len(segments))]
         try:
             made = [record for group in in_groups(writes) for record in self.cluster.store.write(*group)]
-        except BadVersion:  # a sweeper has settled it, and deletes the ops
+        except BadVersion:  # a sweeper has settled the registration, and deletes the ops
             self.tell(txn_id, State.COMMITTED, segments)
         else:
             settled = None if entry is None else made[len(segments)]
             if settled is not None:
-                self.log.update(Entry(settled.number, settled))  # our share of the sweeping need not read it again
+                self.log.update(Entry(settled.number, settled))  # the sweeping share need not read the entry again
         if work.acks:
             self.acks.settle(txn_id, [(a.segment, a.subscription) for a in work.acks], committed=True)
             rest: list[Write] = [Delete(ops.key(len(segments) + i), durable=False) for i in range(len(work.acks))]
@@ -105,7 +111,7 @@ class Closing:
                 self.cluster.store.write(*group)
 
     def tell(self, txn_id: str, decision: State, segments: Sequence[str]) -> None:
-        """One event for each segment: a wake-up, never the truth. Losing it costs delay."""
+        """Publish one event for each segment. Events only wake readers; a lost event costs delay."""
         body = Event(txn_id=txn_id, decision=decision).to_bytes()
         for group in in_groups([Append(paths.segment_events(s), body, durable=False) for s in sorted(segments)]):
             self.cluster.store.write(*group)

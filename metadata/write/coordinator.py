@@ -1,8 +1,17 @@
-"""Begin, register, decide: the owner's side of a transaction (protocol.md section 5). What comes beside and after: `closing`.
+"""The owner's side of a transaction: begin, register, decide (protocol.md section 5). `closing` has abort and post-commit work.
 
-`commit` is the whole path of one transaction, and waits for seven store round trips, whatever the rows, tasks, segments and
-history: application and layout; header and application; append; the log; seals and layout; op records; the deciding CAS.
-Events and settling are not waited for (`aftermath`).
+`commit` is the whole path of one transaction. It waits for seven store round trips, independent of rows, tasks, segments and
+history:
+
+1. application and layout are read
+2. header and application are written
+3. the registration is appended
+4. the log is read
+5. seals and layout are read
+6. op records are written
+7. the CAS of the header decides
+
+Events and settling run in the background (`aftermath`).
 """
 
 from __future__ import annotations
@@ -65,7 +74,7 @@ from metadata.write.write_set import (
 log = logging.getLogger("txnsegment.coordinator")
 
 MAX_INLINE = 512 * 1024
-"""A registration above this many bytes keeps its parts in a manifest file."""
+"""A registration larger than this (bytes) keeps its parts in a manifest file."""
 
 
 @dataclass(frozen=True)
@@ -77,14 +86,14 @@ class _Opened:
 
 @dataclass
 class Coordinator(Closing):
-    """The owner's side. One for each process and cluster; safe for several threads.
+    """Commits transactions of this process. One for each process and cluster; safe for several threads.
 
-    `aftermath` is handed what a commit does not wait for.
+    `aftermath` receives the work that a commit does not wait for.
     """
 
     ids: TxnIds = field(init=False)
     rewrite: Written = field(init=False)
-    """How a part's rows are divided among the children of its segment."""
+    """Divides a part's rows among the children of its segment."""
     _decided: OrderedDict[str, Header] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -96,14 +105,14 @@ class Coordinator(Closing):
     # --- the whole path -----------------------------------------------------------------------------------------
 
     def commit(self, work: WriteSet) -> Committed:
-        """Make the write set visible, all of it or nothing, at most once for its (application, version).
+        """Make the write set visible as a whole or not at all, at most once for its (application, version).
 
-        Parts of segments that were split or merged since go to their children: a transaction that meets a seal is ABORTED before
-        its rows are routed on, so that nothing is OPEN meanwhile, and another one is opened.
+        Parts of segments that were split or merged since staging are routed to the child segments. A transaction that meets a seal
+        is ABORTED before its rows are routed again, so that no transaction is OPEN meanwhile; then another one is opened.
 
-        Raises Fenced or TxnConflict (another attempt took over, or its timeout), SegmentSealed (a topic was deleted),
-        VersionConflict, AckConflict (then nothing was committed and nothing is claimed), SubscriptionNotFound, OutcomeUnknown (then
-        nothing was touched, and running the same version again is safe), and what the store and the storage raise.
+        Raises Fenced or TxnConflict (another attempt or the timeout ended the transaction), SegmentSealed (a topic was deleted),
+        VersionConflict, AckConflict (nothing was committed, nothing is claimed), SubscriptionNotFound, OutcomeUnknown (nothing was
+        deleted; running the same version again is safe), StoreError and StorageError.
         """
         self._check(work)
         if work.acks:
@@ -111,7 +120,7 @@ class Coordinator(Closing):
         while True:
             try:
                 return self._commit(work)
-            except Sealed as sealed:  # each round means that somebody has split or merged one of the topics
+            except Sealed as sealed:  # each round means that a topic was split or merged meanwhile
                 log.info("route on app=%s version=%s: %s", work.app, work.claim.version, sealed)
                 work = self._routed_on(work)
 
@@ -124,12 +133,13 @@ class Coordinator(Closing):
             return opened
         rows, size = weight(work)
         try:
-            refuse_missing(self.cluster, work.app, work.parts)  # no registration holds readers up meanwhile
+            # before the registration, so that a refused write never delays readers
+            refuse_missing(self.cluster, work.app, work.parts)
             entry = self._register(opened, work) if work.parts else None
             sealed = [] if entry is None else self._sealed_below(entry, work)
             if sealed:
                 raise Sealed(f"{', '.join(sealed)} were sealed while transaction {opened.txn_id} wrote to them")
-            if work.acks:  # claim first, then the op: what an op promises is held already
+            if work.acks:  # Claims come before ops: an op promises rows that are already claimed.
                 self.acks.claim(opened.txn_id, work.acks)
             self._record(opened, entry, work)
         except BaseException as error:
@@ -158,13 +168,13 @@ class Coordinator(Closing):
         return Committed(opened.txn_id, number, rows, size)
 
     def _routed_on(self, work: WriteSet) -> WriteSet:
-        """The write set for the active segments of today.
+        """Return the write set with its parts routed to the currently active segments.
 
-        Raises SegmentSealed (a topic was deleted, or a newer version has sealed segments), TxnConflict (it got a
+        Raises SegmentSealed (a topic was deleted, or a newer version of txnsegment sealed segments), TxnConflict (the topic got a
         key, or the parts are too old), PartsGone, StorageError.
         """
         topics = Topics(self.cluster)
-        topics.finish_seals()  # whoever meets a seal whose layout is missing finishes it
+        topics.finish_seals()  # a seal without its layout is finished by the first process that meets it
         by_topic: dict[TopicName, dict[str, Sequence[Part]]] = {}
         for segment, parts in work.parts.items():
             by_topic.setdefault(segment_name(segment).topic, {})[segment] = parts
@@ -176,13 +186,13 @@ class Coordinator(Closing):
             refuse_old(work, time_ms(self.cluster.store), self.cluster.settings)
             if not all(str(segment_name(s).segment_id) in topic.layout.segments for s in parts_of):
                 raise topic_deleted(sorted(parts_of))
-            refuse_missing(self.cluster, work.app, parts_of)  # some of them are read
+            refuse_missing(self.cluster, work.app, parts_of)  # rerouting reads some of the files
             refuse_rerouted(work, {name: topic.layout})
             found |= rerouted(parts_of, targets(topic), topic.layout.key, self.rewrite)
         if found.keys() == work.parts.keys():
             raise SegmentSealed(
                 f"Segments of {', '.join(str(name) for name in by_topic)} were sealed in a way that this version does not know.",
-                advice="Nothing was committed. Run the version of txnsegment that did it until its layout is complete.",
+                advice="Nothing was committed. Run the newer version of txnsegment until the layout is complete.",
             )
         return dataclasses.replace(work, parts=found, txn_id=None)
 
@@ -191,13 +201,15 @@ class Coordinator(Closing):
         if not 0 < work.timeout_ms <= settings.max_txn_timeout_ms:
             raise OptionError(
                 f"txnTimeoutMs = {work.timeout_ms} is not between 1 and this cluster's {settings.max_txn_timeout_ms}.",
-                advice="It counts from opening to deciding, not the batch's duration: the default is enough for nearly everybody.",
+                advice="The timeout covers opening to deciding, not the batch's duration. Leave it at the default if in doubt.",
             )
 
-    # --- open: who am I allowed to be? ---------------------------------------------------------------------------
+    # --- open: fence predecessors and create the header --------------------------------------------------------------
 
     def _open(self, work: WriteSet) -> _Opened | Committed:
-        """A header OPEN under `current`; Committed if the version is committed already, or now, because there is nothing in it."""
+        """Fence predecessors and create an OPEN header, named as `current` by the application record. Return Committed if the
+        version is already committed, or if the write set is empty and is committed here.
+        """
         topics = sorted({segment_name(s).topic for s in work.parts})
         app_key = paths.application(work.app, work.app_topic)
         taken = iter(() if work.txn_id is None else (work.txn_id,))
@@ -206,10 +218,10 @@ class Coordinator(Closing):
             app_record, *layouts = view.get_many([app_key, *(paths.topic(t) for t in topics)])
             app = Application.of(app_record) if app_record is not None else self._unknown(work)
             if app_record is None and work.random and work.retried:
-                # Kept as long as the header, and nobody else uses this name: gone, it no longer tells whether we committed.
+                # The record lives as long as the header, and only this write uses its name. Without it the outcome is unknown.
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
-                    advice="Nothing was done now. Look whether its rows are there before you write them again. (With an "
+                    advice="Nothing was done now. Check whether its rows exist before you write them again. (With an "
                     "application and a version of its own a transaction can be repeated at any time.)",
                 )
             predecessor: Header | Gone = Gone.UNREAD
@@ -236,23 +248,25 @@ class Coordinator(Closing):
         return cast("_Opened | Committed", until(lambda: decide(self.cluster.store, body)))
 
     def _unknown(self, work: WriteSet) -> Application:
-        """An application without a record: it has not committed, or on a restored cluster it may have, after the backup."""
+        """Return the record of an application that has none: it has not committed. On a restored cluster it may have committed
+        after the backup.
+        """
         return Application(random=work.random or None, restored=True if self.cluster.restored else None)
 
     def _commit_empty(self, work: WriteSet, app: Application, record: Record | None) -> Committed | None:
-        """No rows: nothing is registered; the application's version moves all the same, fenced by the same CAS (A34).
+        """Commit a version without rows: nothing is registered, and the CAS of the application record moves its version (A34).
 
-        `current` goes: left there, an aborted predecessor whose header is forgotten would take this version for its own.
+        `current` is removed: otherwise an aborted predecessor whose header has expired would count this version as its own commit.
         """
         update = {"last_committed": work.claim.version, "by": work.claim.by, "current": None, "restored": None}
         after = app.model_copy(update=update)
         key = paths.application(work.app, work.app_topic)
         if work.random and record is None:
-            return Committed(None, None, 0, 0)  # nobody to fence, and nothing that would ever delete the record (A13)
+            return Committed(None, None, 0, 0)  # no predecessor to fence, and no rule would ever delete the record (A13)
         try:
             self.cluster.store.put(key, after.to_bytes(), expect=ABSENT if record is None else record)
         except (BadVersion, UnknownOutcome):
-            return None  # read again: if it was done, the version is committed already, by us
+            return None  # read again: if the put was done, the next read finds the version committed
         return Committed(None, None, 0, 0)
 
     def _begin(self, view: View, work: WriteSet, app: Application, record: Record | None, txn_id: str) -> _Opened | None:
@@ -278,7 +292,9 @@ class Coordinator(Closing):
         return _Opened(txn_id, made, header)
 
     def _resolve_begin(self, txn_id: str, header: Header, key: paths.Key) -> _Opened | None:
-        """A lost race or a lost reply while opening: read what is there. None: abort what was opened, and start over."""
+        """Resolve a lost race or a lost reply of opening by reading both records. Return None if the caller must start over; an
+        OPEN header of this attempt is aborted first.
+        """
         made, now = decide(self.cluster.store, lambda view: view.get_many([paths.header(txn_id), key]))
         current = None if now is None else Application.of(now).current
         if made is not None and current is not None and current.txn_id == txn_id:
@@ -293,7 +309,8 @@ class Coordinator(Closing):
 
     def _register(self, opened: _Opened, work: WriteSet) -> Entry:
         segments = {name: segment_write(parts) for name, parts in sorted(work.parts.items())}
-        # Taken once the header is OPEN, and never before its creation: readers by publish time wait for OPEN headers (section 6).
+        # The publish time is taken after the header is OPEN, and is not below its creation: readers by publish time wait for OPEN
+        # headers (section 6).
         publish_ms = max(self._now(), opened.header.created_ms)
         registration = Registration(txn=opened.txn_id, publish_ms=publish_ms, segments=segments)
         body = registration.to_bytes()
@@ -307,7 +324,8 @@ class Coordinator(Closing):
         except UnknownOutcome:
             found = self._find_registration(opened.txn_id)
             if found is None:
-                # Not there after a sync. Should the first one still turn up, the header does not name it: void (A26).
+                # A synced read found no registration. If the lost one still appears, the header does not name it, so it is void
+                # (A26).
                 record = self.cluster.store.append(paths.LOG, body)
                 found = Entry(record.number, record, registration)
             entry = found
@@ -319,8 +337,9 @@ class Coordinator(Closing):
         return next((e for e in listing.entries if e.registration.txn == txn_id), None)
 
     def _sealed_below(self, entry: Entry, work: WriteSet) -> list[str]:
-        """Segments of this write set that a seal below its registration has closed. The log first, then the layouts: a seal
-        leaves the log only after the layout shows it."""
+        """Return the segments of this write set that a seal below its registration has closed. The log is read first, then the
+        layouts: a seal leaves the log only after the layout shows it.
+        """
         topics = sorted({segment_name(s).topic for s in work.parts})
 
         def body(view: View) -> list[str]:
@@ -333,9 +352,9 @@ class Coordinator(Closing):
                 name = segment_name(segment)
                 layout = layouts[name.topic]
                 if layout is None or str(name.segment_id) not in layout.segments:
-                    if layout is not None and not layout.deleted:  # what was sealed long ago has left it
+                    if layout is not None and not layout.deleted:  # a segment that was sealed long ago has left the layout
                         refuse_old(work, view.now_ms(), self.cluster.settings)
-                    raise topic_deleted([segment])  # and perhaps made again
+                    raise topic_deleted([segment])  # the topic may exist again under the same name
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
                 if sealed is not None and sealed < entry.number:
                     found.append(segment)
@@ -344,8 +363,8 @@ class Coordinator(Closing):
         return decide(self.cluster.store, body)
 
     def _record(self, opened: _Opened, entry: Entry | None, work: WriteSet) -> None:
-        """One write op for each segment, at the segment's first entry, then one for each ack; one group for up to 500, numbers of
-        our choice. They must not exist, so that no store has to read them first.
+        """Write one write op for each segment, at the segment's first entry, then one op for each ack, in groups of up to 500. The
+        op numbers are chosen here and expected ABSENT, so that no store has to read them first.
         """
         prefix = paths.ops(opened.txn_id)
         ops = (
@@ -364,7 +383,9 @@ class Coordinator(Closing):
         metrics.OP_WRITES.inc(len(puts))
 
     def _record_rest(self, puts: Sequence[Put]) -> None:
-        """Write what a lost reply left out of a group: only we write under this transaction's id."""
+        """Write the ops of a group whose reply was lost, as far as they are missing. No other process writes under this
+        transaction's id.
+        """
 
         def step() -> bool | None:
             found = decide(self.cluster.store, lambda view: view.get_many([put.key for put in puts]))
@@ -374,7 +395,7 @@ class Coordinator(Closing):
             try:
                 self.cluster.store.write(*missing)
             except (BadVersion, UnknownOutcome):
-                return None  # the first one turned up after all, or this reply was lost too
+                return None  # the first write arrived late, or this reply was lost too
             return True
 
         until(step)
@@ -382,12 +403,12 @@ class Coordinator(Closing):
     # --- decide ---------------------------------------------------------------------------------------------------
 
     def _decide(self, opened: _Opened, work: WriteSet, number: int | None) -> None:
-        """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading; if that fails too, nobody
-        may say that nothing was done: OutcomeUnknown.
+        """CAS the header OPEN -> COMMITTED: the only commit point. A lost reply is resolved by reading. If the read fails too,
+        raise OutcomeUnknown.
         """
         key, record, sent = paths.header(opened.txn_id), opened.record, False
         try:
-            now_ms = self._now()  # a request of its own in a new session: it may fail, too
+            now_ms = self._now()  # a separate request in a new session, so it may fail too
             while True:
                 ended = ending.end(self.cluster.store, record, State.COMMITTED, now_ms=now_ms, commit=number)
                 if ended is not None:
@@ -401,12 +422,12 @@ class Coordinator(Closing):
         except TxnConflict as error:
             raise Fenced(
                 f"Transaction {opened.txn_id} (version {work.claim.version} of {work.app}) was aborted before its commit.",
-                advice="A newer attempt, an operator or its timeout (txnTimeoutMs) ended it; nothing of it counts.",
+                advice="A newer attempt, an operator or its timeout (txnTimeoutMs) ended it; none of its rows are visible.",
             ) from error
         except TxnSegmentError as error:
             if isinstance(error, OutcomeUnknown):
                 raise
-            if not sent:  # known to be not done: end it now, or readers wait for its deadline (A4)
+            if not sent:  # The CAS is known to be not done. Abort now, or readers wait for the deadline (A4).
                 self._abort_after(error, opened.txn_id)
                 raise
             raise OutcomeUnknown(
@@ -417,16 +438,22 @@ class Coordinator(Closing):
         self._remember(opened.txn_id, ended)
 
     def _gone(self, opened: _Opened, work: WriteSet) -> Header:
-        """Our header was forgotten while we asked: it was decided. Only the application record can still say how."""
+        """Return the outcome of a transaction whose header expired during its decision. Only the application record can still show
+        the outcome.
+
+        Raises TxnConflict if it was aborted, OutcomeUnknown if the application record does not show it.
+        """
         record = decide(self.cluster.store, lambda view: view.get(paths.application(work.app, work.app_topic)))
         app = None if record is None else Application.of(record)
         if app is not None and app.current is not None and app.current.txn_id == opened.txn_id:
             if app.last_committed >= work.claim.version:
                 return opened.header.model_copy(update={"state": State.COMMITTED})
-            raise TxnConflict(f"Transaction {opened.txn_id} was aborted and forgotten.", advice="Run the write again.")
+            raise TxnConflict(
+                f"Transaction {opened.txn_id} was aborted, and its header has expired.", advice="Run the write again."
+            )
         raise OutcomeUnknown(
             f"Transaction {opened.txn_id} was decided, but how can no longer be told: its header is forgotten.",
-            advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
+            advice=f"Nothing was deleted. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
         )
 
     def _remember(self, txn_id: str, header: Header) -> None:
@@ -436,6 +463,6 @@ class Coordinator(Closing):
                 self._decided.popitem(last=False)
 
     def _remembered(self, txn_id: str) -> Header | Gone:
-        """The header of a transaction that this process has committed lately: final, so it need not be read."""
+        """Return the header of a transaction that this process committed recently, else UNREAD. Decided headers never change."""
         with self._lock:
             return self._decided.get(txn_id, Gone.UNREAD)

@@ -1,7 +1,7 @@
-"""Parts that were staged for segments sealed since go on to the segments of today (protocol.md section 5, Sealing).
+"""Rerouting of parts from segments that were sealed after staging to the active segments (protocol.md section 5, Sealing).
 
-Where one segment takes all rows of a part, only the name that the registration gives it changes: a part's path says nothing about
-where its rows belong. Only a keyed part whose segment was split is written anew, one entry for each of its children in memory.
+If one segment takes all rows of a part, only the segment name in the registration changes, because a part's path does not name a
+segment. Only a keyed part of a split segment is rewritten, with one entry for each child in memory.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from metadata.records.names import SegmentName, segment_name
 from metadata.topics.routing import Router, Target
 
 Written = Callable[[Part, str, str, Sequence[Target]], "list[tuple[str, Part]]"]
-"""(part, its segment, the key column, the active segments) -> the parts that its rows went to, by segment."""
+"""(part, its segment, the key column, the active segments) -> (segment, new part) for each segment that took rows."""
 
 
 @dataclass(frozen=True)
 class Rewriting:
-    """Writes parts anew. `unique` gives names and staging ids."""
+    """Rewrites parts. `unique` returns unique names and staging ids."""
 
     storage: LedgerStorage
     unique: Callable[[], str]
 
     def __call__(self, part: Part, segment: str, key: str, to: Sequence[Target]) -> list[tuple[str, Part]]:
-        """The rows of a part by their key, in order within each segment. Raises CorruptPart, StorageError, OptionError."""
+        """Route the rows of a part by their key; their order stays within each segment. Raises CorruptPart, StorageError,
+        OptionError.
+        """
         staging_id = self.unique()
         writers: dict[str, PartWriter] = {}
         router: Router | None = None
@@ -54,8 +56,8 @@ class Rewriting:
 
 
 def rerouted(parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
-    """The parts of one topic for its active segments `to`. The order of each key's rows stays: what was staged for a segment comes
-    before what was staged for its children, since a layout never goes back, and ids rise from parents to children.
+    """Return the parts of one topic by active segment of `to`. The order of each key's rows is kept: parts of a segment come before
+    parts of its children, because a layout never goes back and ids rise from parents to children.
     """
     active = {target.segment for target in to}
     found: dict[str, list[Part]] = {}

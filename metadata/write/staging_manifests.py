@@ -1,19 +1,20 @@
-"""Staging manifests: what each Spark write of one transaction left, under the transaction's token (protocol.md sections 1, 2, 7).
+"""Staging manifests: the files that each Spark write of one transaction staged, by the transaction's token (protocol.md sections 1,
+2, 7).
 
-A transaction of several writes opens nothing until its end. Until then it is some small files in the folder `staging`, which the
-machines of Spark's driver reach like the parts; each is published once and never changed:
+A transaction of several writes stores no record until its end. Until then its state is a few small files in the folder `staging`,
+which the machines of Spark's driver reach like the parts. Each file is published once and never changed:
 
-    <token>.opened               the driver: writes may come
-    <token>.<write>.begun        a write was planned: its topic, and how many had begun before it
-    <token>.<write>.manifest     what it staged; it counts
-    <token>.<write>.withdrawn    Spark gave it up: what it left does not count
-    <token>.persistent           a write to a persistent:// topic has begun: no other may go to a topic://
-    <token>.closed               the driver is at its end: no more writes
-    <token>.ended                it is decided, or given up: nothing here protects a file any more
+    <token>.opened               by the driver: writes are accepted
+    <token>.<write>.begun        a write was planned: its topic, and the number of writes begun before it
+    <token>.<write>.manifest     the parts of a finished write
+    <token>.<write>.withdrawn    Spark aborted the write: its parts do not count
+    <token>.persistent           a write to a persistent:// topic has begun: writes to topic:// are refused
+    <token>.closed               by the driver: no more writes are accepted
+    <token>.ended                the transaction is decided or abandoned: its files protect no parts any more
 
-A write first says that it begins and then looks for `closed`, the driver first closes and then lists. So a write that the driver
-does not see sees that it came too late, and nobody's rows are left out without a word. Only the orphan sweep deletes these files
-(`metadata.maintenance.orphans`), all of a token's once it has ended, and any at the orphan age.
+A write first publishes `begun` and then checks for `closed`; the driver first publishes `closed` and then lists. So a write that
+the driver does not list finds `closed` and fails, and no rows are left out silently. Only the orphan sweep deletes these files
+(`metadata.maintenance.orphans`): all files of a token once it has ended, and any file at the orphan age.
 """
 
 from __future__ import annotations
@@ -46,17 +47,18 @@ WITHDRAWN: Final = ".withdrawn"
 
 @dataclass(frozen=True)
 class StagingManifest:
-    """What one write staged.
+    """The result of one finished write.
 
     write      its id, unique
-    order      how many writes of its transaction had begun before it: of two that follow each other the second has the higher one
+    order      the number of writes of the transaction that had begun before it; of two consecutive writes the second has the
+    higher one
     topic      full name
     types      its columns with the types that the topic keeps, as Spark's JSON
-    key        the column that its rows were routed by; None: without a key
+    key        the column that routed its rows; None: without a key
     staged_ms  store time before its first part was written
-    parts      (segment by full name, part) in the order in which they are to be registered
-    query      the streaming query in whose `foreachBatch` it was written; None: in none
-    execution  the number of the SQL execution of its driver that it was; None: nobody knows, or another process did it
+    parts      (segment by full name, part) in the order of registration
+    query      the streaming query whose `foreachBatch` made the write; None: outside of `foreachBatch`
+    execution  the number of the SQL execution in its driver; None: unknown, or made by another process
     """
 
     write: str
@@ -70,11 +72,11 @@ class StagingManifest:
     execution: int | None = None
 
     def checked(self) -> StagingManifest:
-        """Itself. Raises ValueError for fields of other types."""
+        """Return this manifest. Raises ValueError for a field of a wrong type."""
         texts = [self.write, self.topic, self.types, *(text for text in (self.key, self.query) if text is not None)]
         numbers = [self.order, self.staged_ms, *([] if self.execution is None else [self.execution])]
         if any(type(one) is not str for one in texts) or any(type(one) is not int for one in numbers):
-            raise ValueError("a field has another type")
+            raise ValueError("a field has a wrong type")
         return self
 
     def to_bytes(self) -> bytes:
@@ -83,11 +85,11 @@ class StagingManifest:
 
     @classmethod
     def of(cls, path: str, data: bytes) -> StagingManifest:
-        """Raises CorruptRecord for anything that was not written so."""
+        """Parse a manifest. Raises CorruptRecord for bytes that `to_bytes` did not write."""
         try:
             body = read_json(data)
             if body.pop("crc") != _crc(body):
-                raise ValueError("its checksum is another")
+                raise ValueError("its checksum does not match")
             body["parts"] = tuple((str(segment), _part(part)) for segment, part in body["parts"])
             return cls(**body).checked()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -107,7 +109,7 @@ def _part(found: Mapping[str, Any]) -> Part:
 def _damaged(path: str, problem: str) -> CorruptRecord:
     return CorruptRecord(
         f"The staging manifest {path} is damaged: {problem}.",
-        advice="Nothing of its transaction was committed by it: run the transaction again.",
+        advice="Its transaction was not committed: run the transaction again.",
     )
 
 
@@ -122,38 +124,40 @@ class StagingArea:
         return f"{FOLDER}/{self.token}{name}"
 
     def files(self) -> list[str]:
-        """The paths of its files."""
+        """Return the paths of the transaction's staging files."""
         return [file.path for file in self.storage.list(FOLDER) if token_of(file.path) == self.token]
 
     # --- the driver -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Let writes come."""
+        """Accept writes."""
         self._once(OPENED, {})
 
     def close(self) -> None:
-        """Let no more writes come. Idempotent."""
+        """Refuse further writes. Idempotent."""
         self._once(CLOSED, {})
 
     def end(self) -> None:
-        """Say that nothing here is needed any more. Idempotent."""
+        """Mark the transaction ended: its staging files are not needed any more. Idempotent."""
         self._once(ENDED, {})
 
     def collect(self) -> list[StagingManifest]:
-        """What counts, in the order of the writes. Raises TxnConflict if a write began and is not done; CorruptRecord."""
+        """Return the manifests that count, in the order of the writes. Raises TxnConflict if a write is unfinished;
+        CorruptRecord.
+        """
         paths = [self._path(f".{write}{MANIFEST}") for write in counted(self.files())]
         found = [StagingManifest.of(path, self.storage.read(path)) for path in paths]
         return sorted(found, key=lambda manifest: (manifest.order, manifest.write))
 
     def begun(self) -> int:
-        """How many writes have begun."""
+        """Return the number of writes that have begun."""
         return sum(path.endswith(BEGUN) for path in self.files())
 
     # --- a write ----------------------------------------------------------------------------------------------------
 
     def begin(self, write: str, topic: str) -> int:
-        """A write begins: its order. Raises TxnConflict if the transaction is not there, or at its end; OptionError if it has a
-        write to the other kind of topics.
+        """Begin a write and return its order. Raises TxnConflict if the transaction does not exist or is closed, OptionError if it
+        has a write to the other kind of topics.
         """
         if self.storage.info(self._path(OPENED)) is None:
             raise TxnConflict(
@@ -172,7 +176,9 @@ class StagingArea:
         return order
 
     def _refuse_both_kinds(self, write: str, topic: str) -> None:
-        """One transaction never spans both. Each write says what it is, then looks for others: of two, one sees the other."""
+        """Refuse a transaction that spans topic:// and persistent://. Each write publishes its kind before it checks for the other
+        kind, so of two concurrent writes at least one is refused.
+        """
         if is_persistent(topic):
             self._once(PERSISTENT, {"topic": topic})
         elif self.storage.info(self._path(PERSISTENT)) is None:
@@ -196,16 +202,16 @@ class StagingArea:
             raise _damaged(path, str(error)) from error
 
     def leave(self, manifest: StagingManifest) -> None:
-        """A write is done. What a second run of it leaves does not count: the first manifest stays."""
+        """Publish the manifest of a finished write. If the write ran twice, the first manifest counts."""
         path = self._path(f".{manifest.write}{MANIFEST}")
         if not self._published(path, manifest.to_bytes()):
             first = StagingManifest.of(path, self.storage.read(path))
             if first == manifest:
-                return  # the reply to this very call was lost
+                return  # the reply to this publish was lost
             log.warning("write %s to %s ran twice: its first run counts, parts=%s", first.write, first.topic, len(first.parts))
 
     def withdraw(self, write: str) -> None:
-        """Spark gave the write up. Idempotent."""
+        """Mark a write as aborted by Spark. Idempotent."""
         self._once(f".{write}{WITHDRAWN}", {})
 
     # --- files ------------------------------------------------------------------------------------------------------
@@ -214,7 +220,7 @@ class StagingArea:
         self._published(self._path(name), json.dumps(body).encode())
 
     def _published(self, path: str, data: bytes) -> bool:
-        """Whether it was not there before."""
+        """Publish the file unless it exists. Return whether this call published it."""
         try:
             if self.storage.info(path) is None:
                 self.storage.publish(path, data)
@@ -226,9 +232,9 @@ class StagingArea:
 
 
 def counted(paths: Iterable[str]) -> list[str]:
-    """The writes that count, by the paths of a transaction's files. PURE.
+    """Return the writes that count, by the paths of a transaction's staging files. PURE.
 
-    Raises TxnConflict if one has begun that neither left a manifest nor was given up.
+    Raises TxnConflict if a write has begun but neither finished nor was withdrawn.
     """
     by_kind: dict[str, set[str]] = {BEGUN: set(), MANIFEST: set(), WITHDRAWN: set()}
     for path in paths:
@@ -241,7 +247,7 @@ def counted(paths: Iterable[str]) -> list[str]:
         raise TxnConflict(
             f"{len(running)} of this transaction's {len(begun)} writes have begun and not ended.",
             advice="Nothing was committed. Wait for every write, those of other threads too, before the block ends; if one was "
-            "broken off, run the transaction again.",
+            "interrupted, run the transaction again.",
         )
     return sorted(left - withdrawn)
 
@@ -250,21 +256,21 @@ def counted(paths: Iterable[str]) -> list[str]:
 
 
 def token_of(path: str) -> str | None:
-    """Whose staging file it is; None: it is none, or not published yet."""
+    """Return the token of a staging file's path; None for another path or an unpublished file."""
     folder, _, name = path.partition("/")
     return name.partition(".")[0] or None if folder == FOLDER else None
 
 
 def ended(paths: Iterable[str]) -> frozenset[str]:
-    """The tokens whose transactions have ended, by the paths of all files."""
+    """Return the tokens of ended transactions, by the paths of all staging files."""
     return frozenset(token for path in paths if path.endswith(ENDED) and (token := token_of(path)) is not None)
 
 
 def protected(
     storage: LedgerStorage, now_ms: int, orphan_age_ms: int, over: Collection[str], files: Collection[str]
 ) -> Iterator[str]:
-    """Paths that live manifests name: those younger than the orphan age, of transactions that have not ended (`over`). A damaged
-    one does not say what it names: of all `files` every part.
+    """Yield the paths that live manifests name. A manifest is live if it is younger than the orphan age and its token is not in
+    `over` (ended). A damaged manifest protects every part in `files`, because its own parts are unknown.
     """
     for file in storage.list(FOLDER):
         if not file.path.endswith(MANIFEST) or token_of(file.path) in over or file.mtime_ms + orphan_age_ms < now_ms:
@@ -272,7 +278,7 @@ def protected(
         try:
             manifest = StagingManifest.of(file.path, storage.read(file.path))
         except MissingFile:
-            continue  # another sweep has deleted it since it was listed: it protects nothing any more
+            continue  # another sweep deleted the manifest after the listing, so it protects nothing
         except CorruptRecord as error:
             log.warning("%s No parts are deleted until it goes.", error.message)
             yield from (path for path in files if path.endswith(".parquet"))

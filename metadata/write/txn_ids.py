@@ -14,21 +14,25 @@ from metadata.store.contract import ABSENT, look, until
 
 
 class TxnIds:
-    """Transaction ids in blocks: one CAS for many (protocol.md section 4). Ids that a process does not use are never used."""
+    """Allocates unused transaction ids in blocks, with one CAS for each block (protocol.md section 4). Unused ids of a block are
+    lost with the process.
+    """
 
     def __init__(self, cluster: Cluster, coordinator: int = 0) -> None:
         self._cluster, self._coordinator = cluster, coordinator
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """A forked child takes blocks of its own: what is left of this one its parent goes on giving."""
+        """Initialise the blocks of this process. A forked child takes new blocks, because its parent uses the rest of the current
+        one.
+        """
         self._pid = os.getpid()
         self._next = self._end = 0
         self._ahead: deque[int] = deque()  # first ids of further blocks
         self._lock = threading.Lock()
 
     def next(self) -> str:
-        """An id that nobody has had. Raises what the store raises, when a block is used up."""
+        """Allocate an unused transaction id. Raises StoreError if a new block is needed and cannot be taken."""
         if os.getpid() != self._pid:
             self._begin_process()
         while True:
@@ -39,16 +43,16 @@ class TxnIds:
                 if self._next < self._end:
                     self._next += 1
                     return f"{self._coordinator}_{self._next - 1}"
-            self._add()  # not under the lock: the store may take its time
+            self._add()  # without the lock, because the store may be slow
 
     @property
     def low(self) -> bool:
-        """Whether half of the last block is used up: time to `refill`."""
+        """Whether half of the last block is used, so that `refill` should be called."""
         with self._lock:
             return not self._ahead and 2 * (self._end - self._next) <= self._cluster.settings.txn_id_block
 
     def refill(self) -> None:
-        """Take the next block now, so that nobody has to wait for it later. Ids go on being given meanwhile."""
+        """Take the next block in advance, so that no commit waits for it. `next` works meanwhile."""
         if self.low:
             self._add()
 
@@ -66,7 +70,7 @@ class TxnIds:
             try:
                 self._cluster.store.put(key, TcSequence(next=first + size).to_bytes(), expect=ABSENT if record is None else record)
             except (BadVersion, UnknownOutcome):
-                return None  # an unknown outcome may have burnt a block: ids are never reused, gaps are allowed
+                return None  # an unknown outcome may lose a block: ids are never reused, gaps are allowed
             return first
 
         return until(step)

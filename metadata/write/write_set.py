@@ -1,4 +1,4 @@
-"""What one transaction commits, and for which layouts it no longer can (protocol.md section 5, Sealing)."""
+"""The write set of one transaction, and the checks that refuse it for a changed layout (protocol.md section 5, Sealing)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from metadata.store.contract import Record
 class WriteSet:
     """Everything that one transaction commits.
 
-    `app`, `app_topic`: the application (protocol.md section 5); `random`: its id was made for this write alone.
+    `app`, `app_topic`: the application (protocol.md section 5). `random`: the application id was generated for this write alone.
     `parts`: for each segment by full name its parts in order. `staged_ms`: store time before the first part was written.
     """
 
@@ -33,18 +33,20 @@ class WriteSet:
     timeout_ms: int
     random: bool = False
     txn_id: str | None = None
-    """An id that was taken beforehand (`TxnIds.next`), for a transaction that shows its id before it opens."""
+    """A transaction id that was allocated beforehand (`TxnIds.next`), for a transaction that shows its id before it opens."""
     keys: Mapping[str, str | None] = field(default_factory=dict)
-    """For each topic by full name the column that its rows were routed by; None, or not there: they were routed without a key."""
+    """For each topic by full name the column that routed its rows; None or missing: routed without a key."""
     retried: bool = False
     """An earlier commit of this write set may have succeeded: its outcome is unknown to the caller."""
     acks: Sequence[Ack] = ()
-    """What it acknowledges, on any segments and subscriptions. Acks alone, without parts, are a transaction too."""
+    """The acknowledgements, on any segments and subscriptions. A transaction may consist of acks alone."""
 
 
 @dataclass(frozen=True)
 class Committed:
-    """The transaction is decided. `number`: of its registration (None: no rows). `skipped`: it had committed earlier."""
+    """The transaction is committed. `number`: the number of its registration (None: no rows). `skipped`: it had committed
+    earlier.
+    """
 
     txn_id: str | None
     number: int | None
@@ -68,23 +70,23 @@ def weight(work: WriteSet) -> tuple[int, int]:
 
 
 class Sealed(Exception):
-    """Segments of the write set were split or merged: its rows go on to their children."""
+    """Segments of the write set were split or merged: its rows must be routed to their children."""
 
 
 def topic_deleted(segments: Sequence[str]) -> SegmentSealed:
     return SegmentSealed(
         f"The topic of {', '.join(segments)} was deleted while this write was under way.",
-        advice="Nothing was committed; run the write again if the topic is to be made anew.",
+        advice="Nothing was committed; run the write again to create the topic again.",
     )
 
 
 def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part]]) -> None:
-    """Refuse parts whose files are gone or cut short: once named, they would be an error to every reader for ever. No rule deletes
-    a part that may still be committed, but clocks that are off by days do, and other programs. Every commit looks, at each file
-    once: a clock that leapt and came back leaves no other trace.
+    """Refuse parts whose files are missing or truncated: committed, they would fail every reader. No rule deletes a part that may
+    still be committed, but clocks that are wrong by days can cause it, and so can other programs. Every commit checks each file
+    once, because a clock that leapt and was corrected leaves no other trace.
 
-    So do parts in a root that has no mark: they lie where its volume was mounted, and are hidden once it is back. Raises PartsGone,
-    StorageError.
+    Refuse also parts in a ledger root without its mark: they lie on the mount point, and become hidden when the volume is mounted.
+    Raises PartsGone, StorageError.
     """
     named = [(segment, part) for segment, found in parts.items() for part in found]
     if not named:
@@ -103,25 +105,27 @@ def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise PartsGone(
-            f"Of the {len(named)} files that {app} staged {len(wrong)} are gone or not whole: {'; '.join(wrong[:3])}{more}.",
-            advice="Nothing was committed: run the write again. The sweep takes a file only when it is older than the orphan age, "
-            "by the file's modification time and the store's clock: compare both clocks before it runs again.",
+            f"{len(wrong)} of the {len(named)} files that {app} staged are missing or incomplete: {'; '.join(wrong[:3])}{more}.",
+            advice="Nothing was committed: run the write again. The orphan sweep deletes a file only when it is older than the "
+            "orphan age, by the file's modification time and the store's clock: compare both clocks before the sweep runs again.",
         )
 
 
 def refuse_old(work: WriteSet, now_ms: int, settings: Settings) -> None:
-    """Refuse parts that the orphan sweep may take before they are named (protocol.md section 5, late commit). By the store's time.
-    Raises TxnConflict."""
+    """Refuse parts that the orphan sweep may delete before they are committed (protocol.md section 5, late commit). `now_ms` is the
+    store's time. Raises TxnConflict.
+    """
     if work.staged_ms + settings.orphan_age_ms // 2 < now_ms:
         raise TxnConflict(
             f"The parts of version {work.claim.version} of {work.app} were staged more than half the orphan age ago.",
-            advice="The orphan sweep may take them: run the write again.",
+            advice="The orphan sweep may delete them. Run the write again.",
         )
 
 
 def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> None:
-    """Refuse what was staged for an older layout: segments sealed since (Sealed), a topic deleted since (SegmentSealed), or rows
-    routed by another key than the topic's (TxnConflict)."""
+    """Refuse rows that were staged for an outdated layout. Raises Sealed (a segment was sealed since), SegmentSealed (the topic was
+    deleted since), TxnConflict (the rows were routed by another key than the topic's).
+    """
     layouts = {topic: None if record is None else Layout.of(record) for topic, record in records.items()}
     sealed = []
     for segment in work.parts:
@@ -138,13 +142,14 @@ def refuse_stale(work: WriteSet, records: Mapping[TopicName, Record | None]) -> 
 
 
 def refuse_rerouted(work: WriteSet, layouts: Mapping[TopicName, Layout | None]) -> None:
-    """Refuse rows that were routed by another key than the topic's. Asked again after the registration: a key that is set later
-    than that is set after these rows, and so breaks no order."""
+    """Refuse rows that were routed by another key than the topic's. Checked again after the registration: a key that is set later
+    is set after these rows, so their order is kept.
+    """
     for topic, layout in layouts.items():
         key = work.keys.get(str(topic))
         if layout is not None and layout.key != key:
             was, now = ("without a key" if k is None else f"by {k!r}" for k in (key, layout.key))
             raise TxnConflict(
-                f"These rows of {topic} were routed {was}, but the topic routes {now} by now.",
-                advice="Nothing was committed; run the write again, its rows will be routed as the topic's are.",
+                f"These rows of {topic} were routed {was}, but the topic now routes {now}.",
+                advice="Nothing was committed; run the write again, its rows are then routed as the topic requires.",
             )

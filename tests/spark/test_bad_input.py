@@ -581,7 +581,7 @@ def test_the_topic_gets_its_key_between_staging_and_commit(tmp_path: Path, plann
         with site.client() as one:
             one.topics.evolve(topic_name("new"), StructType().add("a", LongType()), key="a")
         writer = site.source({"topic": "new"}).writer(from_arrow(table.schema), overwrite=False)
-    with pytest.raises(TxnConflict, match=r"routed without a key, but the topic routes by 'a'"):
+    with pytest.raises(TxnConflict, match=r"routed without a key, but the topic now routes by 'a'"):
         writer.commit(told)
     assert len(site.read(topic="new")) == (2 if planned == "before" else 0)
     unchanged(site)

@@ -153,7 +153,7 @@ def test_parts_that_are_gone_are_refused_before_they_are_read_for_the_children_o
         for part in Path(cluster.ledgers.removeprefix("file://")).rglob("*.parquet"):
             part.unlink()
         cluster.topics.split("t", 0)
-        with pytest.raises(PartsGone, match="1 are gone or not whole"):
+        with pytest.raises(PartsGone, match="staged are missing or incomplete"):
             txn.commit()
 
 
