@@ -1,1 +1,1 @@
-"""One cluster: its record, its ledger root, its clock."""
+"""One cluster: its record, its ledger root, its clock readings."""

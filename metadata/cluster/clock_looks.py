@@ -1,4 +1,4 @@
-"""Looking at the clocks, and noting what was seen: `/sweep/time` (the rules are in `metadata.rules.elapsed`)."""
+"""Reading all clocks and recording the result in `/sweep/time` (the rules are in `metadata.rules.elapsed`)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from metadata.store.contract import ABSENT, MetadataStore, View, decide, time_ms
 from metadata.store.contract import look as record_at
 
 OFTEN_MS = 60_000
-"""Nobody looks again before so long: once a minute is dense enough for limits of hours."""
+"""Minimum time between two readings: once a minute suffices for limits of hours."""
 
 
 def look(store: MetadataStore, clock: Clock) -> SeenTime:
-    """Look at all clocks now, and note it."""
+    """Read all clocks now and record the reading."""
 
     def body(view: View) -> SeenTime | None:
         record = view.get(paths.SWEEP_TIME)
@@ -34,7 +34,7 @@ def look(store: MetadataStore, clock: Clock) -> SeenTime:
 
 
 def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) -> SeenTime:
-    """What was seen at the last look, if that was within so many ms (by the store's time); else look now."""
+    """Return the last recorded state if it is at most `within_ms` old by the store's time; else read the clocks now."""
     record = record_at(store, paths.SWEEP_TIME)
     if record is not None:
         seen = SeenTime.of(record)
@@ -44,5 +44,5 @@ def seen_time(store: MetadataStore, clock: Clock, *, within_ms: int = OFTEN_MS) 
 
 
 def seen_for(store: MetadataStore, clock: Clock, keep_ms: int) -> SeenTime:
-    """What was seen, as new as a limit of `keep_ms` needs it: what is old goes late by a small part of that, a minute at most."""
+    """Return a state fresh enough for a limit of `keep_ms`. The delay is at most 1/SPACING of the limit and at most a minute."""
     return seen_time(store, clock, within_ms=min(OFTEN_MS, keep_ms // SPACING))

@@ -1,4 +1,4 @@
-"""One deployment: its metadata store, its ledger storage, its settings. Everything above is handed one of these."""
+"""One deployment: its metadata store, ledger storage and settings. The rooms above get it passed in."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from metadata.store.contract import ABSENT, MetadataStore, Record, decide, look,
 
 @dataclass
 class Cluster:
-    """`unique` gives names that nobody else gives; `owner` says who we are in headers, for people to read.
+    """An open cluster.
 
-    `lock` makes the locks that are held over several steps of the store; a process whose threads are not the system's has its own.
-    `id`: whose mark the ledger root must have; None: nobody's, a world that a test has made. `restored`: what restores lost.
-    `place`: where the store was when it was opened.
+    `unique` returns unique names. `owner` names this process in headers, for people. `lock` makes the locks that are held over
+    several store calls; the simulator passes its own. `id`: the cluster id that the mark of the ledger root must have; None: no
+    mark is needed (tests). `restored`: ranges of numbers that restores lost. `place`: the store's place when it was opened.
     """
 
     url: str
@@ -57,8 +57,8 @@ class Cluster:
         self.store.close()
 
     def check_root(self) -> None:
-        """Make sure, before files are deleted, that the ledger root is still ours. A restore elsewhere, or a copy of the store, may
-        have taken it over, and the store may have become another cluster's. Raises ConfigurationError.
+        """Check, before files are deleted, that the cluster still owns the ledger root: a restore elsewhere or a copy of the store
+        may have taken it over, and the store may have become another cluster's. Raises ConfigurationError.
         """
         if self.id is None:
             return
@@ -74,43 +74,45 @@ class Cluster:
         ledger_root.check(self.storage, known, resolve(self.url), self.store, self.place)
 
     def check_not_lost(self, number: int) -> None:
-        """Raises OffsetOutOfRange for a number of the log that a restore lost."""
+        """Raise OffsetOutOfRange for a number of the log that a restore lost."""
         check_not_lost(self.restored, number, self.url)
 
     def check_is_mine(self, cluster: str | None) -> None:
-        """Raises OffsetOutOfRange for an offset of another cluster: its numbers name other rows. `cluster`: the id in it (None:
-        an older version did not say). An offset of a cluster from whose backup this one was restored is good here, too.
+        """Raise OffsetOutOfRange for an offset of another cluster, whose numbers name other rows. `cluster`: the cluster id in the
+        offset (None: written by an older version). Offsets of a cluster from whose backup this one was restored are accepted.
         """
         before = [lost.was for lost in self.restored]
         if cluster is None or self.id is None or None in before or cluster in (self.id, *before):
             return
         raise OffsetOutOfRange(
-            f"The offset is one of the cluster {cluster}, and {self.url} is the cluster {self.id}: it was made anew, restored "
-            "another time, or is not the one that the checkpoint was made with.",
-            advice="Name the service URL of that cluster, or use a new checkpoint location: what a number stands for there is "
+            f"The offset is one of the cluster {cluster}, and {self.url} is the cluster {self.id}: it was created again, restored "
+            "again, or is not the one of the checkpoint.",
+            advice="Name the service URL of that cluster, or use a new checkpoint location: a number of that cluster names "
             "another row here.",
         )
 
     def before_lost(self, number: int) -> int:
-        """The place in the log that a number computed from what is there names, as a number that no restore lost."""
+        """Map a number computed from the log to an equivalent one that no restore lost."""
         return before_lost(self.restored, number)
 
 
 def before_lost(restored: Iterable[LostNumbers], number: int) -> int:
-    """The number itself, or of one that a restore lost the last one below it that it did not: there is nothing between them."""
+    """Return the number itself; for a number that a restore lost, the last number below the lost range. No entry lies in
+    between.
+    """
     return next((lost.after for lost in restored if lost.after < number < lost.before), number)
 
 
 def check_not_lost(restored: Iterable[LostNumbers], number: int, what: str) -> None:
-    """Raises OffsetOutOfRange for a number of `what`'s log that a restore lost: rows up to it were read that are no longer here,
-    and whoever wrote them may write them again, above.
+    """Raise OffsetOutOfRange for a number of `what`'s log that a restore lost: the reader has seen rows that are no longer here,
+    and their writers may write them again with higher numbers.
     """
     for lost in restored:
         if lost.after < number < lost.before:
             raise OffsetOutOfRange(
                 f"The offset {number} of {what} is from before it was restored, with what is up to {lost.after} alone.",
-                advice=f"Rows above {lost.after} were read and are lost here; what their writers commit again comes at "
-                f"{lost.before} and above. Use a new checkpoint: start after {lost.after} to get all that comes again.",
+                advice=f"Rows above {lost.after} were read and are lost here; rows that their writers commit again get numbers "
+                f"from {lost.before}. Use a new checkpoint, and start after {lost.after} to read these rows.",
             )
 
 
@@ -124,9 +126,9 @@ def open_cluster(
 ) -> Cluster:
     """Open the cluster behind a service URL (default: TXNSEGMENT_SERVICE_URL).
 
-    An embedded cluster (`file:///path`) is made on first use; one on ZooKeeper must have been made with `ledgers` (a URI), by
-    `txnsegment init` or here. Raises ConfigurationError (no such cluster, other ledgers than it has) and ClusterFormatError
-    (made by a newer version).
+    An embedded cluster (`file:///path`) is created on first use. A cluster on ZooKeeper must be created with `ledgers` (a URI), by
+    `txnsegment init` or by this call. Raises ConfigurationError (no such cluster, or other ledgers than its own) and
+    ClusterFormatError (made by a newer version).
     """
     service = resolve(service_url)
     clock = clock or SystemClock()
@@ -137,15 +139,15 @@ def open_cluster(
             if ledgers is None:
                 ledgers = _embedded(service)
             _found(store, service, ledgers, settings or Settings())
-            record = _record(store, service.text)  # once more: a restore may have begun beside us
+            record = _record(store, service.text)  # read again: a restore may have begun meanwhile
             assert record is not None
-            clock_looks.look(store, clock)  # from now on it is seen how much time has passed
+            clock_looks.look(store, clock)  # the first reading: elapsed time is measured from here
         known = read_cluster_record(record, service.text)
         storage = ledger_root.located(known, service)
         if ledgers is not None and LedgerStorage(ledgers).uri != storage.uri:
             raise ConfigurationError(
                 f"The cluster {service} keeps its ledgers in {storage.uri}, not in {LedgerStorage(ledgers).uri}.",
-                advice="Leave the ledgers out (the cluster remembers them), or use another chroot or folder.",
+                advice="Omit the ledgers (the cluster record has them), or use another chroot or folder.",
             )
         place = ledger_root.own(storage, known, service, store)
         return Cluster(service.text, store, storage, known.settings, clock, id=known.id, restored=known.restored or (), place=place)
@@ -155,34 +157,37 @@ def open_cluster(
 
 
 def take_over(service_url: str | None = None, *, clock: Clock | None = None) -> bool:
-    """Make the store behind a service URL the owner of its ledger root, in place of the store that is it by the root's mark: after
-    the store was moved or copied. The other one can be used no more. Running it again finishes what was begun. False: the store was
-    the owner already. Raises ConfigurationError, StorageError, Unavailable.
+    """Make the store behind a service URL the owner of its ledger root, after the store was moved or copied. The previous owner can
+    no longer be used. A repeated call completes an interrupted one. Return False if the store was the owner already. Raises
+    ConfigurationError, StorageError, Unavailable.
     """
     service = resolve(service_url)
     clock = clock or SystemClock()
     with open_store(service.text, clock=clock, create=False) as store:
         record = _record(store, service.text)
         if record is None:
-            raise ConfigurationError(f"There is no cluster at {service}.", advice="Look for the store that was copied or moved.")
+            raise ConfigurationError(
+                f"There is no cluster at {service}.", advice="Name the URL of the store that was copied or moved."
+            )
         known = read_cluster_record(record, service.text)
         return ledger_root.take_over(store, record, ledger_root.located(known, service), service, clock)
 
 
 def _record(store: MetadataStore, url: str) -> Record | None:
-    """The cluster's record. Raises RestoreRefused while a restore into the store is not complete."""
+    """Return the cluster's record, or None. Raises RestoreRefused while a restore into the store is incomplete."""
     record, restoring = decide(store, lambda view: view.get_many([paths.CLUSTER, paths.RESTORING]))
     if restoring is not None:
         begun = Restoring.of(restoring)
         raise RestoreRefused(
-            f"The store {url} holds half of a cluster: a restore that {begun.by} began was never finished.",
-            advice=f"Run it again with the same file (SHA-256 {begun.backup[:12]}..): txnsegment restore FILE --service-url {url}",
+            f"The store {url} holds an incomplete cluster: a restore that {begun.by} began was not finished.",
+            advice=f"Run the restore again with the same file (SHA-256 {begun.backup[:12]}..): "
+            f"txnsegment restore FILE --service-url {url}",
         )
     return record
 
 
 def read_cluster_record(record: Record, url: str) -> ClusterRecord:
-    """Raises ClusterFormatError for a format that is newer than ours."""
+    """Parse the cluster record. Raises ClusterFormatError for a format newer than this version's."""
     known = ClusterRecord.of(record)
     if known.format_version > FORMAT_VERSION:
         raise ClusterFormatError(
@@ -193,7 +198,7 @@ def read_cluster_record(record: Record, url: str) -> ClusterRecord:
 
 
 def resolve(service_url: str | None) -> ServiceUrl:
-    """The service URL given, else the environment's. Raises OptionError."""
+    """Return the given service URL, else the environment's. Raises OptionError."""
     return given_or_environment(None if service_url is None else parse_service_url("The service URL", service_url))
 
 
@@ -207,16 +212,18 @@ def _embedded(service: ServiceUrl) -> str:
 
 
 def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Settings) -> Record:
-    """Make the cluster's record; whoever comes second gets the first one's. Raises ConfigurationError for a root in use.
+    """Bootstrap a cluster: create its record, or return the record of a concurrent bootstrap. Raises ConfigurationError for a root
+    in use.
 
-    First the id (in the store), then the mark with it (in the root), then the record. So a founding that stops anywhere is
-    finished by the next try, a root is never taken over from another cluster, and once there is a record a root without a mark is
-    not ours: nobody adopts the empty mount point of a volume that is missing.
+    The id comes first (in the store), then the mark with the id (in the root), then the record. So an interrupted bootstrap is
+    completed by the next one, and a root is never taken from another cluster. Once the record exists, a root without a mark is
+    refused: the empty mount point of a missing volume is not adopted.
     """
     storage = LedgerStorage(ledgers)
     storage.create()
     ledger_root.check_not_nested(storage, service.text)
-    if (other := marked(storage)) is not None and look(store, paths.FOUNDING) is None:  # in this order: who founds marks last
+    # in this order, because a bootstrap writes the mark last
+    if (other := marked(storage)) is not None and look(store, paths.FOUNDING) is None:
         raise ConfigurationError(
             f"The ledger root {storage.uri} is not empty, and {service} is a new cluster: the mark in it names the cluster "
             f"{other}.",
@@ -229,15 +236,15 @@ def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Se
         advice="Give an empty folder or prefix of its own: sweeping deletes old files that no cluster record names.",
     )
     found = marked(storage)
-    # (What a founder that died, or one beside us, left of its mark is nobody's data.)
+    # Marks and temporary marks of another or a crashed bootstrap do not count as content.
     if found is None and any(file.path != MARK and not UNFINISHED.fullmatch(file.path) for file in storage.list("")):
         made = look(store, paths.CLUSTER)
         if made is None:
             raise in_use
-        return made  # founded and written to meanwhile
+        return made  # a concurrent bootstrap finished, and the root was written to
     if found in (None, identity):
         _mark(storage, Mark(cluster=identity, place=place_of(service, storage).in_mark()))
-    if marked(storage) != identity:  # also where files can be overwritten, as on object stores: whose mark stayed?
+    if marked(storage) != identity:  # also on object stores, where files can be overwritten: check whose mark stayed
         raise in_use
     where = ledger_root.recorded(storage, service)
     record = ClusterRecord(id=identity, ledgers=where, created_at_ms=time_ms(store), settings=settings)
@@ -251,7 +258,7 @@ def _found(store: MetadataStore, service: ServiceUrl, ledgers: str, settings: Se
 
 
 def _identity(store: MetadataStore) -> str:
-    """The id that the cluster of this store has or will have, the same for all who are founding it."""
+    """Return the cluster id of this store, created if missing. All concurrent bootstraps get the same id."""
     new = Founding(id=uuid.uuid4().hex)
     try:
         return Founding.of(store.put(paths.FOUNDING, new.to_bytes(), expect=ABSENT)).id
@@ -263,8 +270,8 @@ def _identity(store: MetadataStore) -> str:
 
 
 def _mark(storage: LedgerStorage, mark: Mark) -> None:
-    """Write the mark, or find that a founder beside us, or one that died, has written it. Either way it is durable then: the record
-    that comes next relies on it.
+    """Publish the mark, unless a concurrent or crashed bootstrap has published it. Afterwards the mark is durable, on which the
+    record relies.
     """
     try:
         storage.publish(MARK, mark.to_bytes())

@@ -1,12 +1,12 @@
-"""Who owns a ledger root: the mark `cluster.json` in it (protocol.md section 3, "The ledger root").
+"""Ownership of a ledger root: the mark `cluster.json` in it (protocol.md section 3, "The ledger root").
 
-The mark names the cluster, and of the stores that hold a record of that cluster the one that owns the root: by a nonce that lies in
-that store's cluster record, too, and by the store's place. A copy of a store has the nonce and another place. Only the owner may be
-opened, and only the owner deletes: it reads the mark again right before each batch of deletes.
+The mark names the cluster and, of the stores with a record of that cluster, the owning store: by a nonce, which is also in that
+store's cluster record, and by the store's place. A copy of a store has the nonce and another place. Only the owner can be opened,
+and only the owner deletes: it reads the mark again right before each batch of deletes.
 
-Taking a root over: (1) the mark gets a new nonce and our place, so that the owner before us is refused from then on; (2) wait until
-no sweep is deleting any more; (3) if the mark is still ours, the new nonce goes into our cluster record. Until (3) nobody owns the
-root. Whoever dies between two steps leaves a root that the same command takes over.
+A take-over has three steps: (1) the mark gets a new nonce and the new place, which refuses the previous owner from then on; (2)
+wait until no sweep is deleting; (3) if the mark is unchanged, write the nonce into the cluster record. Until (3) no store owns the
+root. After a crash between two steps the same command completes the take-over.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ from metadata.store.contract import MetadataStore, Record, look
 log = logging.getLogger(__name__)
 
 MARK: Final = "cluster.json"
-"""In the ledger root: whose it is."""
+"""The mark's file in the ledger root."""
 UNFINISHED: Final = re.compile(rf"\.{re.escape(MARK)}(\.[^/]+)?\.tmp")
-"""What whoever was writing a mark, and died, left of it."""
+"""Temporary files of a writer of a mark that crashed."""
 DELETING: Final = "sweep/deleting"
-"""A file of this name is there while a sweep deletes."""
+"""Files with this prefix exist while a sweep deletes."""
 OWNS: Final = "owns it"
 HANDOVER_SECONDS: Final = 30.0
-"""How long a take-over waits for a sweep that is deleting. Then that sweep is taken for dead: a living one ends sooner."""
+"""How long a take-over waits for a deleting sweep. After that the sweep counts as crashed; a live one ends sooner."""
 
 
 class Mark(JsonRecord):
-    """`cluster`: its id. `was`: the ids of the clusters that it was restored from. `owner`: the nonce of the owning store's cluster
-    record (none: of a store that never took a root over). `place`: where that store is (none: made by an older version).
+    """The mark of a ledger root.
+
+    `cluster`: the cluster id. `was`: the ids of the clusters whose backups it was restored from. `owner`: the nonce of the owning
+    store's cluster record (None: no take-over yet). `place`: the owning store's place (None: written by an older version).
     """
 
     cluster: str
@@ -57,7 +59,7 @@ class Mark(JsonRecord):
 
 
 def read_mark(storage: LedgerStorage) -> Mark | None:
-    """None: the root has none. Raises ConfigurationError for a damaged one."""
+    """Return the mark, or None if the root has none. Raises ConfigurationError for a damaged one."""
     try:
         return Mark.from_bytes(storage.read(MARK))
     except MissingFile:
@@ -67,12 +69,16 @@ def read_mark(storage: LedgerStorage) -> Mark | None:
 
 
 def marked(storage: LedgerStorage) -> str | None:
-    """Whose the root is by its mark; None: it has none. Raises ConfigurationError for a damaged one."""
+    """Return the id of the cluster that owns the root by its mark; None without a mark. Raises ConfigurationError for a damaged
+    one.
+    """
     return next(iter(heirs(storage)), None)
 
 
 def heirs(storage: LedgerStorage) -> list[str]:
-    """Whose the root is by its mark, then whose it was before it was restored; empty: it has none. Raises ConfigurationError."""
+    """Return the ids of the root's owner and of its previous owners (before restores); empty without a mark. Raises
+    ConfigurationError.
+    """
     mark = read_mark(storage)
     return [] if mark is None else [mark.cluster, *(mark.was or ())]
 
@@ -81,8 +87,8 @@ def heirs(storage: LedgerStorage) -> list[str]:
 
 
 def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
-    """How a new cluster's record names its root: relative to the folder of its store if the root lies in that, so that a copy of
-    the folder uses its own ledgers; else by its URI.
+    """Return the ledger root as a new cluster's record names it: relative to the store's folder if the root lies in it, so that a
+    copy of the folder uses its own ledgers; else its URI.
     """
     if service.scheme == "file" and storage.uri.startswith(f"{service.text}/"):
         return storage.uri.removeprefix(f"{service.text}/")
@@ -90,21 +96,21 @@ def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
 
 
 def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
-    """The root of a cluster.
+    """Return the ledger root of a cluster. Raises ConfigurationError.
 
-    Older versions recorded a URI in any case. If the folder of the store has ledgers of its own, with the cluster's mark, and the
-    URI does not lie in that folder, then the folder is a copy of another one or was moved: its own ledgers are the root. But not if
-    the mark of the recorded root says that it is this store's.
+    Older versions always recorded a URI. If the store's folder has ledgers with the cluster's mark and the URI lies elsewhere, the
+    folder was copied or moved, and its own ledgers are the root, unless the mark of the recorded root names this store as the
+    owner.
     """
     if "://" not in known.ledgers and not known.ledgers.startswith("/"):
         if service.scheme != "file":
             raise ConfigurationError(
-                f"The cluster {service} says that its ledgers are in the folder {known.ledgers!r} of its store. It has no folder.",
+                f"The cluster {service} has its ledgers in the folder {known.ledgers!r} of its store, but the store has no folder.",
                 advice="Its record was copied from another store. Make a backup there and restore it here.",
             )
         if any(part in ("", ".", "..") for part in unquote(known.ledgers).split("/")):
             raise ConfigurationError(
-                f"The cluster {service} says that its ledgers are in {known.ledgers!r}: no folder within that of its store.",
+                f"The cluster {service} has its ledgers in {known.ledgers!r}, which is not a folder within its store's folder.",
                 advice="Its record is damaged: restore it from a backup.",
             )
         return LedgerStorage(f"{service.text}/{known.ledgers}")
@@ -124,11 +130,12 @@ def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
 
 
 def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore) -> Place:
-    """Check that the root is this store's, when the store is opened. Gives the place of the store.
+    """Check, when the store is opened, that it owns the root. Return the place of the store.
 
-    Two clusters on one root, or two copies of one, would delete each other's parts; rows written to the empty mount point of a
-    volume are lost behind it. A mark without a place (of an older version), or with one from which the store was moved, gets ours.
-    Raises ConfigurationError: the root has no mark, or is another's. StorageError: there is no root at all.
+    Two clusters on one root, or two copies of one cluster, would delete each other's parts, and rows written to the empty mount
+    point of a volume are hidden once it is mounted. A mark without a place (of an older version), or with the place of the store
+    before a move, gets the current place. Raises ConfigurationError (the root has no mark, or another owner), StorageError (there
+    is no root).
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None or (same_place(mark.place, ours) and not mark.place.equals(ours.in_mark())):
@@ -137,7 +144,7 @@ def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store
         try:
             storage.replace(MARK, mark.model_copy(update={"place": ours.in_mark()}).to_bytes())
         except StorageError as error:
-            # Who may not write there deletes nothing there either; before a delete the place must be there.
+            # A user who cannot write there cannot delete there either; before a delete the place must be in the mark.
             log.warning("The mark of %s could not be given the place of its store: %s", storage.uri, error)
         else:
             check(storage, known, service, store, ours)
@@ -145,14 +152,14 @@ def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store
 
 
 def check(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore, opened: Place) -> None:
-    """Check before a batch of deletes that the root is still this store's, which was at `opened` when it was opened.
+    """Check before a batch of deletes that the store still owns the root. `opened`: the store's place when it was opened.
 
-    Raises ConfigurationError: it is not, or the store's folder was moved or replaced since.
+    Raises ConfigurationError if it does not, or if the store's folder was moved or replaced since.
     """
     mark, ours = _checked(storage, known, service, store)
     if mark.place is None:
         raise ConfigurationError(
-            f"The mark {MARK} of the ledger root {storage.uri} does not say where the store that owns it is.",
+            f"The mark {MARK} of the ledger root {storage.uri} does not name the place of the owning store.",
             advice=f"Give this user the right to write there and open {service} again, or run: {command(service)}",
         )
     if ours.path is not None and not ours.is_file(opened):
@@ -165,10 +172,10 @@ def check(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, sto
 def _checked(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore) -> tuple[Mark, Place]:
     mark = read_mark(storage)
     if mark is None:
-        next(iter(storage.list("")), None)  # a root that is missing is an error of its own
+        next(iter(storage.list("")), None)  # raises an error of its own if the root is missing
         raise ConfigurationError(
-            f"The ledger root {storage.uri} of the cluster {service} has no {MARK}, so it is not the one that was written to.",
-            advice="Is its volume mounted, does every machine see the same folder? "
+            f"The ledger root {storage.uri} of the cluster {service} has no {MARK}, so it is not the root of that cluster.",
+            advice="Check that its volume is mounted and that every machine sees the same folder. "
             f"If the root was restored without that file, run: {command(service)}",
         )
     if mark.cluster != known.id:
@@ -182,7 +189,7 @@ def _checked(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, 
 
 
 def _is_here(marked: Place, ours: Place, store: MetadataStore) -> bool:
-    """Whether the store that the mark names is ours. Servers may have other names here than where the mark was written."""
+    """Return whether the mark names this store. Servers may have other addresses here than where the mark was written."""
     if same_place(marked, ours):
         return True
     if marked.hosts is None or ours.hosts is None or (marked.chroot or "") != (ours.chroot or ""):
@@ -193,8 +200,8 @@ def _is_here(marked: Place, ours: Place, store: MetadataStore) -> bool:
 def _of_another(storage: LedgerStorage, service: ServiceUrl) -> ConfigurationError:
     return ConfigurationError(
         f"The ledger root {storage.uri} belongs to another cluster than {service}.",
-        advice="Is the right volume mounted, the right folder named? Each cluster needs a ledger root of its own. (Once a "
-        "backup is restored, the restored cluster has its root; the old one can be used no more.)",
+        advice="Check the mounted volume and the folder's name. Each cluster needs a ledger root of its own. (After a "
+        "restore the restored cluster owns its root, and the old cluster can no longer be used.)",
     )
 
 
@@ -203,25 +210,27 @@ def _taken(storage: LedgerStorage, service: ServiceUrl, mark: Mark, ours: Place,
     if what == OWNS and mark.place is not None and mark.place.hosts and ours.hosts:
         other_names = (
             f"If these are other addresses of the same servers: this machine must reach {','.join(mark.place.hosts)}, without TLS "
-            "or with ours; or name one of them in the service URL, too. "
+            "or with this machine's TLS settings; or name one of them in the service URL, too. "
         )
     theirs = "another store" if mark.place is None else f"the store at {mark.place.shown(storage.uri)}"
     return ConfigurationError(
-        f"The ledger root {storage.uri} is not that of the store {service} at {ours.shown(storage.uri)}: "
+        f"The ledger root {storage.uri} does not belong to the store {service} at {ours.shown(storage.uri)}: "
         f"{theirs} {what}. One of the two is a copy of the other, or the store was moved.",
         advice=f"{other_names}Two stores on one root would delete each other's rows. If this store is the one to use from now on, "
-        f"stop all processes of the other, which can then be used no more, and run: {command(service)}. "
+        f"stop all processes of the other (it can no longer be used then), and run: {command(service)}. "
         "To use both, restore a backup over a copy of the ledgers instead.",
     )
 
 
 def command(service: ServiceUrl) -> str:
-    """What makes a store the owner of its root."""
+    """Return the command that makes a store the owner of its root."""
     return f"txnsegment init {service} --take-over"
 
 
 def _check_not_next_to_its_store(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, ours: Place) -> None:
-    """Of a mark without a place: the root may lie in the folder of another store of the cluster, which has the better right."""
+    """Refuse a mark without a place if the root lies in the folder of another store of the cluster, which has the stronger claim.
+    Raises ConfigurationError.
+    """
     root = real_root(storage)
     if root is None or ours.within is not None:
         return
@@ -247,14 +256,14 @@ def _quoted(folder: Path) -> str:
 
 
 def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, service: ServiceUrl, clock: Clock) -> bool:
-    """Make this store the owner of its root. False: it is that already. Raises ConfigurationError: the root is another cluster's,
-    is empty, or somebody else takes it over at the same time.
+    """Make this store the owner of its root. Return False if it is the owner already. Raises ConfigurationError if the root is
+    another cluster's, is empty, or is taken over by another process at the same time.
     """
     known = ClusterRecord.of(record)
     mark, ours = read_mark(storage), place_of(service, storage)
     if mark is None and next(iter(storage.list("")), None) is None:
         raise ConfigurationError(
-            f"The ledger root {storage.uri} is empty: it is not the one that {service} wrote to.",
+            f"The ledger root {storage.uri} is empty, so it is not the root that {service} wrote to.",
             advice="Mount its volume, or copy the files of the root there.",
         )
     if mark is not None and mark.cluster != known.id:
@@ -267,7 +276,7 @@ def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, serv
     wait_for_deletes(storage, clock)
     found = read_mark(storage)
     meanwhile = ConfigurationError(
-        f"Somebody else has taken over the ledger root {storage.uri} at the same time.",
+        f"Another process has taken over the ledger root {storage.uri} at the same time.",
         advice=f"Decide which store is to own it, and run there: {command(service)}",
     )
     if found is None or found.owner != nonce:
@@ -283,13 +292,15 @@ def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, serv
 
 
 def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
-    """Wait until no sweep that began before deletes any more. To be called once the mark is another's than theirs: a sweep first
-    says that it deletes, then reads the mark, so one that is not seen here has seen the new mark.
+    """Wait until no earlier sweep is deleting. Call it after the mark was changed: a sweep first publishes its note, then reads the
+    mark, so a sweep whose note is not listed here reads the new mark.
     """
     deadline = clock.monotonic() + HANDOVER_SECONDS
     while notes := [file.path for file in storage.list("sweep") if file.path.startswith(f"{DELETING}-")]:
         if clock.monotonic() >= deadline:
-            log.warning("A sweep of %s that said %.0f s ago that it deletes is taken for dead.", storage.uri, HANDOVER_SECONDS)
+            log.warning(
+                "A sweep of %s has not finished deleting within %.0f s and counts as crashed.", storage.uri, HANDOVER_SECONDS
+            )
             for note in notes:
                 storage.delete(note)
             return
@@ -300,29 +311,29 @@ def wait_for_deletes(storage: LedgerStorage, clock: Clock) -> None:
 
 
 def check_not_nested(storage: LedgerStorage, url: str) -> None:
-    """Raises ConfigurationError if a root lies in another cluster's root, or has one in it: each sweep would go through both."""
+    """Raise ConfigurationError if a root lies in another cluster's root, or contains one: a sweep would go through both."""
     for uri in _above(storage):
         try:
             outer = LedgerStorage(uri).info(MARK)
         except StorageError as error:
-            log.warning("It could not be seen whether %s is the ledger root of another cluster: %s", uri, error)
-            continue  # a user may be let into his own prefix alone
+            log.warning("Could not check whether %s is the ledger root of another cluster: %s", uri, error)
+            continue  # a user may have access to one prefix only
         if outer is not None:
             raise ConfigurationError(
                 f"The ledger root {storage.uri} of the new cluster {url} would lie in the ledger root {uri} of another one.",
-                advice="Give a folder or prefix of its own: the orphan sweep of the outer root goes through all that lies in it.",
+                advice="Give a folder or prefix of its own: the orphan sweep of the outer root covers everything in it.",
             )
     for file in storage.list(""):
         if file.path.endswith(f"/{MARK}"):
             raise ConfigurationError(
                 f"In the ledger root {storage.uri} of the new cluster {url} lies the ledger root of another one: "
                 f"{file.path.removesuffix(f'/{MARK}')}.",
-                advice="Give a folder or prefix of its own: the orphan sweep of the outer root goes through all that lies in it.",
+                advice="Give a folder or prefix of its own: the orphan sweep of the outer root covers everything in it.",
             )
 
 
 def _above(storage: LedgerStorage) -> Iterator[str]:
-    """The URIs of the folders or prefixes above a root, by the path that was given and by the real one."""
+    """Yield the URIs of the folders or prefixes above a root, by its given path and by its real path."""
     if storage.folder is not None:
         lexical = Path(os.path.normpath(storage.folder)).parents
         for folder in dict.fromkeys((*lexical, *Path(os.path.realpath(storage.folder)).parents)):

@@ -1,4 +1,4 @@
-"""Where a metadata store is, so that a copy of it can be told from the store itself. The mark of a ledger root has one of these."""
+"""The place of a metadata store, which distinguishes the store from its copies. The mark of a ledger root holds one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ _LOOPBACK = re.compile(r"(localhost|127\.[0-9.]+|\[::1\]):[0-9]+", re.IGNORECASE
 
 
 class Place(JsonRecord):
-    """Where a store is.
+    """The place of a store.
 
-    within              the way from the ledger root to the folder of the store, if the root lies in that folder (`..`): both are
+    within              relative path from the ledger root to the store's folder, if the root lies in that folder (`..`): both
+    are
                         copied and moved together
     path, inode, device SQLite: the real path of the database file, and the file itself
-    hosts, chroot       ZooKeeper: `host:port` of each server as the service URL names them
+    hosts, chroot       ZooKeeper: `host:port` of each server, as in the service URL
     url                 any other store: its service URL
-    machine             the machine's id, where it has one: paths and `localhost` mean another thing on another machine
+    machine             the machine's id, if it has one: paths and `localhost` differ between machines
     """
 
     within: str | None = None
@@ -39,7 +40,7 @@ class Place(JsonRecord):
     machine: str | None = None
 
     def shown(self, root: str) -> str:
-        """For an error. `root`: the URI of the ledger root that has the mark."""
+        """Return the place as text for an error. `root`: the URI of the ledger root with the mark."""
         if self.path is not None:
             return self.path + (f" (machine {self.machine[:8]})" if self.machine else "")
         if self.hosts is not None:
@@ -47,11 +48,13 @@ class Place(JsonRecord):
         return f"the folder {self.within} of {root}" if self.within is not None else str(self.url)
 
     def in_mark(self) -> Place:
-        """What the mark keeps of it: of a store whose root lies in its folder, nothing that a copy of the folder would not have."""
+        """Return the place as stored in the mark. If the root lies in the store's folder, only the relative path is stored, which a
+        copy of the folder shares.
+        """
         return Place(within=self.within) if self.within is not None else self
 
     def equals(self, other: Place) -> bool:
-        """Whether two places say the same. (The order of servers says nothing.)"""
+        """Return whether two places are equal, without regard to the order of servers."""
         hosts = {"hosts": tuple(sorted(self.hosts))} if self.hosts else {}
         others = {"hosts": tuple(sorted(other.hosts))} if other.hosts else {}
         return self.model_copy(update=hosts) == other.model_copy(update=others)
@@ -62,7 +65,9 @@ class Place(JsonRecord):
 
 
 def place_of(service: ServiceUrl, storage: LedgerStorage) -> Place:
-    """Where the store of a service URL is now, as seen from this machine. Raises ConfigurationError: its file is gone."""
+    """Return the current place of a service URL's store, as seen from this machine. Raises ConfigurationError if its file
+    is gone.
+    """
     machine = machine_id()
     if service.scheme == "zk":
         local = any(_LOOPBACK.fullmatch(host) for host in service.hosts)
@@ -75,7 +80,8 @@ def place_of(service: ServiceUrl, storage: LedgerStorage) -> Place:
         found = Path(path).stat()
     except OSError as error:
         raise ConfigurationError(
-            f"The metadata store {path} cannot be looked at: {error.strerror}.", advice="Was its folder moved while it was in use?"
+            f"The metadata store {path} cannot be read: {error.strerror}.",
+            advice="Check whether its folder was moved while it was in use.",
         ) from error
     root = real_root(storage)
     within = os.path.relpath(folder, root) if root is not None and lies_in(root, folder) else None
@@ -83,10 +89,10 @@ def place_of(service: ServiceUrl, storage: LedgerStorage) -> Place:
 
 
 def same_place(marked: Place, ours: Place) -> bool:
-    """Whether the store that the mark names is the one at our place.
+    """Return whether the store that the mark names is the one at our place.
 
-    A SQLite file was moved if it is the same file and nothing is where it was. (The number of a device may change when a machine
-    starts again; then the path tells.) Of ZooKeeper one server in common is enough, by its name or its address.
+    A SQLite file was moved if it is the same file and nothing is at its old path. (A device number may change at a reboot; then the
+    path decides.) For ZooKeeper one common server suffices, by name or address.
     """
     if marked.within is not None:
         return marked.within == ours.within
@@ -110,20 +116,20 @@ def _same_machine(one: Place, other: Place) -> bool:
 
 
 def _addresses(hosts: tuple[str, ...]) -> set[tuple[str, int]]:
-    """IP address and port of each server whose name can be resolved."""
+    """Return IP address and port of each server whose name can be resolved."""
     found = set()
     for host in hosts:
         name, _, port = host.rpartition(":")
         try:
             resolved = socket.getaddrinfo(name.strip("[]"), int(port), type=socket.SOCK_STREAM)
         except OSError:
-            continue  # a name that is not known here: it cannot be shown to be the same server
+            continue  # a name that is unknown here cannot prove a common server
         found |= {(str(address[0]), int(address[1])) for *_, address in resolved}
     return found
 
 
 def machine_id() -> str | None:
-    """The id that this machine was given when it was installed. Containers often have none."""
+    """Return the id that this machine got at its installation, or None (frequent in containers)."""
     for file in _MACHINE_FILES:
         try:
             text = Path(file).read_text(encoding="ascii", errors="replace").strip()
@@ -135,10 +141,10 @@ def machine_id() -> str | None:
 
 
 def real_root(storage: LedgerStorage) -> str | None:
-    """The real path of a local ledger root. None: it is not local."""
+    """Return the real path of a local ledger root; None for a remote one."""
     return None if storage.folder is None else os.path.realpath(storage.folder)
 
 
 def lies_in(path: str, folder: str) -> bool:
-    """Whether a real path lies in a folder (or in one of its subfolders)."""
+    """Return whether a real path lies in a folder or its subfolders."""
     return path.startswith(folder.rstrip("/") + "/")

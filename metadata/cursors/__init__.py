@@ -1,1 +1,1 @@
-"""Cursors of subscriptions, and the claims of transactions on them."""
+"""Cursors of subscriptions, and the pending acks (claims) of transactions on them."""

@@ -1,4 +1,4 @@
-"""Which cursors there are: of a topic's segments, and those that a split's or a merge's children get (protocol.md section 5)."""
+"""The cursors of a topic's segments, and the creation of cursors for the children of a split or merge (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from metadata.records.records import Cursor, Layout
 from metadata.store.contract import ABSENT, MetadataStore, Put, View, decide, in_groups, until
 
 Where = tuple[str, str]
-"""A segment by its full name, and a subscription."""
+"""(segment by full name, subscription)"""
 
 
 def live(view: View, segment: str) -> dict[str, Cursor]:
-    """The cursors of a segment by subscription; no tombstones."""
+    """Return the cursors of a segment by subscription, without tombstones."""
     where = [paths.cursor_of(path) for path in view.keys(paths.cursors(segment))]
     records = view.get_many([paths.cursor(*w) for w in where]) if where else []
     found = {w[1]: Cursor.of(r) for w, r in zip(where, records, strict=True) if r is not None}
@@ -25,9 +25,10 @@ def live(view: View, segment: str) -> dict[str, Cursor]:
 
 
 def make_children(store: MetadataStore, view: View, topic: TopicName, before: Layout, after: Layout) -> None:
-    """Give each segment that `after` has beyond `before` a cursor at its first row for every subscription of its parents.
+    """Create a cursor, at the first row, for each segment that `after` has beyond `before` and for each subscription of its
+    parents.
 
-    A child has no row before the layout shows it, and a subscription that is made meanwhile looks at the layout again.
+    A child has no row before the layout shows it, and the creation of a subscription reads the layout again at its end.
     """
     for key in sorted(after.segments.keys() - before.segments.keys()):
         child = after.segments[key]
@@ -36,16 +37,17 @@ def make_children(store: MetadataStore, view: View, topic: TopicName, before: La
         name = child.full_name(topic)
         made = sorted({subscription for parent in above for subscription in live(view, parent)})
         make_missing(store, [(name, subscription) for subscription in made])
-        made += sorted(live(view, name).keys() - set(made))  # by one who died before he could take them back
+        made += sorted(live(view, name).keys() - set(made))  # cursors of a process that crashed before `_bury`
         if made:
             until(partial(decide, store, partial(_bury, store, name, above, made)))
 
 
 def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequence[str], view: View) -> bool | None:
-    """Take back what was made for a subscription that was deleted meanwhile: who deleted it may have looked before it was there.
-    None: look again, until nothing of it is seen any more.
+    """Delete the new cursors of subscriptions that were deleted meanwhile, because that deletion may have listed cursors before
+    these existed. Return None until no such cursor is found.
     """
-    # The child's before the parents': who makes a subscription again writes the parents' first, so a record of theirs is not taken.
+    # The child's cursors are read before the parents': a new subscription of the same name writes the parents' cursors first, so
+    # its cursors are never deleted here.
     records = dict(zip(made, view.get_many([paths.cursor(child, s) for s in made]), strict=True))
     still = {subscription for parent in parents for subscription in live(view, parent)}
     left = [r for s, r in records.items() if r is not None and s not in still and Cursor.of(r).deleted_ms is None]
@@ -56,16 +58,16 @@ def _bury(store: MetadataStore, child: str, parents: Sequence[str], made: Sequen
 
 
 def make_missing(store: MetadataStore, wanted: Iterable[Where], cursor: Cursor | None = None) -> None:
-    """Make the cursors that do not exist; those that do (tombstones too) stay as they are.
+    """Create the cursors that do not exist. Existing ones, tombstones too, stay unchanged.
 
-    Raises BadVersion if the store never says what became of one.
+    Raises BadVersion if the outcome of a write stays unknown.
     """
     body = (cursor or Cursor()).to_bytes()
     for some in in_groups(list(wanted)):
         puts = [Put(paths.cursor(*where), body, expect=ABSENT) for where in some]
         try:
             store.write(*puts)
-        except (BadVersion, UnknownOutcome):  # some are there already: one by one
+        except (BadVersion, UnknownOutcome):  # some cursors exist: write one by one
             for put in puts:
                 _make(store, put)
 
@@ -75,9 +77,9 @@ def _make(store: MetadataStore, put: Put) -> None:
         try:
             store.write(put)
         except BadVersion:
-            return True  # it is there
+            return True  # the cursor exists
         except UnknownOutcome:
-            return None  # with ABSENT it is done once at most
+            return None  # with ABSENT a repeated write creates at most once
         return True
 
     until(step)

@@ -1,6 +1,7 @@
-"""Claims and acks: every change of a cursor is a CAS of its record (protocol.md section 7, Acks). The rules: `metadata.rules.acks`.
+"""Pending acks (claims) and acks: every change of a cursor is a CAS of its record (protocol.md section 7, Acks).
+`metadata.rules.acks` has the rules.
 
-Nothing is kept in memory: claims and cursor are one record in the store, so a crash forgets none of them (A22, A33).
+No state is kept in memory: the claims and the cursor are one record in the store, so a crash loses none of them (A22, A33).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ATTEMPTS = 100
 
 
 class _LookAgain(Exception):
-    """A transaction was ended, or forgotten, between two reads."""
+    """A transaction was ended, or its header expired, between two reads."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class PendingAcks:
     cluster: Cluster
 
     def claim(self, txn_id: str, wanted: Sequence[Ack]) -> None:
-        """Hold what a transaction acknowledges. Raises AckConflict (then nothing of it stays behind) and SubscriptionNotFound."""
+        """Claim the rows that a transaction acknowledges. Raises AckConflict (then the transaction holds no claim) and
+        SubscriptionNotFound.
+        """
         by_cursor = _by_cursor(wanted)
 
         def change(where: Where, cursor: Cursor) -> Cursor:
@@ -49,14 +52,14 @@ class PendingAcks:
         except AckConflict as error:
             try:
                 self.settle(txn_id, by_cursor, committed=False)
-            except TxnSegmentError as second:  # its transaction is aborted now: the claim is void, whoever writes next drops it
-                error.add_note(f"What transaction {txn_id} had claimed could not be given back: {second}")
+            except TxnSegmentError as second:  # the transaction is aborted next: its claim is void, and the next writer drops it
+                error.add_note(f"The claims of transaction {txn_id} could not be released: {second}")
             raise
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge without a transaction. Each cursor is changed by itself: after an error some may have been.
+        """Acknowledge without a transaction. Each cursor changes in its own CAS, so after an error some may have changed.
 
-        After a lost reply rows that are acknowledged by then count as ours. Raises AckConflict, SubscriptionNotFound.
+        After a lost reply, acknowledged rows count as acknowledged by this call. Raises AckConflict, SubscriptionNotFound.
         """
         by_cursor = _by_cursor(acks.merged(wanted))
 
@@ -71,7 +74,9 @@ class PendingAcks:
         self._change(by_cursor, change, done_already=done_already)
 
     def advance(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge cumulatively what is not behind the cursor already. Idempotent. Raises AckConflict, SubscriptionNotFound."""
+        """Acknowledge cumulatively, as far as the rows are not acknowledged yet. Idempotent. Raises AckConflict,
+        SubscriptionNotFound.
+        """
         by_cursor = _by_cursor(wanted)
 
         def change(where: Where, cursor: Cursor) -> Cursor:
@@ -83,19 +88,19 @@ class PendingAcks:
         self._change(by_cursor, change)
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound."""
+        """Move cursors: exactly these rows count as acknowledged afterwards. Raises SubscriptionNotFound."""
         self._change(to, lambda where, cursor: acks.sought(cursor, to[where]))
 
     def settle(self, txn_id: str, where: Iterable[Where], *, committed: bool) -> None:
-        """Move the claims of a decided transaction into the cursors, or drop them; once, however often it is asked. A claim that is
-        not there was settled already, or its subscription is gone.
+        """Move the claims of a decided transaction into the cursors, or drop them. Idempotent. A missing claim was settled already,
+        or its subscription was deleted.
         """
         self._change(
             dict.fromkeys(where), lambda _, cursor: acks.settled(cursor, txn_id, committed=committed), mine=txn_id, absent=True
         )
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
-        """The cursors as they stand, with only OPEN transactions' claims. Raises SubscriptionNotFound."""
+        """Return the cursors with the claims of OPEN transactions only. Raises SubscriptionNotFound."""
         wanted = list(dict.fromkeys(where))
 
         def body(view: View) -> dict[Where, Cursor]:
@@ -114,13 +119,13 @@ class PendingAcks:
         absent: bool = False,
         done_already: Callable[[Where, Cursor], bool] | None = None,
     ) -> None:
-        """Change cursors by CAS, in groups; what lost a race is looked at and changed again, one by one from then on.
+        """Change cursors by CAS, in groups. Cursors that lost a race are read and changed again, one by one.
 
-        `mine`: a transaction whose own claim is not resolved. `absent`: cursors that are not there are left out.
-        `done_already`: how a change that is not idempotent knows its effect after a lost reply.
+        `mine`: a transaction whose own claim is not resolved. `absent`: missing cursors are skipped. `done_already`: recognises the
+        effect of a change that is not idempotent, after a lost reply.
         """
         left = list(dict.fromkeys(where))
-        sent: dict[Where, bytes] = {}  # what may have been done though we were not told. (Who lost a race is told: it was not.)
+        sent: dict[Where, bytes] = {}  # values whose write had no reply, so it may be done (a lost race is known to be not done)
 
         def is_ours(place: Where, record: Record, cursor: Cursor) -> bool:
             before = sent.get(place)
@@ -152,15 +157,15 @@ class PendingAcks:
                 return
             size = 1
         raise BadVersion(
-            f"The cursors of {', '.join(sorted({s for s, _ in left}))} kept changing under us, {ATTEMPTS} times in a row.",
+            f"The cursors of {', '.join(sorted({s for s, _ in left}))} were changed by other processes {ATTEMPTS} times in a row.",
             advice="Try again.",
         )
 
     def _resolved(
         self, view: View, where: Sequence[Where], *, mine: str | None, absent: bool
     ) -> dict[Where, tuple[Record | None, Cursor]]:
-        """The records with their cursors, decided claims settled. A header that is gone is believed only once its claim was read
-        again: it may have been settled and forgotten in between.
+        """Return the records with their cursors, with decided claims settled. A missing header counts only if the claim's record is
+        unchanged when read again: the claim may have been settled, and the header expired, in between.
         """
         records = dict(zip(where, view.get_many([paths.cursor(*w) for w in where]), strict=True)) if where else {}
         cursors = {w: Cursor.of(r) for w, r in records.items() if r is not None}
@@ -194,13 +199,12 @@ class PendingAcks:
         return found
 
     def _check_children(self, view: View, missing: Sequence[Where], cursors: Mapping[Where, Cursor]) -> None:
-        """A child's cursor begins at its first row, so one that a crash left out is as good as made. Any other must be there.
-
-        Raises SubscriptionNotFound.
+        """Raise SubscriptionNotFound unless each missing cursor belongs to a child of a split or merge. A child's cursor begins at
+        its first row, so a cursor that a crash left out counts as created.
         """
         for where in missing:
             segment, subscription = where
-            if is_persistent(segment):  # the first segment of a migrated topic: its cursor came with it, or was made
+            if is_persistent(segment):  # the first segment of a migrated topic: its cursor was migrated or created with it
                 raise not_found(segment, subscription)
             name = segment_name(segment)
             record = view.get(paths.topic(name.topic))

@@ -1,1 +1,1 @@
-"""What keeps a cluster small: sweeps, retention, compaction, scaling."""
+"""Maintenance of a cluster: sweeps, retention, compaction, scaling."""

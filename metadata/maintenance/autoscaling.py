@@ -1,4 +1,6 @@
-"""Splits and merges topics by their policies, from the registrations alone; for the sweeper that leads (docs/scaling.md)."""
+"""Automatic splits and merges of segments by policy, for the leading sweeper (docs/scaling.md). The load is measured by
+registrations.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ log = logging.getLogger("txnsegment.autoscaling")
 
 @dataclass
 class Scaled:
-    """What one pass did. `failed`: topics whose layout could not be looked after, with the reason; the others were."""
+    """The result of one pass. `failed`: topics that could not be scaled, with the error; all others were processed."""
 
     splits: int = 0
     merges: int = 0
@@ -32,7 +34,9 @@ class Scaled:
 
 @dataclass
 class Autoscaler:
-    """One candidate. `scale` does nothing unless it leads; a topic without a policy costs a part of one read."""
+    """One candidate for the leadership. `scale` does nothing unless it leads. A topic without a policy costs only its share of one
+    read.
+    """
 
     cluster: Cluster
     buffer: TransactionBuffer
@@ -42,7 +46,7 @@ class Autoscaler:
         self.leadership = Leadership(self.cluster)
 
     def scale(self) -> Scaled:
-        """One pass over all topics, if we lead. Raises what the store does when it cannot be asked at all."""
+        """Scale all topics once, if this process leads. Raises StoreError if the store fails."""
         done = Scaled()
         if not self.leadership.leads():
             return done
@@ -66,7 +70,8 @@ class Autoscaler:
         epoch = now.layout.epoch
         for change in scaling.changes(rule, active, measured, reading.now_ms):
             act: Callable[..., Topic] = topics.split if len(change.segments) == 1 else topics.merge
-            # From this very layout, or not at all: a leader that sleeps, or believes that it leads, decides by what is gone.
+            # Each change needs the epoch of this layout: a leader that slept, or has lost the leadership unnoticed, decides on an
+            # outdated layout.
             epoch = act(now.name, *change.segments, epoch=epoch).layout.epoch
             log.info("%s topic=%s segments=%s epoch=%s: %s", act.__name__, now.name, change.segments, epoch, change.why)
             if len(change.segments) == 1:
@@ -76,8 +81,8 @@ class Autoscaler:
 
 
 def published(reading: Reading, segment: SegmentView, since_ms: int) -> Measured:
-    """Rows and bytes of a segment's visible registrations that were published after `since_ms`. Of a history it reads the index
-    files that reach beyond that moment, and no others.
+    """Return rows and bytes of a segment's visible registrations that were published after `since_ms`. Only index files that reach
+    beyond that time are read.
     """
     rows = size = 0
     if segment.head is not None and segment.head.publish_max > since_ms:

@@ -1,8 +1,8 @@
-"""Compaction of a segment: what its snapshot lists as many small files becomes few large ones (protocol.md sections 1 and 7).
+"""Compaction of a segment: many small files of its snapshot become few large ones (protocol.md sections 1 and 7).
 
-Anyone may compact, any number at once, beside writers, readers and sweepers: the new files count once a CAS of the watermark record
-names a snapshot that lists them; the watermark itself does not move. A crash anywhere leaves files that nobody names, for the
-orphan sweep. The files that were put together stay for the grace period (metadata.maintenance.retired).
+Any process may compact, several at once, beside writers, readers and sweepers. The new files count once a CAS of the watermark
+record names a snapshot that lists them; the watermark itself does not move. A crash leaves unnamed files for the orphan sweep. The
+replaced files stay for the grace period (`metadata.maintenance.retired`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from metadata.store.contract import look, time_ms
 log = logging.getLogger("txnsegment.compaction")
 
 ATTEMPTS = 20
-"""How often the CAS is tried: each time somebody else has moved the watermark, which folding does every few seconds."""
+"""Maximum number of CAS attempts; each one fails if the watermark moved meanwhile, which folding does every few seconds."""
 
 
 @dataclass
 class Compacted:
-    """What compaction did: files and bytes (of files) before and after, and how many parts and rows have moved. `left_out`:
-    segments that are never compacted, since they are persistent topics that were migrated: their logs name their files for ever.
+    """The result of compaction: files and bytes (of files) before and after, and the number of moved parts and rows. `left_out`:
+    migrated segments, which are never compacted, because the logs of their persistent topics name the files permanently.
     """
 
     files_before: int = 0
@@ -54,16 +54,16 @@ class Compacted:
 
 @dataclass
 class Compactor:
-    """`merge`: how units become files."""
+    """Compacts segments. `merge`: the function that merges units into files."""
 
     cluster: Cluster
     merge: Merge = field(default=merged)
 
     def compact(self, segment: str, policy: Policy, done: Compacted, *, told: Callable[[Compacted], None] = lambda _: None) -> None:
-        """Compact one segment, what is folded of it; `done` grows with each group of files, and `told` hears of it. A persistent
-        topic that was migrated is left out, and `done` says so.
+        """Compact the folded part of one segment. `done` grows with each group of files, and `told` is called with it. A migrated
+        segment is skipped and added to `done.left_out`.
 
-        Raises CorruptPart, CorruptSnapshot, StorageError; TxnConflict if the watermark cannot be kept up with, or the files were
+        Raises CorruptPart, CorruptSnapshot, StorageError; TxnConflict if the watermark changes too often, or if the files were
         written too long ago to be safe from the orphan sweep.
         """
         if is_persistent(segment):
@@ -86,7 +86,9 @@ class Compactor:
                 told(done)
 
     def _name(self, segment: str, moved: Moved, began_ms: int) -> bool:
-        """CAS the watermark to a snapshot that lists the moved parts; False if none of them was still where it had been."""
+        """CAS the watermark to a snapshot that lists the moved parts. Return False if all of the parts were moved or trimmed
+        meanwhile.
+        """
 
         def change(head: SnapshotHead) -> str | None:
             settings = self.cluster.settings
@@ -109,10 +111,11 @@ def change_snapshot(
     *,
     update: Callable[[Watermark], dict[str, object]] = lambda _: {},
 ) -> bool:
-    """Replace the snapshot of a segment by one that `change` writes, by CAS of its watermark record, whose other fields `update`
-    may change; False if there is nothing to change (any more). What the old snapshot lists stays for the grace period.
+    """Replace the snapshot of a segment by the one that `change` writes, by CAS of its watermark record; `update` changes other
+    fields of the record. Return False if there is nothing to change. Files that only the old snapshot lists stay for the grace
+    period.
 
-    Raises TxnConflict if others move the watermark faster than we can follow.
+    Raises TxnConflict if other processes change the watermark in every attempt.
     """
     for _ in range(ATTEMPTS):
         record = look(cluster.store, paths.watermark(segment))
@@ -133,8 +136,8 @@ def change_snapshot(
             now = look(cluster.store, paths.watermark(segment))
             if now is not None and Watermark.of(now).snapshot == path:
                 return True
-            # Not done, or done and folded on since: then the next round finds nothing left to change.
+            # Not done, or done and folded since: then the next round finds nothing to change.
     raise TxnConflict(
-        f"The snapshot of {segment} was replaced by others {ATTEMPTS} times while it was to be changed.",
+        f"The snapshot of {segment} was replaced by other processes in each of {ATTEMPTS} attempts to change it.",
         advice="Try again when fewer sweepers run; nothing was lost.",
     )

@@ -1,4 +1,4 @@
-"""How a sweep deletes files: in bounded batches, and the ledger root is looked at again before each of them."""
+"""Deletion of files by a sweep: in bounded batches, with a check of the ledger root before each batch."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from metadata.cluster.ledger_root import DELETING
 
 BATCH = 100
 BATCH_SECONDS = 5.0
-"""How many files are deleted, and for how long, before the root is looked at again."""
+"""Limits of one batch: number of files, and seconds until the root is checked again."""
 
 
 class Deleter:
-    """Deletes files of a cluster's root for as long as the root is the cluster's. A context manager.
+    """Deletes files of a cluster's root as long as the cluster owns the root. A context manager.
 
-    Before its first delete it leaves a file in the root that says that it deletes, and takes it away at the end. Who takes the root
-    over, or restores a backup over it, changes the mark and then waits until there is no such file. So either this sweep reads the
-    new mark and is refused, or it is waited for.
+    Before its first delete it creates a note file in the root, which it removes at the end. A take-over of the root, or a restore
+    over it, changes the mark and then waits until there is no note file. So a sweep either reads the new mark and is refused, or
+    the take-over waits for it.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -28,7 +28,7 @@ class Deleter:
         self._until = 0.0
 
     def delete(self, path: str) -> None:
-        """Raises ConfigurationError (the root has become another's; nothing more was deleted), StorageError."""
+        """Delete a file. Raises ConfigurationError (another cluster owns the root now; nothing more was deleted), StorageError."""
         if self._cluster.id is not None and (self._left == 0 or self._cluster.clock.monotonic() >= self._until):
             self._check()
         self._left -= 1
@@ -37,7 +37,7 @@ class Deleter:
     def _check(self) -> None:
         if self._note is None:
             self._note = f"{DELETING}-{self._cluster.unique()}"
-            self._cluster.storage.publish(self._note, b"")  # empty, since a full disk has room for nothing else
+            self._cluster.storage.publish(self._note, b"")  # empty, because a full disk has no room for content
         until = self._cluster.clock.monotonic() + BATCH_SECONDS
         self._cluster.check_root()
         self._left, self._until = BATCH, until

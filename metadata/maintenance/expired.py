@@ -1,4 +1,4 @@
-"""Transactions past their deadline are aborted (protocol.md section 8.10). Anyone may, any number at once."""
+"""Abort of transactions past their deadline (protocol.md section 8.10). Any process may do it, several at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("txnsegment.sweeper")
 
 
 def end_expired(cluster: Cluster) -> int:
-    """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
+    """Abort transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return their number."""
     allowance = cluster.settings.deadline_allowance_ms
     aborted = 0
 
@@ -31,7 +31,7 @@ def end_expired(cluster: Cluster) -> int:
             if not transitions.expired(header, view.now_ms(), allowance):
                 continue
             if ending.end(cluster.store, record, State.ABORTED, now_ms=view.now_ms()) is None:
-                done = False  # somebody else ended it, or the request was lost: then it may still be OPEN
+                done = False  # another process ended it, or the request was lost and it may still be OPEN
                 continue
             aborted += 1
             log.warning("timed out txn=%s app=%s version=%s", record.key.partition, header.app, header.version)

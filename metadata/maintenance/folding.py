@@ -1,5 +1,5 @@
-"""Folding: what is settled moves from the log into index snapshots (protocol.md section 7). Anyone may fold, any number at once: a
-lost race means that somebody else has done it.
+"""Folding: settled registrations move from the log into index snapshots (protocol.md section 7). Any process may fold, several at
+once: after a lost race the work was done by another process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from metadata.store.contract import ABSENT, Delete, Put, Record, View, decide, i
 
 @dataclass
 class Folded:
-    """What one folding did: ledgers that moved into snapshots, records that left the log, and segments that could not be folded."""
+    """The result of one folding: ledgers moved into snapshots, records dropped from the log, and segments that could not
+    be folded.
+    """
 
     folded: int = 0
     dropped: int = 0
@@ -32,15 +34,17 @@ class Folded:
 
 @dataclass
 class Folding:
-    """The folding of one cluster, a part of its sweep."""
+    """Folds the log of one cluster, as a part of its sweep."""
 
     cluster: Cluster
     buffer: TransactionBuffer
 
     def fold(self) -> Folded:
-        """Move settled registrations into index snapshots, CAS the watermarks, drop what is folded everywhere.
+        """Move settled registrations into index snapshots, CAS the watermarks, and drop registrations that are folded in all their
+        segments.
 
-        Segments whose files cannot be read keep their watermark (and hold up nobody else): they are returned with the error.
+        A segment whose files cannot be read keeps its watermark and does not block others; it is returned with its error in
+        `unfolded`.
         """
         done = Folded()
 
@@ -55,14 +59,14 @@ class Folding:
             layouts = _layouts(view, segments, [topic_name(s.topic) for s in seals.values() if s.topic is not None])
             records = view.get_many([paths.watermark(s) for s in segments]) if segments else []
             marks = dict(zip(segments, records, strict=True))
-            folded_to: dict[str, int | None] = {s: None for s in named if is_persistent(s)}  # what was migrated never folds
+            folded_to: dict[str, int | None] = {s: None for s in named if is_persistent(s)}  # migrated segments never fold
             for segment in segments:
                 name = segment_name(segment)
                 layout = layouts[name.topic]
                 if layout is None or not _has(layouts, segment):
-                    folded_to[segment] = None  # trimmed or deleted whole: counts as folded
+                    folded_to[segment] = None  # trimmed or deleted: counts as folded
                     self._forget_events(view, segment)
-                    self._clean_behind(view, segment, 10**20 - 1)  # its watermark stays: a reader may hold the older layout
+                    self._clean_behind(view, segment, 10**20 - 1)  # the watermark stays, because a reader may hold the older layout
                     continue
                 sealed = transitions.sealed_at(name.segment_id, segment, layout, seals)
                 mark = marks[segment]
@@ -77,7 +81,7 @@ class Folding:
     def _fold_segment(
         self, view: View, segment: str, mark: Record | None, listing: Listing, sealed: int | None, done: Folded
     ) -> int:
-        """Fold one segment; the number of its watermark as this sweep knows it."""
+        """Fold one segment. Return the number of its watermark as known to this sweep."""
         before = None if mark is None else Watermark.of(mark)
         at = 0 if before is None else before.ledger_id
         plan = transitions.fold(segment, at, [(e.number, e.registration) for e in listing.entries], sealed)
@@ -97,13 +101,13 @@ class Folding:
         if not written(
             self.cluster.store, Put(paths.watermark(segment), after.to_bytes(), expect=ABSENT if mark is None else mark)
         ):
-            return at  # another sweeper moved it; our snapshot file is an orphan
+            return at  # another sweeper moved the watermark; the new snapshot file is an orphan
         done.folded += len(found)
         self._clean_behind(view, segment, plan.through)
         return plan.through
 
     def _clean_behind(self, view: View, segment: str, through: int) -> None:
-        """Delete aborted records that the watermark has passed."""
+        """Delete the aborted records at or below the watermark."""
         with metrics.INDEX_QUERY_SECONDS.time():
             passed = view.scan_index(
                 paths.TXN_ABORTED_BY_POSITION,
@@ -114,8 +118,9 @@ class Folding:
             written(self.cluster.store, *(Delete(record.key) for record in some))
 
     def _forget_events(self, view: View, segment: str) -> bool:
-        """Delete a segment's events: they were wake-ups, and of what is folded next the snapshot tells. False: look again. It comes
-        before the watermark moves: who died in between would leave them to nobody, if nothing is written there any more.
+        """Delete a segment's events, which are only wake-ups; after folding the snapshot holds their information. Return False
+        after a lost race. Events are deleted before the watermark moves: after a crash in between, no later fold of an idle segment
+        would delete them.
         """
         events = paths.segment_events(segment)
         keys = [Key(path, events.partition) for path in view.keys(events.range())]
@@ -140,14 +145,15 @@ class Folding:
                 done.dropped += sum(written(self.cluster.store, Delete(e.record.key, expect=e.record)) for e in some)
 
     def collect_aborted(self) -> None:
-        """Delete aborted records that a sweeper wrote after others had settled, folded and cleaned behind the same transaction."""
+        """Delete aborted records that a slow sweeper wrote after others had settled, folded and cleaned up the same transaction."""
 
         def body(view: View) -> None:
             with metrics.INDEX_QUERY_SECONDS.time():
                 found = view.scan_index(paths.TXN_ABORTED_BY_POSITION, "", "~")
             if not found:
                 return
-            segments = sorted({paths.decode(r.key.partition) for r in found})  # it lives with its segment's watermark
+            # an aborted record lives as long as its segment's watermark
+            segments = sorted({paths.decode(r.key.partition) for r in found})
             layouts = _layouts(view, segments)
             marks = dict(zip(segments, view.get_many([paths.watermark(s) for s in segments]), strict=True))
             passed = []
@@ -164,7 +170,7 @@ class Folding:
 
 
 def _layouts(view: View, segments: Sequence[str], topics: Sequence[TopicName] = ()) -> dict[TopicName, Layout | None]:
-    """The layouts of the topics of these segments (tombstones too), and of these topics."""
+    """Return the layouts (tombstones too) of the topics of these segments, and of these topics."""
     names = sorted({*topics, *(segment_name(s).topic for s in segments)})
     records = view.get_many([paths.topic(n) for n in names]) if names else []
     return {n: None if r is None else Layout.of(r) for n, r in zip(names, records, strict=True)}

@@ -1,7 +1,7 @@
-"""Who leads: an ephemeral record on a session of the store (protocol.md sections 3 and 4, `/txn/tc/leader/<n>`).
+"""Leader election: an ephemeral record on a session of the store (protocol.md sections 3 and 4, `/txn/tc/leader/<n>`).
 
-Leading saves work and nothing depends on it: two may believe it at once, one whose session has just ended among them. What a leader
-does is a compare-and-set all the same.
+Leadership only saves work. Two processes may believe that they lead, for example one whose session has just ended, so a leader's
+changes are compare-and-sets all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from metadata.store.contract import ABSENT, View, decide
 
 @dataclass
 class Leadership:
-    """One candidate for the place `number`. It leads while its session lasts, or until it resigns; then whoever asks next does."""
+    """One candidate for the leader record `number`. It leads until its session ends or it resigns; then the next caller of `leads`
+    does.
+    """
 
     cluster: Cluster
     number: int = 0
@@ -27,8 +29,8 @@ class Leadership:
         self.token = self.cluster.unique()
 
     def leads(self) -> bool:
-        """Whether we lead: also takes the place if it is free. Costs a leader one read, and anybody else one write that is refused:
-        a store may end the sessions that have lapsed only when somebody writes. Raises what the store does.
+        """Return whether this process leads; takes the leadership if it is free. The check costs a leader one read, and another
+        process one refused write (some stores end lapsed sessions only on a write). Raises StoreError.
         """
         key = paths.leader(self.number)
 
@@ -39,14 +41,14 @@ class Leadership:
             mine = Leader(owner=self.cluster.owner, token=self.token, since_ms=view.now_ms())
             try:
                 self.cluster.store.put(key, mine.to_bytes(), expect=ABSENT, ephemeral=True)
-            except (BadVersion, UnknownOutcome):  # somebody else was faster; or it is ours, as we shall see when we ask again
+            except (BadVersion, UnknownOutcome):  # lost race; after a lost reply the next call finds the own record
                 return False
             return True
 
         return decide(self.cluster.store, body)
 
     def resign(self) -> None:
-        """Leave the place, if it is ours, so that nobody has to wait for our session to end. Idempotent."""
+        """Give up the leadership, so that others need not wait for the session to end. Idempotent."""
         key = paths.leader(self.number)
 
         def body(view: View) -> None:
@@ -54,7 +56,7 @@ class Leadership:
             if record is not None and Leader.of(record).token == self.token:
                 try:
                     self.cluster.store.delete(key, expect=record)
-                except (BadVersion, UnknownOutcome):  # gone with our session; or it goes with it soon
+                except (BadVersion, UnknownOutcome):  # deleted with the session, or soon to be
                     return
 
         decide(self.cluster.store, body)

@@ -1,10 +1,10 @@
-"""The orphan sweep: the only place that deletes files (protocol.md sections 2 and 7).
+"""The orphan sweep: the only code that deletes files (protocol.md sections 2 and 7).
 
-It lists the files first, then everything that can protect one (staging manifests, live log, registration manifests, snapshot
-chains and the parts they list, and what notes of replaced snapshots spare). A part that nothing protects goes once it is older
-than the orphan age, by its modification time and the store's clock; an index snapshot file that was superseded, and the manifest of
-a registration that has left the log, go once they have been seen unprotected for the grace period, because a reader may have
-planned from them a moment before. The ledger root is looked at again before each batch of deletes.
+It lists the files first, then everything that protects one: staging manifests, live log, registration manifests, snapshot chains
+with the parts they list, and the notes of replaced snapshots. An unprotected part is deleted once it is older than the orphan age,
+by its modification time and the store's clock. A superseded index snapshot file, and the manifest of a registration that left the
+log, are deleted once they have been seen unprotected for the grace period, because a reader may have planned from them. The ledger
+root is checked again before each batch of deletes.
 """
 
 from __future__ import annotations
@@ -42,38 +42,41 @@ from metadata.write.staging_manifests import StagingArea
 log = logging.getLogger("txnsegment.orphans")
 
 SEEN = "sweep/unprotected"
-"""Files of this name say when each unprotected snapshot file or manifest was first seen (ms). Losing one only costs delay."""
+"""Files with this prefix record when each unprotected snapshot file or manifest was first seen (ms). Losing one only delays its
+deletion.
+"""
 
 MANIFESTS = "manifests/"
-"""The folder of what was too big for a record."""
+"""The folder of registration manifests."""
 
 _OURS = re.compile(
     r"manifests/[^/]+\.json"  # registration manifests
-    r"|staging/[^/.][^/]*\.(opened|begun|manifest|withdrawn|persistent|closed|ended)"  # a transaction's writes until it commits
+    r"|staging/[^/.][^/]*\.(opened|begun|manifest|withdrawn|persistent|closed|ended)"  # a transaction's staging files
     r"|([^/]+/){4}(index/)?[^/.][^/]*\.(parquet|avro)"  # tenant/namespace/topic/segment: parts, and its index snapshots
-    r"|(manifests|sweep|staging|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # what a writer that died left of one
-    r"|" + re.escape(DELETING) + r"-[^/]+"  # what a sweep that died while it deleted left
-    r"|\.cluster\.json(\.[^/]+)?\.tmp"  # what a founder or a restore that died left of the root's mark
+    r"|(manifests|sweep|staging|([^/]+/){3}[^/]+(/index)?)/\.[^/]+\.tmp"  # temporary files of writers that crashed
+    r"|" + re.escape(DELETING) + r"-[^/]+"  # notes of sweeps that crashed while deleting
+    r"|\.cluster\.json(\.[^/]+)?\.tmp"  # temporary marks of a bootstrap or restore that crashed
 )
-"""Names that can be ours. Whatever else lies in the ledger root is nobody's business here."""
+"""Names that txnsegment may have given. The sweep ignores all other files in the ledger root."""
 
 
 @dataclass(frozen=True)
 class Orphans:
-    """What one orphan sweep deleted."""
+    """The number and bytes of the files that one orphan sweep deleted."""
 
     files: int
     bytes: int
 
 
 def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
-    """Delete files that nothing protects any more.
+    """Delete files that nothing protects.
 
-    A timeout pass stands between the clock and the protected: whoever could still commit a part that is older than the orphan age
-    by that clock has opened long before it (older parts are refused), so its deadline has passed and it is ended here.
+    Expired transactions are aborted after the clock was read and before the protected files are listed. Every transaction that
+    could still commit a part older than the orphan age opened long before (older parts are refused), so its deadline has passed and
+    it is ended here.
     """
     storage, settings = cluster.storage, cluster.settings
-    cluster.check_root()  # or we would delete what another cluster has named
+    cluster.check_root()  # otherwise the sweep could delete another cluster's files
     files = {f.path: f for f in storage.list("")}
     clocks = clock_looks.look(cluster.store, cluster.clock)
     now_ms = now_for(clocks, max(settings.orphan_age_ms, settings.grace_period_ms))
@@ -84,7 +87,7 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
     protected = set(staging_manifests.protected(storage, now_ms, settings.orphan_age_ms, over, files))
     protected |= decide(cluster.store, lambda view: set(named_files(cluster, markers, view)))
     gone: list[str] = []
-    # After the watermarks: a note is older than the change that it is about.
+    # Notes are read after the watermarks, because a note is older than its change.
     protected.update(spared(cluster, protected, files.values(), now_ms, gone))
     late = {
         path.rpartition("/")[0]
@@ -105,7 +108,7 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
             continue
         if path.endswith(snapshots.SUFFIX) or path.startswith(MANIFESTS):
             if file.mtime_ms + settings.orphan_age_ms >= now_ms:
-                continue  # just published, perhaps not named yet: that moment must not count as the beginning of its end
+                continue  # just published, perhaps not named yet: such a moment must not start the grace period
             first = (seen or {}).get(path, now_ms)
             expired = first + settings.grace_period_ms < now_ms
             if not expired:
@@ -120,8 +123,8 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
         for file in orphans:
             deleter.delete(file.path)
         if still != seen or len(notes) != 1:
-            # A name of its own for each sweep, and the old ones only then: several sweeps at once lose nothing. (The first sweep
-            # leaves one in any case: on a disk that is full later the folder must be there.)
+            # Each sweep publishes a note under a new name before it deletes the old ones, so that concurrent sweeps lose nothing.
+            # The first sweep publishes one in any case, so that the folder exists when the disk is full.
             storage.publish(f"{SEEN}-{cluster.unique()}.json", json.dumps(still).encode())
             for path in notes:
                 deleter.delete(path)
@@ -129,19 +132,19 @@ def sweep_orphans(cluster: Cluster, markers: MarkerModel) -> Orphans:
 
 
 def _fence(cluster: Cluster, folders: Collection[str]) -> None:
-    """Renew the watermark records of the segments with these folders: a compaction that has slept since it looked at one can no
-    longer name its files there (it looks again, and sees how old they are), and what it has named before is read after this.
+    """Rewrite the watermark records of the segments with these folders. A compaction that slept since it read one can then no
+    longer name its files there: it reads again and finds the files too old. Files that it named before are found by the next read.
     """
 
     def body(view: View) -> bool | None:
         segments = [topic.segment(info) for topic in every(view) for info in topic.layout.segments.values()]
-        mine = [s for s in segments if not is_persistent(s) and folder_of(s) in folders]  # what was migrated is never compacted
+        mine = [s for s in segments if not is_persistent(s) and folder_of(s) in folders]  # migrated segments are never compacted
         for record in view.get_many([paths.watermark(segment) for segment in mine]):
             if record is not None:
                 try:
                     cluster.store.put(record.key, record.value, expect=record)
                 except BadVersion:
-                    continue  # somebody else has moved it: that is as good
+                    continue  # another process changed the record, which fences as well
                 except UnknownOutcome:
                     return None
         return True
@@ -150,20 +153,22 @@ def _fence(cluster: Cluster, folders: Collection[str]) -> None:
 
 
 def sweep_staging(cluster: Cluster, token: str) -> None:
-    """Delete the staging manifests of a transaction that has ended: what the sweep would do later. Its parts are no business of
-    this: what committed is registered, the rest goes at the orphan age.
+    """Delete the staging files of a transaction that has ended, before the orphan sweep would. Its parts are left alone: committed
+    ones are registered, the others are deleted at the orphan age.
     """
     paths = StagingArea(cluster.storage, token).files()
     over = staging_manifests.ended(paths)
-    for path in sorted(paths, key=lambda path: path.endswith(staging_manifests.ENDED)):  # broken off, it still says that it ended
+    # `.ended` goes last, so that an interrupted call can be repeated
+    for path in sorted(paths, key=lambda path: path.endswith(staging_manifests.ENDED)):
         if staging_manifests.token_of(path) in over:
             cluster.storage.delete(path)
 
 
 def _seen(cluster: Cluster, notes: list[str], now_ms: int) -> dict[str, int] | None:
-    """When each file was first seen unprotected. Several notes (of sweeps at once): what all of them say, and the latest of it.
+    """Return when each file was first seen unprotected. With several notes (of concurrent sweeps), a file must be in all of them,
+    and its latest time counts.
 
-    None: one of them is damaged. What it said is unknown, so every file counts as seen now for the first time, which is a delay.
+    Return None if a note is damaged: then every file counts as first seen now, which only delays its deletion.
     """
     found: list[dict[str, int]] = []
     damaged = False
@@ -171,7 +176,7 @@ def _seen(cluster: Cluster, notes: list[str], now_ms: int) -> dict[str, int] | N
         try:
             found.append(_note(cluster.storage.read(path), now_ms))
         except MissingFile:
-            continue  # another sweep has just replaced it by its own
+            continue  # another sweep has just replaced the note
         except (ValueError, RecursionError) as error:
             damaged = True
             log.warning(
@@ -188,22 +193,25 @@ def _seen(cluster: Cluster, notes: list[str], now_ms: int) -> dict[str, int] | N
 
 
 def _note(data: bytes, now_ms: int) -> dict[str, int]:
-    """What a note says. A time to come was written by a clock that has been set back since: it counts as now. Raises ValueError."""
+    """Parse a note. A time in the future was written by a clock that was set back since, and counts as now. Raises ValueError."""
     found = read_json(data)
     if not isinstance(found, dict) or not all(type(ms) is int and ms >= 0 for ms in found.values()):
-        raise ValueError("it is no object of times in ms by path")
+        raise ValueError("it is not a JSON object of times in ms by path")
     return {path: min(ms, now_ms) for path, ms in found.items()}
 
 
 def named_files(cluster: Cluster, markers: MarkerModel, view: View) -> Iterator[str]:
-    """Paths that something names: read after the files were listed, the log before watermarks and snapshots."""
+    """Yield the paths that records and snapshots name. Called after the files were listed; reads the log before watermarks and
+    snapshots.
+    """
     listing = LiveLog().list(view)
     for entry in listing.entries:
         if entry.registration.manifest is not None:
             yield entry.registration.manifest
         for segment in entry.registration.segments:
             yield from (p.path for p in ledger(cluster.storage, entry.number, entry.registration, segment).parts)
-    # Those of deleted topics, too, made again or not: a reader may have planned before. After the grace period no layout has them.
+    # Segments of deleted topics count, too, because a reader may have planned before the deletion. After the grace period no layout
+    # has them.
     segments = [topic.segment(info) for topic in every(view) for info in topic.layout.segments.values()]
     for record in view.get_many([paths.watermark(s) for s in segments]):
         watermark = None if record is None else Watermark.of(record)

@@ -1,7 +1,7 @@
-"""Records that deleted topics leave behind (protocol.md section 8.14), deleted once the grace period has passed.
+"""Deletion of records of deleted topics after the grace period (protocol.md section 8.14).
 
-A deletion's segments leave the layout after the grace period (`Topics.forget_deleted`); from then on nobody can have planned by
-them, and what was kept for them goes: watermarks, cursors, and the schemas of the topic's earlier lives.
+The segments of a deletion leave the layout after the grace period (`Topics.forget_deleted`). From then on no reader can have
+planned from them, and their remaining records are deleted: watermarks, cursors, and the schemas of earlier topics of the same name.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ from metadata.store.contract import Delete, MetadataStore, View, decide, in_grou
 
 
 def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
-    """Delete watermarks that no layout names, and schemas of lives that are over; how many. Anyone may, any number at once."""
+    """Delete watermarks and cursors that no layout names, schemas of earlier topics, and old tombstones. Return the number of
+    deleted records, without tombstones. Any process may do it, several at once.
+    """
 
     def body(view: View) -> int:
-        # Before the layouts: whoever wrote one of these found its segment in a layout first, so we find it there too.
+        # These keys are listed before the layouts: the writer of each record had found its segment in a layout, so the layouts read
+        # next have it, too.
         watermarks = [paths.decode(path.rpartition("/")[2]) for path in view.keys(paths.WATERMARKS)]
         schemas: dict[TopicName, list[Key]] = defaultdict(list)
         for path in view.keys(paths.SCHEMAS):
             topic = path.split("/")[2]
             if is_persistent(paths.decode(topic)):
-                continue  # it has one life alone
+                continue  # a persistent topic cannot be created again, so it has no earlier schemas
             schemas[topic_name(paths.decode(topic))].append(Key(path, topic))
         cursors = {path: paths.cursor_of(path)[0] for path in view.keys(paths.CURSORS)}
         tombstones = [Key(path, path.removeprefix("/cursors/")) for path in cursors]
@@ -47,7 +50,8 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
                 doomed += _earlier(view, layouts[name], keys, grace_period_ms)
         _delete_tombstones(store, view, tombstones, grace_period_ms)
         for some in in_groups(doomed):
-            # Ids of segments and schemas are never used again, and a topic that has let go of a migrated one has for ever.
+            # The deletes need no expected version: ids of segments and schemas are never reused, and `let_go` never becomes false
+            # again.
             store.write(*(Delete(key) for key in some))
         return len(doomed)
 
@@ -55,7 +59,7 @@ def collect_remains(store: MetadataStore, grace_period_ms: int) -> int:
 
 
 def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_period_ms: int) -> None:
-    """Of subscriptions that were deleted so long ago that nobody has a version of theirs in hand any more."""
+    """Delete cursor tombstones older than the grace period, when no process holds a version of the cursor any more."""
     for record in view.get_many(keys) if keys else []:
         if record is None:
             continue
@@ -63,20 +67,22 @@ def _delete_tombstones(store: MetadataStore, view: View, keys: list[Key], grace_
         if deleted_ms is not None and deleted_ms + grace_period_ms < view.now_ms():
             try:
                 store.delete(record.key, expect=record)
-            except (BadVersion, UnknownOutcome):  # made again just now, or somebody else does the same: look again next time
+            except (BadVersion, UnknownOutcome):  # recreated just now, or deleted by another process: the next sweep checks again
                 continue
 
 
 def _left(layouts: dict[TopicName, Layout], segment: str) -> bool:
-    """Whether its topic's layout had the segment, and has it no more. (Cursors of children are made before a layout shows them.)"""
+    """Return whether the topic's layout had the segment and no longer has it. (A child's cursors exist before a layout shows the
+    child.)
+    """
     name = segment_name(segment)
     layout = layouts.get(name.topic)
     return layout is not None and name.segment_id < layout.next_segment_id and str(name.segment_id) not in layout.segments
 
 
 def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
-    """The same of persistent topics: those that the topic:// that goes on has let go of. (Cursors are there before its layout is;
-    and if somebody else made that one, the topic may yet go on under another name, with these cursors.)
+    """Return the persistent topics whose successor topic has let go of them. (Cursors are written before the successor's layout. If
+    that name turns out to be taken, the migration may continue under another name with these cursors.)
     """
     names = sorted(migrated)
     records = view.get_many([paths.topic(name) for name in names]) if names else []
@@ -88,14 +94,16 @@ def _let_go(view: View, migrated: set[PersistentName]) -> set[PersistentName]:
 
 
 def _earlier(view: View, layout: Layout, keys: list[Key], grace_period_ms: int) -> Iterator[Key]:
-    """The schemas of the topic's earlier lives. Its newest stays for ever, so that no id is used twice: processes remember them."""
+    """Yield the schemas of earlier topics of the same name. The newest schema stays, so that no id is reused: processes cache
+    schemas by id.
+    """
     if layout.gone():
         return
     roots = [info.created_at_ms for info in layout.kept() if not info.parent_ids]
     if roots:
-        over = min(roots)  # this life's own schemas came with its first segments or later
+        over = min(roots)  # the current topic's schemas are as old as its first segments, or younger
     elif layout.deleted:
-        over = view.now_ms() - grace_period_ms  # not those of somebody who is making the topic again
+        over = view.now_ms() - grace_period_ms  # younger ones may belong to a topic that is being created
     else:
         return
     old = sorted(keys, key=lambda key: key.path)[:-1]

@@ -1,8 +1,8 @@
-"""Notes that keep what a changed snapshot no longer lists until nobody can have planned from it (protocol.md section 7, orphans).
+"""Notes that protect the files of a replaced snapshot until no reader can have planned from it (protocol.md section 7, orphans).
 
-Whoever is about to replace a snapshot by one that lists fewer files (compaction, trimming) first publishes a note that names the
-head it replaces. While that head and the files of its chain are there, the orphan sweep spares the files that they list; as
-superseded snapshot files they themselves go after the grace period. A note whose change never came to be costs a look.
+Before a snapshot is replaced by one that lists fewer files (compaction, trimming), a note is published that names the replaced
+head. While that head and its chain exist, the orphan sweep spares the files they list; as superseded snapshot files they are
+deleted after the grace period. A note without a change costs the sweep one read.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ log = logging.getLogger("txnsegment.orphans")
 
 NOTES = "sweep/retired"
 _SNAPSHOT = re.compile(r"(?=.{1,1000}$)([!-.0-~]{1,200}/)*[!-.0-~]{1,200}" + re.escape(snapshots.SUFFIX))
-"""A path that any file system takes."""
+"""A path that every file system accepts."""
 
 
 def retire(cluster: Cluster, head: str) -> None:
-    """Say that the snapshot is about to be replaced by one that may list fewer files. Before the CAS that does it."""
+    """Publish a note that the snapshot `head` is about to be replaced by one that may list fewer files. Call it before the CAS."""
     cluster.storage.publish(f"{NOTES}-{cluster.unique()}.json", json.dumps({"head": head}).encode())
 
 
 def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileEntry], now_ms: int, gone: list[str]) -> list[str]:
-    """Of all `files`, those that the notes protect. `protected`: what is so anyway, snapshot files among them, of watermarks that
-    were read just before: a note is older than the change that it is about. `gone` gets the notes that protect nothing any more.
+    """Return those of all `files` that the notes protect. `protected`: the files that are protected already, with the snapshot
+    files of watermarks that were read just before (a note is older than its change). Notes that protect nothing are appended to
+    `gone`.
 
-    A damaged note does not say what it spares, so it spares all parts. It goes after the grace period, as what it was about did.
+    A damaged note protects all parts. It is deleted after the grace period, as an intact one is.
     """
     storage = cluster.storage
     found: list[str] = []
@@ -52,7 +53,7 @@ def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileE
                     with snapshots.open_file(storage, file) as opened:
                         found += {part.path for ledger in opened.ledgers(-1, file.last) for part in ledger.parts}
         except MissingFile:
-            continue  # another sweep has just taken the note away
+            continue  # another sweep has just deleted the note
         except (ValueError, RecursionError) as error:
             over = entry.mtime_ms + cluster.settings.grace_period_ms < now_ms
             log.warning(
@@ -60,7 +61,7 @@ def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileE
                 storage.uri,
                 note,
                 error,
-                "It is deleted." if over else "No parts are deleted until it goes.",
+                "It is deleted." if over else "No parts are deleted while it exists.",
             )
             if over:
                 gone.append(note)
@@ -69,14 +70,15 @@ def spared(cluster: Cluster, protected: Collection[str], files: Collection[FileE
         except CorruptSnapshot as error:
             if not isinstance(error.__cause__, MissingFile):
                 raise
-            gone.append(note)  # a file of its chain has gone after the grace period: it was superseded at least that long
+            # a file of the chain was deleted after the grace period, so the chain was superseded at least that long
+            gone.append(note)
     return found
 
 
 def _head(data: bytes) -> str:
-    """The path that a note names. Raises ValueError."""
+    """Return the path that a note names. Raises ValueError."""
     found = read_json(data)
     head = found.get("head") if isinstance(found, dict) else None
     if not isinstance(head, str) or not _SNAPSHOT.fullmatch(head) or {"", ".", ".."} & set(head.split("/")):
-        raise ValueError("it names no snapshot")
+        raise ValueError("it does not name a snapshot")
     return head

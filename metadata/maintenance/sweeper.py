@@ -1,7 +1,7 @@
-"""Time out, settle, forget (protocol.md section 7). Anyone may sweep, any number at once: every step is a CAS or an idempotent
-delete by version, so losing one means that somebody else has done it.
+"""The sweeper: time out, settle, fold, expire (protocol.md section 7). Any process may sweep, several at once: every step is a CAS
+or an idempotent delete by version, so after a lost race another process has done the step.
 
-Folding is `metadata.maintenance.folding`; the orphan sweep, the only place that deletes files, `metadata.maintenance.orphans`.
+`metadata.maintenance.folding` folds; `metadata.maintenance.orphans` is the orphan sweep, the only code that deletes files.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ log = logging.getLogger("txnsegment.sweeper")
 T = TypeVar("T")
 
 FORGET_EVERY_MS = 10_000
-"""A committer's share forgets no more often: looking for old headers costs as much as there are headers."""
+"""Minimum time between two expiries in committers' shares: finding old headers costs as much as there are headers."""
 FORGET_LIMIT = 10_000
 
 
 @dataclass
 class SweepReport:
-    """What one sweep did."""
+    """The result of one sweep, as counts of records, files and bytes."""
 
     timed_out: int = 0
     settled: int = 0
@@ -59,7 +59,7 @@ class SweepReport:
 
 @dataclass
 class Sweeper:
-    """The sweeping of one cluster. Committers call `share`; `txnsegment sweep` calls `sweep` (and the orphan sweep)."""
+    """Sweeps one cluster. Committers call `share`; `txnsegment sweep` calls `sweep` and the orphan sweep."""
 
     cluster: Cluster
     buffer: TransactionBuffer
@@ -67,8 +67,8 @@ class Sweeper:
     """The monotonic time of the last fold of a share, in seconds."""
 
     def sweep(self, *, forget_limit: int = FORGET_LIMIT) -> SweepReport:
-        """Everything but the orphan sweep, once. Raises SweepIncomplete (all else was done) if a step failed or segments could not
-        be folded, and what the store raises.
+        """Run all steps except the orphan sweep, once. Raises SweepIncomplete, after all other steps, if a step failed or a segment
+        could not be folded; raises StoreError if the store fails.
         """
         report = SweepReport()
         failed: dict[str, Exception] = {}
@@ -80,8 +80,11 @@ class Sweeper:
         return report
 
     def _steps(self, report: SweepReport, failed: dict[str, Exception]) -> dict[str, Exception]:
-        """What every sweep does; segments that could not be folded. No step waits for another one: each is right by itself."""
-        self._step("look at the clocks", self._look, failed)  # committers, too: rows are published by a clock that may be behind
+        """Run the steps that every sweep has, and return segments that could not be folded. The steps are independent: a failed one
+        does not stop the others.
+        """
+        # committers do it, too, because publish times come from a clock that may be slow
+        self._step("look at the clocks", self._look, failed)
         report.timed_out = self._step("time out", self.timeouts, failed) or 0
         report.seals_finished = self._step("finish seals", Topics(self.cluster, self.buffer.log).finish_seals, failed) or 0
         self._step("settle", lambda: self.settle(report), failed)
@@ -90,7 +93,9 @@ class Sweeper:
         return unfolded
 
     def _step(self, what: str, action: Callable[[], T], failed: dict[str, Exception]) -> T | None:
-        """What a step answers; None: it failed, which is in `failed`. What the store as a whole says ends the sweep."""
+        """Run a step and return its result; None if it failed, with the error in `failed`. Errors of the whole store end
+        the sweep.
+        """
         with contained("sweep", what, failed, passing=STORE):
             return action()
         return None
@@ -102,7 +107,9 @@ class Sweeper:
         return collect_remains(self.cluster.store, self.cluster.settings.grace_period_ms)
 
     def share(self) -> SweepReport:
-        """A committer's bounded share: once enough has gathered, whoever gets the turn settles, folds, times out and forgets."""
+        """Run a committer's bounded share. Once enough registrations have gathered, the committer that gets the turn settles,
+        folds, times out and expires.
+        """
         report = SweepReport()
         settings = self.cluster.settings
         now = self.cluster.clock.monotonic()
@@ -127,17 +134,18 @@ class Sweeper:
         return report
 
     def _take_turn(self) -> Record | None:
-        """Committers sweep one at a time, to save work; nothing depends on it. A turn that is never given back ends by itself.
+        """Take the turn to sweep, or return None. Committers sweep one at a time only to save work. A turn that is not given back
+        expires.
 
-        What is due less often than a turn is noted as done when the turn is taken: one that dies of it does not do it again and
-        again. The first orphan pass of a cluster comes when there can be orphans.
+        Rarer steps are noted as done when the turn is taken, so that a process that crashes in one does not repeat it in every
+        turn. A cluster's first orphan pass waits until there can be orphans.
         """
 
         def body(view: View) -> Record | None:
             record, now = view.get(paths.SWEEP_TURN), view.now_ms()
             last = Turn(until_ms=0, orphans_ms=now - 1) if record is None else Turn.of(record)
             settings = self.cluster.settings
-            if now < last.until_ms <= now + settings.fold_after_ms:  # beyond: taken by a clock that has been set back since
+            if now < last.until_ms <= now + settings.fold_after_ms:  # a later end was written by a clock that was set back since
                 return None
             mine = last.model_copy(update={"until_ms": now + settings.fold_after_ms, "began_ms": now, "by": self.cluster.owner})
             if _due(last.forgot_ms, now, max(FORGET_EVERY_MS, settings.fold_after_ms)):
@@ -152,9 +160,9 @@ class Sweeper:
         return decide(self.cluster.store, body)
 
     def _sweep_orphans(self, report: SweepReport) -> None:
-        """It lists all files, so not under the turn: nobody waits for it."""
-        from metadata.maintenance.orphans import sweep_orphans  # here: a share of a committer seldom comes to it
-        from metadata.maintenance.trimming import Trimmed, trim_all  # it reads what our folds made
+        """Trim all topics and sweep orphans. It lists all files, so it runs outside of the turn."""
+        from metadata.maintenance.orphans import sweep_orphans  # imported late, because a committer's share seldom needs it
+        from metadata.maintenance.trimming import Trimmed, trim_all  # trimming uses snapshots, which folding makes
 
         trim_all(self.cluster, self.buffer, Trimmed())
         orphans = sweep_orphans(self.cluster, self.buffer.markers)
@@ -164,13 +172,13 @@ class Sweeper:
     # --- timeouts -------------------------------------------------------------------------------------------------
 
     def timeouts(self) -> int:
-        """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
+        """Abort transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return their number."""
         return end_expired(self.cluster)
 
     # --- settle ---------------------------------------------------------------------------------------------------
 
     def settle(self, report: SweepReport) -> int:
-        """Write each decision that has been taken into its registration, then delete the ops; the length of the live log."""
+        """Write each decision into its registrations, then delete the ops. Return the length of the live log."""
 
         def body(view: View) -> int:
             listing = self.buffer.log.list(view, again=unsettled)
@@ -183,7 +191,7 @@ class Sweeper:
                 pending = [e for e in entries if unsettled(e)]
                 if not pending or any(verdicts[e.number] is Verdict.UNDECIDED for e in entries):
                     continue
-                # One after the other, and the ops last: an unsettled op of a committed transaction is never thrown away.
+                # Registrations first and ops last: an unsettled op of a committed transaction is never deleted.
                 settled = [self._settle_entry(entry, verdicts[entry.number], report) for entry in pending]
                 if all(settled):
                     self._delete_ops(view, txn)
@@ -192,7 +200,7 @@ class Sweeper:
         return self.buffer.deciding(body)
 
     def _settle_entry(self, entry: Entry, verdict: Verdict, report: SweepReport) -> bool:
-        """Whether it is settled now, by us or by somebody else."""
+        """Settle one registration. Return whether it is settled, by this call or another process."""
         registration = entry.registration
         state = transitions.settled(verdict)
         writes: list[Write] = []
@@ -207,16 +215,17 @@ class Sweeper:
             *_, made = self.cluster.store.write(*writes)
         except (BadVersion, UnknownOutcome):
             now = look(self.cluster.store, entry.record.key)
-            return now is None or Registration.of(now).state is not None  # gone: folded, so it was settled
+            return now is None or Registration.of(now).state is not None  # a missing one was folded, so it was settled
         assert made is not None
-        self.buffer.log.update(Entry(entry.number, made, after))  # so that folding need not read it again
+        self.buffer.log.update(Entry(entry.number, made, after))  # folding need not read the entry again
         report.settled += state is Settled.COMMITTED
         report.voided += state is Settled.VOID
         return True
 
     def _delete_ops(self, view: View, txn: str) -> None:
-        """Delete the ops of a decided transaction whose registrations are all settled. Its acks are settled first: an unsettled op
-        of a committed transaction is never thrown away (A23). (A header that is gone never committed: it is forgotten last.)
+        """Delete the ops of a decided transaction whose registrations are all settled. Its acks are settled first, because an
+        unsettled op of a committed transaction is never deleted (A23). (A transaction without a header never committed: its header
+        expires last.)
         """
         records = view.scan(paths.ops(txn).range())
         ops = [Op.of(record) for record in records]
@@ -231,12 +240,14 @@ class Sweeper:
             written(self.cluster.store, *(Delete(record.key) for record in some))
 
     def collect_ops(self) -> int:
-        """Delete ops that a zombie wrote after its transaction was settled or forgotten; how many are left outstanding."""
+        """Delete ops that a fenced process wrote after its transaction was settled or its header expired. Return the number of
+        outstanding ops.
+        """
 
         def body(view: View) -> int:
             with metrics.INDEX_QUERY_SECONDS.time():
                 ops = view.scan_index(paths.OPS_BY_TXN, "", "~")
-            outstanding = Counter(op.key.partition for op in ops)  # an op's partition is its transaction
+            outstanding = Counter(op.key.partition for op in ops)  # an op's partition is its transaction id
             txns = sorted(outstanding)
             headers = dict(zip(txns, view.get_many([paths.header(t) for t in txns]), strict=True)) if txns else {}
             listed = self.buffer.log.list(view, again=unsettled).entries if txns else ()
@@ -253,7 +264,7 @@ class Sweeper:
             events = [
                 Key(path, path.removeprefix("/txn/subscription-events/")[:-21]) for path in view.keys(paths.SUBSCRIPTION_EVENTS)
             ]
-            for some in in_groups(events):  # they were wake-ups; the truth is in the cursors
+            for some in in_groups(events):  # events are only wake-ups; the cursors hold the state
                 written(self.cluster.store, *(Delete(key) for key in some))
             return left
 
@@ -262,7 +273,7 @@ class Sweeper:
     # --- fold -----------------------------------------------------------------------------------------------------
 
     def fold(self, report: SweepReport) -> dict[str, Exception]:
-        """Fold all segments (`metadata.maintenance.folding`); those that could not be folded, with the error."""
+        """Fold all segments (`metadata.maintenance.folding`). Return those that could not be folded, with the error."""
         done = Folding(self.cluster, self.buffer).fold()
         report.folded += done.folded
         report.dropped += done.dropped
@@ -271,7 +282,7 @@ class Sweeper:
     # --- forget ---------------------------------------------------------------------------------------------------
 
     def forget(self, report: SweepReport, *, limit: int) -> None:
-        """Delete headers older than the retention whose registrations are settled and whose ops are gone."""
+        """Delete headers older than the retention whose registrations are settled and whose ops are deleted."""
 
         def body(view: View) -> None:
             top = paths.pad20(max(0, view.now_ms() - self.cluster.settings.header_retention_ms))
@@ -295,8 +306,8 @@ class Sweeper:
         decide(self.cluster.store, body)
 
     def _release_application(self, view: View, txn: str, header: Header) -> bool:
-        """Before a header is forgotten: raise `lastCommitted` to it if it committed (a random application is deleted instead).
-        False if a race was lost: the header stays for the next sweep.
+        """Before a header is deleted, raise `lastCommitted` to it if it committed; a random application is deleted instead. Return
+        False after a lost race: the header stays for the next sweep.
         """
         if header.app is None:
             return True
@@ -313,20 +324,22 @@ class Sweeper:
 
 
 def complain(unfolded: Mapping[str, Exception], failed: Mapping[str, Exception] | None = None) -> None:
-    """Raises SweepIncomplete for segments that could not be folded, and for steps that failed."""
+    """Raise SweepIncomplete for segments that could not be folded and for steps that failed, if any."""
     failed = failed or {}
     for segment, error in unfolded.items():
         more = f" (and {len(unfolded) - 1} more)" if len(unfolded) > 1 else ""
         steps = "".join(f" It could not {step} either: {described(other)}." for step, other in failed.items())
         raise SweepIncomplete(
             f"Everything was swept but the segment {segment}{more}, which cannot be folded: {described(error)}{steps}",
-            advice="Until its files are back (from a copy), its registrations stay in the log, and files are not deleted.",
+            advice="Restore its files from a copy. Until then its registrations stay in the log, and no files are deleted.",
         ) from ExceptionGroup("what cannot be swept", [*unfolded.values(), *failed.values()])
     failures.complain({f"could not {step}": error for step, error in failed.items()}, done="The sweep did its other steps.")
 
 
 def _due(last_ms: int | None, now_ms: int, every_ms: int) -> bool:
-    """Whether something is due again. What lies in the future was noted by a clock that has been set back since."""
+    """Return whether a step is due again. A time in the future was written by a clock that was set back since, and counts
+    as due.
+    """
     return last_ms is None or not 0 <= now_ms - last_ms < every_ms
 
 

@@ -1,7 +1,7 @@
-"""Trimming: rows that retention keeps no longer leave the snapshots; the orphan sweep deletes their files (protocol.md section 7).
+"""Trimming: rows past their retention leave the snapshots; the orphan sweep deletes their files (protocol.md section 7).
 
-Anyone may trim, any number at once. `trimmedTo` in the watermark record is the guard: it moves in the CAS that takes the rows away,
-so that a reader either has them or knows that they are gone.
+Any process may trim, several at once. `trimmedTo` in the watermark record is the guard: the CAS that removes the rows moves it, so
+a reader either finds the rows or finds that they were trimmed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger("txnsegment.trimming")
 
 @dataclass
 class Trimmed:
-    """What one trim took away: segments that lost rows, rows, bytes as they were written, and segments that left their layouts."""
+    """The result of a trim: segments that lost rows, rows, bytes as written, and segments that left their layouts (`left`)."""
 
     segments: int = 0
     rows: int = 0
@@ -46,18 +46,18 @@ class Trimmed:
 
 
 class Trimmer:
-    """The trimming of one cluster."""
+    """Trims the topics of one cluster."""
 
     def __init__(self, cluster: Cluster, buffer: TransactionBuffer) -> None:
         self.cluster, self.buffer = cluster, buffer
 
     def policies(self, name: TopicName, layout: Layout) -> Policies:
-        """What holds for a topic: its own policies, else its namespace's."""
+        """Return the effective policies of a topic: its own, else its namespace's."""
         record = look(self.cluster.store, paths.namespace(name.tenant, name.namespace))
         return retention.effective(layout.policies, None if record is None else Policies.of(record))
 
     def trim(self, name: TopicName, done: Trimmed | None = None) -> Trimmed:
-        """Trim one topic by its policies, then take what is drained out of its layout; what that took away, added to `done`. Raises
+        """Trim one topic by its policies, then remove drained segments from its layout. Return the result, added to `done`. Raises
         TopicNotFound, CorruptSnapshot, StorageError, TxnConflict.
         """
         done = Trimmed() if done is None else done
@@ -80,17 +80,19 @@ class Trimmer:
         return done
 
     def _time(self, reading: Reading, keep_ms: int | None) -> tuple[int, int | None]:
-        """The time to judge the ages of rows by, and the number above which nothing is old (None: nobody asks for ages)."""
+        """Return the time (ms) against which ages are judged, and the number above which no row is old (None if `keep_ms`
+        is None).
+        """
         if keep_ms is None:
             return reading.now_ms, None
         seen = seen_for(self.cluster.store, self.cluster.clock, keep_ms)
-        # What was a persistent topic lies below the seal of its segment: older than the layout that has it.
+        # Rows of a persistent topic lie below the seal of their migrated segment, so they are older than its layout.
         migrated = [s.sealed_at or 0 for s in reading.segments if s.info.legacy_topic_name is not None]
         return elapsed.now_for(seen, keep_ms), max([elapsed.known_to(seen, keep_ms), *migrated])
 
     def _free_to(self, segments: Iterable[SegmentView], through: int) -> int:
-        """One number for all segments of a topic, at most `through`: below the first transaction of which a subscription still
-        needs a row, in whichever segment. Else the other segments would lose their rows of it.
+        """Return the number, at most `through`, up to which all segments may be trimmed: below the first transaction with a row
+        that a subscription still needs in any segment. Otherwise the other segments would lose rows of that transaction.
         """
         for segment in segments:
             needed = self._needed(segment.name)
@@ -99,8 +101,9 @@ class Trimmer:
         return through
 
     def _needed(self, segment: str) -> Row | None:
-        """The first row of a segment that a subscription still needs; None: nobody holds it back. Claims do not count as done: what
-        an aborted transaction had claimed is delivered again."""
+        """Return the first row of a segment that a subscription still needs; None if no subscription needs one. Claimed rows count
+        as needed, because an aborted transaction's rows are delivered again.
+        """
         found = decide(self.cluster.store, lambda view: list(live(view, segment).values()))
         return min((acks.first_left(cursor) for cursor in found), default=None)
 
@@ -137,7 +140,7 @@ class Trimmer:
             done.bytes += taken.bytes
 
     def _leave(self, name: TopicName, done: Trimmed) -> None:
-        """Take sealed segments of which nothing is left out of the layout."""
+        """Remove drained segments (sealed, without rows) from the layout."""
         settings = self.cluster.settings
 
         def body(view: View) -> int | None:
@@ -171,8 +174,8 @@ class Trimmer:
         done.left += until(lambda: decide(self.cluster.store, body))
 
     def _drained_migrated(self, layout: Layout, name: TopicName, now_ms: int) -> dict[int, Watermark]:
-        """The persistent topic that this one was, if nothing of it is left: its guard, by its id. (What it has lost it never gets
-        back, so the CAS of the layout is enough.)
+        """Return the guard, by segment id, of a drained migrated segment. (A migrated segment never gets new rows, so the CAS of
+        the layout suffices.)
         """
         infos = [info for info in layout.kept() if info.sealed_at_log is not None and info.legacy_topic_name is not None]
         if not infos:
@@ -184,7 +187,7 @@ class Trimmer:
         for info in infos:
             segment = segments.get(info.segment_id)
             if segment is None:
-                continue  # somebody else has taken it out
+                continue  # another process removed it
             mark = segment.mark()
             empty = segment.last(reading.cut) is None
             if retention.is_drained(info, mark, empty, self._needed(segment.name), now_ms=now_ms, grace_ms=grace_ms):
@@ -193,12 +196,12 @@ class Trimmer:
 
 
 def _folded_in_all(segments: Iterable[SegmentView], through: int) -> int:
-    """The highest number, at most `through`, that is folded in every segment: a trim takes a transaction whole."""
+    """Return the highest number, at most `through`, that is folded in every segment, so that a trim never splits a transaction."""
     return min([through, *(segment.live[0][0] - 1 for segment in segments if segment.live)])
 
 
 def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict[str, Exception]:
-    """Trim every topic; what kept some of them from it, by topic. One that is damaged holds no other one up."""
+    """Trim every topic. Return the errors by topic; a failed topic does not stop the others."""
     failed: dict[str, Exception] = {}
     trimmer = Trimmer(cluster, buffer)
     for topic in Topics(cluster).list():
@@ -208,7 +211,7 @@ def trim_all(cluster: Cluster, buffer: TransactionBuffer, done: Trimmed) -> dict
 
 
 def _kept(reading: Reading) -> Iterator[Kept]:
-    """The visible registrations of the reading's segments, ascending; read lazily."""
+    """Yield the visible registrations of the reading's segments, ascending and lazily."""
 
     pending: Kept | None = None
     for one in heapq.merge(*(segment.kept(reading.cut) for segment in reading.segments)):

@@ -1,4 +1,6 @@
-"""The policies of a topic (in its layout) and of a namespace (a record of its own): what holds, and setting them by CAS."""
+"""The policies of a topic (in its layout) and of a namespace (a separate record): reading the effective ones, and setting them by
+CAS.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from metadata.topics.topics import Topic, Topics, not_found
 NAMESPACE = "namespace://"
 _WHOLE = re.compile(NAMESPACE + r"([^/\s]+)/([^/\s]+)")
 Change = Mapping[str, int | bool | None]
-"""Fields of Policies with their new values; None: not said here any more."""
+"""Fields of Policies with their new values; None unsets a field."""
 
 
 def holding(cluster: Cluster, topics: Iterable[Topic]) -> list[tuple[Topic, Policies]]:
-    """Each topic with what holds for it: its own policies, else its namespace's. One read for all of them."""
+    """Return each topic with its effective policies: its own, else its namespace's. One read for all topics."""
     found = list(topics)
     spaces = sorted({(t.name.tenant, t.name.namespace) for t in found})
     keys = [paths.namespace(*space) for space in spaces]
@@ -31,7 +33,9 @@ def holding(cluster: Cluster, topics: Iterable[Topic]) -> list[tuple[Topic, Poli
 
 
 def get(cluster: Cluster, topics: Topics, name: str) -> Policies:
-    """What holds for a topic, or what a `namespace://tenant/namespace` says. Raises TopicNotFound, OptionError."""
+    """Return the effective policies of a topic, or the policies of a `namespace://tenant/namespace`. Raises TopicNotFound,
+    OptionError.
+    """
     if not name.startswith(NAMESPACE):
         ((_, found),) = holding(cluster, [topics.get(any_topic_name(name))])
         return found
@@ -40,14 +44,14 @@ def get(cluster: Cluster, topics: Topics, name: str) -> Policies:
 
 
 def put(cluster: Cluster, name: str, change: Change) -> Policies:
-    """`set_for_topic`, or `set_for_namespace` for a `namespace://tenant/namespace`. Raises TopicNotFound, OptionError."""
+    """Call `set_for_topic`, or `set_for_namespace` for a `namespace://tenant/namespace`. Raises TopicNotFound, OptionError."""
     if not name.startswith(NAMESPACE):
         return set_for_topic(cluster, any_topic_name(name), change)
     return set_for_namespace(cluster, *namespace_of(name), change)
 
 
 def namespace_of(text: str) -> tuple[str, str]:
-    """Tenant and namespace of `namespace://tenant/namespace`. Raises OptionError."""
+    """Return tenant and namespace of `namespace://tenant/namespace`. Raises OptionError."""
     found = _WHOLE.fullmatch(text)
     if found is None:
         raise OptionError(f"{text!r} is not a namespace.", advice="Write namespace://tenant/namespace.")
@@ -55,7 +59,7 @@ def namespace_of(text: str) -> tuple[str, str]:
 
 
 def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies:
-    """Change some of a topic's own policies; what they are then. Raises TopicNotFound."""
+    """Change some of a topic's own policies, and return all of its own policies. Raises TopicNotFound."""
 
     def body(view: View) -> Policies | None:
         record = view.get(paths.topic(name))
@@ -73,7 +77,7 @@ def set_for_topic(cluster: Cluster, name: TopicName, change: Change) -> Policies
 
 
 def set_for_namespace(cluster: Cluster, tenant: str, namespace: str, change: Change) -> Policies:
-    """Change some policies of a namespace, which hold for its topics that have none of their own; what they are then."""
+    """Change some policies of a namespace, and return all of them. They hold for topics that do not set them."""
     check_new(TopicName(tenant, namespace, ""))
     key = paths.namespace(tenant, namespace)
 

@@ -1,8 +1,8 @@
-"""Which row goes to which segment (protocol.md section 4): the one piece of routing that the sink and the Python API share.
+"""Routing of rows to segments (protocol.md section 4), shared by the sink and the Python API.
 
-A key routes by the HIGH 16 bits of Murmur3_32 of its bytes (text: UTF-8; binary: raw; integer: its decimal text). A null key
-and rows without a key go round robin by entry: they stay with one segment until about an entry has gathered, then move on, so
-that a small write leaves one part and not one for each segment.
+A key routes by the HIGH 16 bits of Murmur3_32 of its bytes (text: UTF-8; binary: raw; integer: its decimal text). Null keys and
+rows without a key are routed round robin by entry: they go to one segment until about an entry is full, then to the next one, so
+that a small write makes one part and not one for each segment.
 """
 
 from __future__ import annotations
@@ -21,33 +21,35 @@ from metadata.common.errors import OptionError, SegmentSealed
 from metadata.records.names import RING, HashRange, PersistentName
 
 if TYPE_CHECKING:
-    from metadata.topics.topic import Topic  # write tasks route too, and need nothing of the metadata store
+    from metadata.topics.topic import Topic  # type checking only: write tasks route too, and must not import the metadata store
 
 
 class Target(NamedTuple):
-    """An active segment that rows can go to: its full name and its range of the ring. Travels to write tasks."""
+    """An active segment that takes rows: its full name and its range of the ring. Sent to write tasks."""
 
     segment: str
     hash_range: HashRange
 
 
 def targets(topic: Topic) -> tuple[Target, ...]:
-    """The active segments of a topic in the order of their ranges; a persistent topic is all of the ring itself."""
+    """Return the active segments of a topic in the order of their ranges. A persistent topic is one target with the whole ring."""
     if isinstance(topic.name, PersistentName):
         return (Target(str(topic.name), HashRange(0, RING - 1)),)
     return tuple(Target(topic.segment(info), info.range) for info in topic.active())
 
 
 class Router:
-    """Splits the batches of one writer by segment. The rows of each segment keep their order.
+    """Splits the batches of one writer by segment. The order of each segment's rows is kept.
 
-    to                      the active segments (`targets(topic)`); they tile the ring
-    key                     the key column's name; None: rows have no key
-    schema                  of every batch (after `ledgers.arrow.conform`)
-    start                   where the round robin of rows without a key begins, so that the tasks of a write spread: any number
-    entry_bytes, entry_rows  about how many rows without a key one segment gets in a row: those of its part writers
+        to                      the active segments (`targets(topic)`); they tile the ring
+        key                     the key column's name; None: rows have no key
+        schema                  of every batch (after `ledgers.arrow.conform`)
+        start                   first position of the round robin for rows without a key: any number, different for each task of a
+        write
+        entry_bytes, entry_rows  about how many rows without a key go to one segment before the next one: the limits of the part
+        writers
 
-    Raises OptionError if the key column does not exist or is of a type that cannot be a key; SegmentSealed without a segment.
+    Raises OptionError if the key column does not exist or has a type that cannot be a key; SegmentSealed without a segment.
     """
 
     def __init__(
@@ -71,7 +73,9 @@ class Router:
             self._place = _ring(to)
 
     def route(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """(full segment name, its rows in order) for each segment that gets rows. Copies nothing if only one does."""
+        """Yield (full segment name, its rows in order) for each segment that gets rows. No copy is made if all rows go to one
+        segment.
+        """
         if not batch.num_rows:
             return
         if len(self._segments) == 1:
@@ -94,13 +98,13 @@ class Router:
         at = 0
         for index in np.flatnonzero(counts).tolist():
             rows = int(counts[index])
-            # One take for each segment: slices of one big take would keep the other segments' rows in memory with them.
+            # One take for each segment: slices of one big take would keep the other segments' rows in memory.
             part = batch if rows == batch.num_rows else batch.take(pa.array(order[at : at + rows]))
             yield self._segments[index], part
             at += rows
 
     def _without_key(self, rows: int, size: int) -> int:
-        """The segment of these rows without a key."""
+        """Return the segment for the next `rows` rows (`size` bytes) without a key."""
         if self._rows and (self._rows + rows > self._entry_rows or self._bytes + size > self._entry_bytes):
             self._keyless = (self._keyless + 1) % len(self._segments)
             self._rows = self._bytes = 0
@@ -110,7 +114,7 @@ class Router:
 
 
 def places(keys: pa.Array, to: Sequence[Target]) -> npt.NDArray[np.uint16]:
-    """For each key the index in `to` of its segment; the first one for null keys."""
+    """Return for each key the index of its segment in `to`; 0 for null keys."""
     place = np.zeros(len(keys), np.uint16)
     if len(to) > 1 and keys.null_count < len(keys):
         place[keys.is_valid().to_numpy(zero_copy_only=False)] = _ring(to)[_hashes(keys.drop_null())]
@@ -118,7 +122,7 @@ def places(keys: pa.Array, to: Sequence[Target]) -> npt.NDArray[np.uint16]:
 
 
 def check_key(key: str, schema: pa.Schema) -> None:
-    """Raises OptionError if the column does not exist, occurs twice, or is no string, binary or integer."""
+    """Raise OptionError if the key column does not exist, occurs twice, or is not a string, binary or integer."""
     _key_index(key, schema)
 
 
@@ -147,7 +151,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 
 def _hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
-    """The place on the ring of each key (none is null), as `metadata.records.names.key_hash` gives it. About 50 ns a key."""
+    """Return the ring position of each key (no nulls), equal to `metadata.records.names.key_hash`. About 50 ns for each key."""
     if pa.types.is_integer(keys.type):
         keys = keys.cast(pa.string())
     if _is_text(keys.type):
@@ -162,7 +166,7 @@ def _high_bits(digests: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 
 def _ring(to: Sequence[Target]) -> npt.NDArray[np.uint16]:
-    """For each of the ring's places the index of its segment."""
+    """Return for each position of the ring the index of its segment."""
     place = np.full(RING, RING - 1, np.uint16)
     covered = 0
     for index, (_, (start, end)) in enumerate(to):

@@ -1,7 +1,7 @@
-"""The schemas of topics: versions, how they grow with what is written, Avro schemas that are registered, compatibility modes.
+"""The schemas of topics: versions, evolution by writes, registered Avro schemas, compatibility modes.
 
-A version is a record under `/schemas/<encoded topic>/<id>` that never changes and counts once a layout has named it. It names the
-version that it follows: who loses a race leaves a record that no version follows. The columns only ever grow, in every mode, as
+A version is a record `/schemas/<encoded topic>/<id>` that never changes, and that counts once a layout has named it. Each version
+names its predecessor; the loser of a race leaves a record that no version names. In every mode columns are only added, because
 parts of all versions are read by them; an Avro schema may leave columns out.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """One version of a topic's schema. `columns`: what the topic keeps. `created_ms`: since 1970."""
+    """One version of a topic's schema. `columns`: all columns of the topic. `created_ms`: since 1970."""
 
     topic: TopicName
     version: int
@@ -50,7 +50,7 @@ class SchemaVersion:
 
     @property
     def registered(self) -> bool:
-        """Whether somebody gave this Avro schema, or one that it has grown from; else it is made from the columns."""
+        """Return whether this Avro schema was registered, or evolved from a registered one; else it is derived from the columns."""
         return self.record.avro is not None
 
     @property
@@ -59,14 +59,14 @@ class SchemaVersion:
 
     @cached_property
     def avro(self) -> avro_schema.Record:
-        """The Avro schema. Raises SchemaError naming the column if the columns have none."""
+        """Return the Avro schema. Raises SchemaError that names the column if a column has no Avro type."""
         if self.record.avro is not None:
             return parse(self.record.avro)
         return derived(self.columns, f"{self.topic.tenant}.{self.topic.namespace}.{self.topic.name}")
 
     @property
     def avro_text(self) -> str:
-        """The Avro schema as JSON, as it was given. Raises SchemaError as `avro` does."""
+        """Return the Avro schema as JSON, in its registered form. Raises SchemaError as `avro` does."""
         return self.record.avro if self.record.avro is not None else json.dumps(avro_schema.dump(self.avro))
 
 
@@ -75,16 +75,16 @@ class TopicSchemas:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._versions: dict[tuple[TopicName, int], SchemaVersion] = {}  # a version never changes
+        self._versions: dict[tuple[TopicName, int], SchemaVersion] = {}  # versions never change
 
     # --- looking --------------------------------------------------------------------------------------------------
 
     def latest(self, topic: Topic) -> SchemaVersion | None:
-        """The schema of today, or None while nothing was written and none was given."""
+        """Return the current schema version, or None if no write and no registration made one."""
         return None if topic.layout.schema_id is None else self.get(topic.name, topic.layout.schema_id)
 
     def get(self, name: TopicName, schema_id: int) -> SchemaVersion:
-        """Raises SchemaError if there is no such record."""
+        """Return a schema version. Raises SchemaError if its record does not exist."""
         if (name, schema_id) not in self._versions:
             record = look(self._cluster.store, paths.schema(str(name), schema_id))
             if record is None:
@@ -98,14 +98,14 @@ class TopicSchemas:
         return self._versions[name, schema_id]
 
     def history(self, topic: Topic) -> Iterator[SchemaVersion]:
-        """The versions of this life of the topic, newest first."""
+        """Yield the schema versions since the topic was (last) created, newest first."""
         found = self.latest(topic)
         while found is not None:
             yield found
             found = None if found.record.follows is None else self.get(topic.name, found.record.follows)
 
     def version(self, topic: Topic, version: int) -> SchemaVersion:
-        """One of the versions. Raises SchemaError that says which there are."""
+        """Return one version. Raises SchemaError that lists the existing versions."""
         known = list(self.history(topic))
         found = next((one for one in known if one.version == version), None)
         if found is None:
@@ -114,22 +114,24 @@ class TopicSchemas:
         return found
 
     def codec(self, topic: Topic) -> Codec | None:
-        """What knows the Avro schema that is registered for the topic; None: none is."""
+        """Return the codec of the topic's registered Avro schema; None without one."""
         last = self.latest(topic)
         if last is None or last.record.avro is None:
             return None
-        from ledgers.avro.rows import Codec  # here: each of Spark's processes that plans a read would import it, too
+        from ledgers.avro.rows import Codec  # imported late: every Spark process that plans a read would import it
 
         return Codec(last.avro)
 
     # --- growing with what is written -----------------------------------------------------------------------------
 
     def grown(self, topic: Topic, incoming: StructType) -> StructType:
-        """The columns after a write of `incoming`. Raises SchemaError if it does not fit, or the compatibility mode refuses it."""
+        """Return the columns after a write of `incoming`. Raises SchemaError if they do not fit, or if the compatibility mode
+        refuses them.
+        """
         return self._grown(topic, incoming)[0]
 
     def _grown(self, topic: Topic, incoming: StructType) -> tuple[StructType, str | None]:
-        """With the Avro schema that the next version has, if one is registered."""
+        """As `grown`, with the Avro schema of the next version if one is registered."""
         last = self.latest(topic)
         columns = evolve(None if last is None else last.columns, incoming)
         if last is None or columns is last.columns:
@@ -155,9 +157,9 @@ class TopicSchemas:
             raise SchemaError(f"{topic.name}: {error.message}", advice=error.advice) from error
 
     def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """Let the topic take rows of `incoming`: its schema grows if it must. The topic as it is then, and its schema id.
+        """Evolve the topic's schema, if needed, for rows of `incoming`. Return the topic after that, and its schema id.
 
-        Raises SchemaError (it does not fit) and TopicNotFound. The key column, once set, stays.
+        Raises SchemaError (the rows do not fit) and TopicNotFound. The key column cannot change once it is set.
         """
 
         def body(view: View) -> tuple[Topic, int] | None:
@@ -169,7 +171,7 @@ class TopicSchemas:
                 layout = self._next(view, topic, columns, avro)
             if key is not None and layout.key not in (None, key):
                 raise OptionError(
-                    f"These rows were routed by {key!r}, but the topic {name} routes by {layout.key!r}, set just now.",
+                    f"These rows were routed by {key!r}, but another write has just set {layout.key!r} as the key of {name}.",
                     advice="Run the write again without keyColumn: it is kept with the topic once set.",
                 )
             if key is not None and layout.key is None:
@@ -188,11 +190,11 @@ class TopicSchemas:
     # --- registering ----------------------------------------------------------------------------------------------
 
     def register(self, name: TopicName, text: str) -> SchemaVersion:
-        """Make an Avro schema the topic's next version; the last one again if it is that. The topic keeps its columns and
-        gets those that the schema adds. Idempotent.
+        """Register an Avro schema as the topic's next version, or return the last version if it is this schema. The topic keeps its
+        columns and gets those that the schema adds. Idempotent.
 
-        Raises TopicNotFound, SchemaError: what is no Avro schema or has no columns, columns that do not fit those of the topic, and
-        what the compatibility mode (backward by default) refuses.
+        Raises TopicNotFound and SchemaError: the text is not an Avro schema or has no columns, a column does not fit the topic's,
+        or the compatibility mode (backward by default) refuses the schema.
         """
         given = parse(text)
         wanted = columns_of(given)
@@ -217,7 +219,7 @@ class TopicSchemas:
         return until(lambda: decide(self._cluster.store, body))
 
     def set_compatibility(self, name: TopicName, mode: Compatibility) -> Topic:
-        """Judge new versions by this mode from now on, also those that writes make. Raises TopicNotFound."""
+        """Set the compatibility mode for later versions, also for those that writes make. Raises TopicNotFound."""
 
         def body(view: View) -> Topic | None:
             topic = self._seen(view, name)
@@ -236,7 +238,9 @@ class TopicSchemas:
         return topic
 
     def _change(self, topic: Topic, layout: Layout) -> Topic | None:
-        """None: somebody has changed the layout, or perhaps we have; look again. Raises TopicSealed: it was migrated."""
+        """CAS the layout. Return None after a lost race or reply, so that the caller reads again. Raises TopicSealed if the topic
+        was migrated.
+        """
         to = (topic.layout.model_extra or {}).get("migratedTo")  # of a persistent topic
         if to is not None:
             raise TopicSealed(
@@ -256,7 +260,7 @@ class TopicSchemas:
         return topic.layout.model_copy(update={"schema_id": schema_id})
 
     def put(self, view: View, name: TopicName, record: TopicSchema, *, first: int = 0) -> int:
-        """Write a version under the next free id (it counts once a layout names it)."""
+        """Write a version record under the next free id and return the id. The version counts once a layout names it."""
         taken = [int(path[-20:]) for path in view.keys(paths.schemas(str(name)))]
         ids = count(max([first, *(t + 1 for t in taken)]))
 
@@ -265,7 +269,7 @@ class TopicSchemas:
             try:
                 self._cluster.store.put(paths.schema(str(name), schema_id), record.to_bytes(), expect=ABSENT)
             except (BadVersion, UnknownOutcome):
-                return None  # taken, or perhaps written: a record that no layout names is no version
+                return None  # taken, or perhaps written: a record that no layout names is not a version
             return schema_id
 
         return until(step)

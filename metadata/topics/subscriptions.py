@@ -1,4 +1,6 @@
-"""Subscriptions of topics: made, listed, moved, deleted. Each is a cursor per segment (protocol.md sections 4 and 7)."""
+"""Subscriptions of topics: create, list, seek, delete. A subscription is one cursor for each segment (protocol.md sections 4 and
+7).
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ MAX_NAME = 256
 
 
 def checked(name: str) -> str:
-    """A subscription's name. Raises OptionError."""
+    """Return the stripped subscription name. Raises OptionError for an invalid one."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise OptionError(f"subscription={name!r:.200} must be 1 to {MAX_NAME} printable characters.", advice="Give a short name.")
     return name.strip()
 
 
 def legacy_shift(topic: Topic, segment: str) -> int:
-    """What is added to the ledger ids of a persistent topic that became this one's segment, for their place in the log."""
+    """Return the offset from ledger ids of this topic's former persistent topic to numbers of the log."""
     info = next(info for info in topic.layout.kept() if info.legacy_topic_name == segment)
     assert topic.layout.migration is not None
     assert info.sealed_at_log is not None
@@ -38,7 +40,7 @@ def legacy_shift(topic: Topic, segment: str) -> int:
 
 
 def behind(number: int) -> Rows:
-    """All rows at or below a number of the log."""
+    """Return all rows at or below a number of the log."""
     return before(end_of(number)) if number else NONE
 
 
@@ -50,33 +52,34 @@ class Subscriptions:
         self._topics = Topics(cluster)
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None:
-        """Make a subscription that has everything at or below the number `at` behind it (0: nothing). What a crash left half
-        made is completed. Raises TopicNotFound, SubscriptionExists.
+        """Create a subscription at the number `at`: rows at or below it count as acknowledged (0: none). Completes a creation that
+        a crash interrupted. Raises TopicNotFound, SubscriptionExists.
         """
         started = False
 
         def step() -> bool | None:
             nonlocal started
-            self._topics.finish_seals()  # children that no layout shows may have tombstones of this name: they are made live below
+            # children that no layout shows yet may have tombstones of this name; with the seals finished they are replaced below
+            self._topics.finish_seals()
             records = self._cursors(topic, name)
             missing = [(w, r) for w, r in records.items() if not _live(r)]
             if not missing:
                 if started:
                     return True
                 raise SubscriptionExists(
-                    f"The topic {topic} has a subscription {name!r}.", advice="Seek it, or use it where it stands."
+                    f"The topic {topic} has a subscription {name!r}.", advice="Use it at its position, or seek it."
                 )
             started = True
             done = self._behind(topic, [w for w, _ in missing], at)
             cursors = [(w, acks.with_done(Cursor(), done[w]).to_bytes(), ABSENT if r is None else r) for w, r in missing]
             self._write([Put(paths.cursor(*w), cursor, expect=expect) for w, cursor, expect in cursors])
-            return None  # look again: somebody may have split or merged segments meanwhile, and not seen these
+            return None  # read again: a split or merge meanwhile may not have seen these cursors
 
         until(step)
 
     def delete(self, topic: TopicName, name: str) -> None:
-        """Leave tombstones, which go after the grace period: versions of a record must not restart under who still has it in hand.
-        Raises TopicNotFound, SubscriptionNotFound.
+        """Delete a subscription. Its cursors become tombstones until the grace period is over, so that record versions do not
+        restart while a process still holds an old version. Raises TopicNotFound, SubscriptionNotFound.
         """
         started = False
 
@@ -95,17 +98,17 @@ class Subscriptions:
         until(step)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
-        """Move it: exactly the rows at or below the number `to` count as acknowledged. What OPEN transactions claim stays claimed.
-        Raises TopicNotFound, SubscriptionNotFound.
+        """Move a subscription: exactly the rows at or below the number `to` count as acknowledged. Claims of OPEN transactions
+        stay. Raises TopicNotFound, SubscriptionNotFound.
         """
         self._pending.seek(self._behind(topic, self.where(self._topics.get(topic), name), to))
 
     def cursors(self, topic: Topic, name: str) -> dict[str, Cursor]:
-        """The cursor of each segment of the topic. Raises SubscriptionNotFound."""
+        """Return the cursor of each segment of the topic. Raises SubscriptionNotFound."""
         return {segment: cursor for (segment, _), cursor in self._pending.read(self.where(topic, name)).items()}
 
     def list(self, topic: TopicName | None = None) -> list[tuple[TopicName, str]]:
-        """Topics and their subscriptions, by name."""
+        """Return (topic, subscription) pairs, sorted by name."""
 
         def body(view: View) -> list[tuple[TopicName, str]]:
             named = [paths.cursor_of(path) for path in view.keys(paths.CURSORS)]
@@ -116,14 +119,15 @@ class Subscriptions:
             names = sorted({owners[s] for s, _ in found})
             shown = view.get_many([paths.topic(t) for t in names]) if names else []
             topics = [of_record(t, r) for t, r in zip(names, shown, strict=True)]
-            segments = {s for t in topics if t is not None for s in t.segments()}  # not those of an earlier life
+            # without segments of an earlier topic of the same name
+            segments = {s for t in topics if t is not None for s in t.segments()}
             return sorted({(owners[s], name) for s, name in found if s in segments})
 
         return decide(self._cluster.store, body)
 
     @staticmethod
     def _owners(view: View, segments: Iterable[str]) -> dict[str, TopicName]:
-        """The topic of each segment: of a persistent topic the one that it goes on in."""
+        """Return the topic of each segment; for a persistent topic its successor topic."""
         found = {s: segment_name(s).topic for s in segments if not is_persistent(s)}
         older = sorted(s for s in segments if is_persistent(s))
         records = view.get_many([paths.topic(persistent_name(s)) for s in older]) if older else []
@@ -134,8 +138,8 @@ class Subscriptions:
         return found
 
     def _behind(self, topic: TopicName, where: Sequence[Where], number: int) -> dict[Where, Rows]:
-        """What lies behind a cursor at a number of the log. Before the first row (0) that is what retention took of any segment
-        of the topic: no transaction above it has lost a row.
+        """Return the rows that a cursor at a number of the log has acknowledged. At 0 these are the rows that retention trimmed
+        from any segment of the topic: transactions above have lost no row.
         """
         now = self._topics.get(topic)
         shifts = {s: legacy_shift(now, s) for s in now.segments() if is_persistent(s)}
@@ -155,7 +159,7 @@ class Subscriptions:
         return [(segment, name) for segment in topic.segments()]
 
     def _cursors(self, topic: TopicName, name: str) -> dict[Where, Record | None]:
-        """Of each segment that the layout has."""
+        """Return the cursor record, or None, for each segment of the layout."""
 
         def body(view: View) -> dict[Where, Record | None]:
             now = of_record(topic, view.get(paths.topic(topic)))
@@ -167,7 +171,7 @@ class Subscriptions:
         return decide(self._cluster.store, body)
 
     def _everywhere(self, topic: TopicName, name: str) -> dict[Where, Record]:
-        """All there are, also of children that a layout does not show yet."""
+        """Return all existing cursor records, also of children that no layout shows yet."""
 
         def body(view: View) -> dict[Where, Record]:
             now = of_record(topic, view.get(paths.topic(topic)))
@@ -183,7 +187,7 @@ class Subscriptions:
         return decide(self._cluster.store, body)
 
     def _write(self, puts: Sequence[Put]) -> None:
-        """What loses a race or its reply is looked at again by the caller."""
+        """Write in groups. After a lost race or reply the caller reads again."""
         for some in in_groups(puts):
             try:
                 self._cluster.store.write(*some)
@@ -192,7 +196,7 @@ class Subscriptions:
 
 
 def _trimmed(segment: str, record: Record | None) -> int:
-    """The ledger up to which retention has taken the rows of a segment, by what says so."""
+    """Return the ledger up to which retention has trimmed a segment, by its watermark (or persistent topic) record."""
     if record is None:
         return 0
     if is_persistent(segment):

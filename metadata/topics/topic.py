@@ -1,4 +1,4 @@
-"""A topic as one view of the metadata store saw it."""
+"""A topic as read by one view of the metadata store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metadata.store.contract import Record
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as one view saw it: name, layout, its record (for a CAS)."""
+    """A topic as read by one view: name, layout, and its record for a CAS."""
 
     name: TopicName
     layout: Layout
@@ -22,17 +22,17 @@ class Topic:
         return info.full_name(self.name)
 
     def segments(self) -> list[str]:
-        """Full names of all segments that no deletion took, in the order of their ids."""
+        """Return the full names of all segments, in the order of their ids, without segments that a deletion removed."""
         return [self.segment(i) for i in self.layout.kept()]
 
     def active(self) -> list[SegmentInfo]:
-        """The active segments in the order of their ranges: they tile the ring."""
+        """Return the active segments in the order of their ranges. They tile the ring."""
         infos = [i for i in self.layout.segments.values() if i.state is SegmentState.ACTIVE]
         return sorted(infos, key=lambda i: i.hash_range.start)
 
 
 def of_record(name: TopicName, record: Record | None) -> Topic | None:
-    """The topic of a record; None if there is none or only a tombstone."""
+    """Return the topic of a record; None without a record or for a tombstone."""
     if record is None:
         return None
     layout = Layout.of(record)

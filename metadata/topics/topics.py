@@ -1,4 +1,4 @@
-"""Scalable topics: create, describe, evolve the schema, delete, route; and finishing seals (protocol.md sections 4 and 5)."""
+"""Topics: create, describe, list, delete, split and merge; and the finishing of seals (protocol.md sections 4 and 5)."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from metadata.topics.topic import of_record as of_record
 T = TypeVar("T")
 
 MAX_LAYOUT_SEGMENTS = 3_000
-"""Segments in one layout record, sealed ones among them: about 250 bytes each, of 768 KiB."""
+"""Maximum number of segments in one layout record, sealed ones included: about 250 bytes each, of 768 KiB."""
 
 
 class Topics:
     """The topics of a cluster."""
 
     def __init__(self, cluster: Cluster, log: LiveLog | None = None) -> None:
-        """`log`: what the process knows of it already, so that it is not read again; None: nothing yet."""
+        """`log`: the process's cached log, so that it is not read again; None: an empty cache."""
         self._cluster = cluster
         self._log = LiveLog() if log is None else log
         self.schemas = TopicSchemas(cluster)
 
     def get(self, name: TopicName) -> Topic:
-        """Raises TopicNotFound."""
+        """Return a topic. Raises TopicNotFound."""
         topic = self.find(name)
         if topic is None:
             raise not_found(name)
         return topic
 
     def find(self, name: TopicName) -> Topic | None:
-        """None if there is none. A migration that nobody has finished is completed first: the topic then has active segments."""
+        """Return a topic, or None. An unfinished migration is completed first, so that the topic has active segments."""
         topic = of_record(name, look(self._cluster.store, paths.topic(name)))
         if topic is not None and topic.layout.unsealed_legacy() is not None:
             self.complete(name)
@@ -57,12 +57,15 @@ class Topics:
         return topic
 
     def list(self, pattern: str | None = None) -> list[Topic]:
-        """All topics whose full name matches the whole regular expression, in the order of their names."""
+        """Return all topics whose full name matches the whole regular expression, sorted by name. Raises OptionError for a bad
+        pattern.
+        """
         return decide(self._cluster.store, lambda view: matching(view, compiled(pattern)))
 
     def create(self, name: TopicName, *, segments: int = 1, key: str | None = None, schema: StructType | None = None) -> Topic:
-        """Make a topic. Raises TopicExists; the losers of a race get it too. After a deletion, epoch and ids continue above.
-        Raises OptionError for a name that no new topic may have.
+        """Create a topic. After a deletion, epoch and segment ids continue above the old ones.
+
+        Raises TopicExists (also for the losers of a race), OptionError for a name that a new topic cannot have.
         """
         check_new(name)
         ranges = even_ranges(segments)
@@ -92,7 +95,7 @@ class Topics:
             layout = Layout(
                 epoch=epoch,
                 next_segment_id=first + segments,
-                # What a deletion took stays as it was: for the grace period of its files, and as the guard of older readers.
+                # Segments of a deletion stay unchanged: for the grace period of their files, and as a guard against older readers.
                 segments=({} if old is None else {str(i.segment_id): i for i in old.gone()}) | infos,
                 key=key,
                 schema_id=None if first_schema is None else self.schemas.put(view, name, first_schema),
@@ -107,13 +110,13 @@ class Topics:
                     raise
                 if now.layout == layout:
                     return now
-                raise TopicExists(f"The topic {name} exists already: somebody else has just made it.") from error
+                raise TopicExists(f"The topic {name} exists already: another process has just created it.") from error
             return Topic(name, layout, made)
 
         return decide(self._cluster.store, body)
 
     def ensure(self, name: TopicName, *, segments: int, key: str | None, schema: StructType, create: bool) -> Topic:
-        """The topic, made on first write if `create`. Idempotent."""
+        """Return the topic, created on first write if `create`. Idempotent. Raises TopicNotFound."""
         topic = self.find(name)
         if topic is None:
             if not create:
@@ -127,31 +130,31 @@ class Topics:
     # --- schemas ------------------------------------------------------------------------------------------------
 
     def schema(self, topic: Topic) -> StructType | None:
-        """The topic's columns of today, or None while nothing was written and none was given."""
+        """Return the topic's current columns, or None if no write and no registration defined them."""
         latest = self.schemas.latest(topic)
         return None if latest is None else latest.columns
 
     def schema_version(self, name: TopicName, schema_id: int) -> StructType:
-        """Raises SchemaError if the version does not exist."""
+        """Return the columns of a schema version. Raises SchemaError if the version does not exist."""
         return self.schemas.get(name, schema_id).columns
 
     def evolve(self, name: TopicName, incoming: StructType, key: str | None = None) -> tuple[Topic, int]:
-        """As `TopicSchemas.evolve`."""
+        """See `TopicSchemas.evolve`."""
         return self.schemas.evolve(name, incoming, key)
 
     # --- splitting, merging, deleting: a seal, then the layout that shows it (5, Sealing) --------------------------
 
     def split(self, name: TopicName, segment_id: int, *, epoch: int | None = None) -> Topic:
-        """Halve an active segment: it is sealed, two children take its range. The topic as it is then.
+        """Halve an active segment: it is sealed, and two children take its range. Return the topic after that.
 
-        `epoch`: of the layout that this was decided by; any other is BadVersion, and nothing is done.
-        Raises TopicNotFound, OptionError (no such segment, one place alone, too many segments), SegmentSealed (it is no longer
-        active; its children are named), OutcomeUnknown.
+        `epoch`: the epoch of the layout on which the caller decided; with another current epoch nothing is done and BadVersion is
+        raised. Raises TopicNotFound, OptionError (no such segment, a single hash, too many segments), SegmentSealed (the segment is
+        no longer active; the error names its children).
         """
         return until(lambda: self._seal(name, (segment_id,), "split", epoch))
 
     def merge(self, name: TopicName, first: int, second: int, *, epoch: int | None = None) -> Topic:
-        """Join two active neighbours: they are sealed, one child takes both ranges. Raises as `split` does."""
+        """Join two active neighbours: they are sealed, and one child takes both ranges. Raises as `split` does."""
         return until(lambda: self._seal(name, (first, second), "merge", epoch))
 
     def delete(self, name: TopicName) -> None:
@@ -161,17 +164,17 @@ class Topics:
         def step() -> bool | None:
             now = self.get(name)
             self._append_seal(now, now.active(), "delete", ())
-            return None if self._still(topic) else True  # the layout had moved on: our seal was void
+            return None if self._still(topic) else True  # the layout had changed before: this seal was void
 
         until(step)
 
     def _seal(self, name: TopicName, segment_ids: tuple[int, ...], why: str, epoch: int | None) -> Topic | None:
-        self.finish_seals()  # a crash left one? Ours, made from the same layout, would be void (A35)
+        self.finish_seals()  # An unfinished seal of a crashed process would make this seal, of the same layout, void (A35).
         topic = self.get(name)
         if epoch is not None and topic.layout.epoch != epoch:
             raise BadVersion(
                 f"The layout of {name} is of epoch {topic.layout.epoch}; this {why} was decided by epoch {epoch}.",
-                advice="Nothing was done. Somebody has split or merged since: look again, and decide again.",
+                advice="Nothing was done. The topic was split or merged since: read its layout and decide again.",
             )
         parents = [self._active(topic, segment_id) for segment_id in segment_ids]
         parents.sort(key=lambda info: info.hash_range.start)
@@ -191,7 +194,7 @@ class Topics:
         self._append_seal(topic, parents, why, tuple(range(first, first + children)))
         now = self.get(name)
         if all(now.layout.segments[str(i)].state is SegmentState.ACTIVE for i in segment_ids if str(i) in now.layout.segments):
-            return None  # the layout had moved on: our seal was void
+            return None  # the layout had changed before: this seal was void
         if not all(_ended_by(now, i, why, topic.layout.epoch + 1) for i in segment_ids):
             raise self._sealed(now, segment_ids)
         return now
@@ -211,12 +214,12 @@ class Topics:
         sealed = [info for info in infos if info.state is SegmentState.SEALED]
         return SegmentSealed(
             "; ".join(f"{topic.segment(i)} was sealed at {i.sealed_at_log}, its children are {i.child_ids}" for i in sealed) + ".",
-            advice="Somebody has split or merged it already: look at the layout (txnsegment topics describe) and choose again.",
+            advice="The segment was split or merged already: look at the layout (txnsegment topics describe) and choose again.",
         )
 
     def _append_seal(self, topic: Topic, infos: Sequence[SegmentInfo], why: str, children: tuple[int, ...]) -> None:
-        """Append the seal, then show it. A lost reply costs nothing: a seal that did arrive is finished as any other is, now or
-        when it turns up; one that did not is appended again by the caller, who looks at the layout.
+        """Append the seal, then show it in the layout. A lost reply is harmless: a seal that arrived is finished as any other; one
+        that did not arrive is appended again by the caller, who reads the layout.
         """
         self._refuse_unfinishable(topic.name)
         seal = Registration(
@@ -232,7 +235,9 @@ class Topics:
         self.finish_seals()
 
     def _refuse_unfinishable(self, name: TopicName) -> None:
-        """A seal from the same layout would be void as long as a lower one is unfinished: its owner would never end."""
+        """Raise SegmentSealed if a seal of a newer version is unfinished: a further seal from the same layout would be void, and
+        the caller would retry for ever.
+        """
 
         def body(view: View) -> list[int]:
             seals = self._log.list(view).seals()
@@ -252,20 +257,21 @@ class Topics:
             )
 
     def _still(self, topic: Topic) -> bool:
-        """Whether the topic is there, and not another one that was made again under its name: that one has other segment ids."""
+        """Return whether the topic still exists. A new topic of the same name has other segment ids."""
         now = self.find(topic.name)
         return now is not None and not set(now.segments()).isdisjoint(topic.segments())
 
     def complete(self, name: TopicName) -> None:
-        """Seal the persistent topic that this one was, in the log, and show the segments that go on from it: the last step of a
-        migration. Anyone may do it, any number at once: of several seals from one layout the first counts (A35).
+        """Complete a migration: seal, in the log, the persistent topic that became this topic, and show its child segments. Any
+        process may do it, several at once: of several seals from one layout the first counts (A35).
 
-        Its ledgers stand in the log just below the seal (`metadata.instream.legacy`). So that no reader can have passed them before
-        the layout named them, the log skips as many numbers first, counted from an end that is listed AFTER the layout was there.
+        The migrated ledgers are placed in the log just below the seal (`metadata.instream.legacy`). No reader may pass these
+        numbers before the layout names the ledgers. So the log first skips as many numbers, counted from an end that is listed
+        AFTER the layout was written.
         """
 
         def step() -> bool | None:
-            self.finish_seals()  # somebody else's
+            self.finish_seals()  # also seals of other processes
             topic = of_record(name, look(self._cluster.store, paths.topic(name)))
             legacy = None if topic is None else topic.layout.unsealed_legacy()
             if topic is None or legacy is None:
@@ -282,7 +288,7 @@ class Topics:
         until(step)
 
     def forget_deleted(self) -> None:
-        """Take the segments of deletions whose grace period is over out of their layouts; what names them is the guard alone."""
+        """Remove the segments of deletions whose grace period is over from their layouts. Only the guard number remains."""
 
         def body(view: View) -> bool:
             done = True
@@ -301,7 +307,9 @@ class Topics:
         until(lambda: decide(self._cluster.store, body) or None)
 
     def finish_seals(self) -> int:
-        """Write the layouts of seals that count and are not shown yet; how many. Anyone may do it, any number at once."""
+        """Write the layouts of seals that count and are not shown yet. Return their number. Any process may do it, several
+        at once.
+        """
         done = 0
 
         def body(view: View) -> bool:
@@ -316,7 +324,8 @@ class Topics:
                     continue
                 assert layout is not None
                 after = transitions.sealed_layout(layout, number, seals[number], now_ms=view.now_ms())
-                make_children(self._cluster.store, view, name, layout, after)  # before the layout shows whom they belong to
+                # the children's cursors exist before the layout shows the children
+                make_children(self._cluster.store, view, name, layout, after)
                 try:
                     self._cluster.store.put(paths.topic(name), after.to_bytes(), expect=record)
                 except (BadVersion, UnknownOutcome):
@@ -329,23 +338,23 @@ class Topics:
 
 
 def _ended_by(topic: Topic, segment_id: int, why: str, epoch: int) -> bool:
-    """Whether the segment was sealed in this epoch, by a split (two children) or a merge (one)."""
+    """Return whether the segment was sealed in this epoch, by a split (two children) or a merge (one)."""
     info = topic.layout.segments.get(str(segment_id))
     return info is not None and info.sealed_at_epoch == epoch and len(info.child_ids) == (2 if why == "split" else 1)
 
 
 def compiled(pattern: str | None) -> re.Pattern[str] | None:
-    """Raises OptionError for a bad regular expression."""
+    """Compile a pattern. Raises OptionError for a bad regular expression."""
     return None if pattern is None else patterns.compiled(pattern)
 
 
 def matching(view: View, pattern: re.Pattern[str] | None) -> list[Topic]:
-    """The live topics whose full name matches, in the order of their names."""
+    """Return the live topics whose full name matches, sorted by name."""
     return [t for t in every(view, pattern) if not t.layout.deleted]
 
 
 def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Topic]:
-    """The same with the tombstones of deleted topics."""
+    """Return the topics whose full name matches, with tombstones of deleted topics, sorted by name."""
     found = [paths.topic_of(path) for path in view.keys(paths.TOPICS)]
     names = sorted(n for n in found if pattern is None or pattern.fullmatch(str(n)))
     records = view.get_many([paths.topic(n) for n in names]) if names else []

@@ -55,7 +55,7 @@ def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Clus
     with connect(urls[1]) as second:
         for n in range(4):
             commit(second, "t", n)
-        with pytest.raises(OffsetOutOfRange, match="made anew, restored another time, or is not the one that the checkpoint"):
+        with pytest.raises(OffsetOutOfRange, match="created again, restored again, or is not the one of the checkpoint"):
             drained(query, serviceUrl=urls[1], **options)
 
 

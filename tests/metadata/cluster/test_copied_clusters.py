@@ -376,7 +376,7 @@ def test_a_user_who_may_not_write_the_mark_of_an_older_version_opens_the_cluster
         orphan = tmp_path / "root/public/default/t/0000-ffff-0/x.parquet"
         orphan.write_text("x")
         age(tmp_path / "root")
-        with connect(url) as cluster, pytest.raises(ConfigurationError, match="does not say where"):
+        with connect(url) as cluster, pytest.raises(ConfigurationError, match="does not name the place"):
             delete_orphans(cluster.client.cluster)
         assert orphan.exists()
     with connect(url) as cluster:
@@ -551,7 +551,7 @@ def test_a_sweep_is_refused_once_a_restore_into_its_own_store_began(tmp_path: Pa
         orphans(tmp_path / "prod" / "ledgers", 1)
         begun = Restoring(backup="x", id="y", ledgers="z", began_ms=0, by="somebody")
         cluster.client.cluster.store.put(paths.RESTORING, begun.to_bytes(), expect=ABSENT)
-        with pytest.raises(RestoreRefused, match="half of a cluster"):
+        with pytest.raises(RestoreRefused, match="an incomplete cluster"):
             delete_orphans(cluster.client.cluster)
     assert "public/default/t/0000-ffff-0/x0.parquet" in files(tmp_path / "prod" / "ledgers")
 
@@ -592,7 +592,7 @@ def test_a_restore_beside_a_sweep_has_all_files_or_says_which_are_missing(
     assert swept == [True, True]
     if when == "before the mark":
         assert "is not complete" in str(told.value)
-        refused(f"file://{tmp_path}/again", "half of a cluster")
+        refused(f"file://{tmp_path}/again", "an incomplete cluster")
     else:
         assert "Nothing was changed" in str(told.value)
 
