@@ -1,1 +1,1 @@
-"""Backups of the metadata store, and their restoring."""
+"""Backup and restore of the metadata store."""

@@ -1,21 +1,21 @@
-"""Reading a consistent backup of a cluster's metadata while everybody writes: no locks, nothing is written (operations.md, Backup).
+"""Reading a consistent backup of a cluster's metadata while writers run: no locks, no writes (operations.md, Backup).
 
-A backup is the log up to a number N at or below which everything is decided, as a reader sees it (protocol.md section 6), and what
-every other record said at that moment. The order of reading makes that so:
+A backup is the log up to a number N at or below which everything is decided, as a reader sees it (protocol.md section 6), and the
+content of every other record at that moment. The order of reading makes it consistent:
 
-1. the end of the log; then applications, cursors, watermarks: what they say comes from registrations that are in the log by now;
-2. the log with its headers, until all that was in it when it was first listed is decided: its cut is N;
-3. the headers of what step 1 has seen under way; then applications and cursors again: what came in between is told apart by
-   `consistent_cut`, or the reading begins anew;
-4. layouts, watermarks, schemas, as a reader does: what is folded, created or evolved by then is in them. A layout that shows a seal
-   above N begins the reading anew; a watermark above N is put back to that of step 1, and the log has what lies in between. A
-   registration that came and left the log again since step 1 begins the reading anew, too.
+1. the end of the log; then applications, cursors, watermarks: their content comes from registrations that are in the log by now
+2. the log with its headers, until everything that its first listing contained is decided: its cut is N
+3. the headers of the transactions that step 1 found open; then applications and cursors again: `consistent_cut` derives their
+   content at N, or the reading starts over
+4. layouts, watermarks, schemas, as a reader does: everything folded, created or evolved by then is in them. A layout that shows a
+   seal above N starts the reading over. A watermark above N is replaced by that of step 1, and the log has the registrations in
+   between. A registration that was appended and dropped since step 1 starts the reading over, too
 
-The older model is read in between, in an order of its own (`metadata.backup.in_stream`): its pending-ack logs at the end of step 1,
-all else after the layouts, which show what was migrated, and before the schemas.
+The marker-based model is read in between, in its own order (`metadata.backup.in_stream`): its pending-ack logs at the end of step
+1, the rest after the layouts, which show migrations, and before the schemas.
 
-What is not decided by N is not in the backup; it never happened there. Headers, ops, claims and events are not either: everything
-in the backup is settled, so they are as if forgotten. Random applications go with their headers.
+Transactions that are undecided at N are not in the backup. Headers, ops, claims and events are not either: everything in the backup
+is settled, so they count as expired. Random applications expire with their headers.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from metadata.rules.transitions import Verdict
 from metadata.store.contract import Record, View
 
 WAIT_SECONDS = 1.0
-"""How long one reading waits for what is undecided, before it begins anew."""
+"""How long one reading waits for undecided transactions before it starts over."""
 PAUSE_SECONDS = 0.01
 
 
 @dataclass
 class _Log:
-    """The log up to N with its verdicts. `entries`: all of it, what lies above N too."""
+    """The log up to N with its verdicts. `entries`: the whole log, also above N."""
 
     number: int
     entries: list[Entry]
@@ -68,7 +68,7 @@ class _Log:
 
 @dataclass
 class BackupReader:
-    """Takes one backup. What an earlier reading has learnt serves the next one."""
+    """Takes one backup. Results of a failed reading are reused by the next one."""
 
     cluster: Cluster
     _buffer: TransactionBuffer = field(init=False)
@@ -76,17 +76,17 @@ class BackupReader:
     _early: set[str] = field(default_factory=set)
     """Transactions without a number that had committed before this reading began."""
     _forgotten: set[int] = field(default_factory=set)
-    """Registrations whose header was gone before this reading began: all that they changed was there by then."""
+    """Registrations whose header had expired before this reading began: all of their changes were visible by then."""
 
     def __post_init__(self) -> None:
         self._buffer = transaction_buffer(self.cluster)
         self._in_stream = InStreamReader(self.cluster)
 
     def take(self, patience_seconds: float | None = None) -> Backup:
-        """The backup. Everything that was acknowledged before the call is in it.
+        """Take the backup. It contains everything that was acknowledged before the call.
 
-        `patience_seconds`: by default the longest that a transaction of a dead owner can stay undecided, and a minute. Raises
-        BackupUnsettled after it.
+        `patience_seconds`: by default a minute more than a crashed owner's transaction can stay undecided. Raises BackupUnsettled
+        after that time.
         """
         settings, clock = self.cluster.settings, self.cluster.clock
         if patience_seconds is None:
@@ -158,7 +158,7 @@ class BackupReader:
     # --- the log, and what its transactions wrote ------------------------------------------------------------------
 
     def _log(self, view: View) -> _Log:
-        """The log, once everything is decided that was in it at the first look. Raises Moving if that takes its time."""
+        """Return the log, once everything in its first listing is decided. Raises Moving after WAIT_SECONDS."""
         clock, until, first = self.cluster.clock, None, None
         while True:
             listing = self._buffer.log.list(view, again=self._buffer.still_open)
@@ -179,7 +179,7 @@ class BackupReader:
         return {t: None if r is None else Header.of(r) for t, r in zip(wanted, found, strict=True)}
 
     def _written(self, log: _Log, headers: Mapping[str, Header | None]) -> dict[str, list[Written]]:
-        """By application what the listed registrations wrote. Raises Moving for one whose header was forgotten just now."""
+        """Return the listed registrations' writes by application. Raises Moving if a header expired during this reading."""
         found: dict[str, list[Written]] = {}
         gone = set()
         for entry in log.entries:
@@ -198,7 +198,9 @@ class BackupReader:
         return found
 
     def _registrations(self, view: View, log: _Log, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
-        """The log up to N, all of it settled, and the aborted records of what is void and not folded."""
+        """Yield the log up to N, with every registration settled, and the aborted records of void registrations that are not
+        folded.
+        """
         newest = 0
         for entry in log.entries:
             if entry.number > log.number:
@@ -209,15 +211,17 @@ class BackupReader:
                 registration = registration.model_copy(update={"state": state})
                 yield from _aborted(entry.number, registration, watermarks)
             yield Kept(paths.LOG.key(entry.number), registration.to_bytes())
-        if newest < log.number:  # the cut lies before something undecided: the log must reach it all the same
+        if newest < log.number:  # the cut lies just below an undecided registration: a void one stands for the numbers up to N
             yield Kept(paths.LOG.key(log.number), Registration(publish_ms=view.now_ms(), state=Settled.VOID).to_bytes())
 
     # --- watermarks ------------------------------------------------------------------------------------------------
 
     def _watermarks(self, view: View, log: _Log, begun: int, before: Mapping[Key, Record]) -> dict[Key, Watermark]:
-        """Watermarks at or below N: those of now, or where they have passed N those of before, as long as the log has all that was
-        folded in between. Raises Moving if it has not; and if a registration above `begun`, the end of the log before anything was
-        read, has left it: its application was perhaps read before it, and nothing tells of it.
+        """Return watermarks at or below N: the current ones, or those of step 1 where the current one is above N and the log has
+        all registrations folded in between.
+
+        Raises Moving if the log lacks one of them. Raises Moving also if a registration above `begun` (the end of the log before
+        the reading) was dropped from the log: its application may have been read before it, and then no record shows its version.
         """
         found: dict[Key, Watermark] = {}
         for key, record in _records(view, paths.WATERMARKS).items():
@@ -235,7 +239,7 @@ class BackupReader:
         return found
 
     def _check_listed(self, log: _Log, segment: str, mark: Watermark, since: int) -> None:
-        """Raises Moving unless the listed log has all that the segment's snapshot has above `since` and up to N."""
+        """Raise Moving unless the log listing has all registrations of the segment's snapshot above `since` and up to N."""
         if mark.snapshot is None:
             return
         listed = {e.number for e in log.entries if segment in e.registration.segments}
@@ -246,7 +250,7 @@ class BackupReader:
 
 
 def _under_way(apps: Mapping[Key, Record], cursors: Mapping[Key, Record]) -> set[str]:
-    """Transactions that applications and cursors name."""
+    """Return the transactions that applications and cursors name."""
     current = [Application.of(r).current for r in apps.values()]
     claims = [txn for r in cursors.values() for txn in Cursor.of(r).claims]
     return {*claims, *(c.txn_id for c in current if c is not None)}
@@ -276,8 +280,9 @@ def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Reco
 
 
 def _aborted(number: int, registration: Registration, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
-    """As a sweeper leaves them behind when it settles: until the segment's watermark has passed. (Of a transaction that was
-    registered twice the last one counts.)"""
+    """Yield the aborted records that a sweeper would leave: until the segment's watermark has passed them. (If a transaction was
+    registered twice, the last registration counts.)
+    """
     if registration.state is not Settled.VOID:
         return
     for segment, write in registration.segments.items():
@@ -296,7 +301,7 @@ _PARTITIONS: Mapping[KeyRange, Callable[[str], str]] = {
     paths.NAMESPACES: lambda path: "",
     paths.TC_SEQUENCES: lambda path: "",
 }
-"""What a backup is made of besides the log: the ranges, and the partition key of a path in each."""
+"""The ranges of a backup besides the log, with the partition key of a path in each."""
 
 LEFT_OUT = (
     "/cluster",
@@ -308,16 +313,18 @@ LEFT_OUT = (
     "/txn/subscription-events/",
     "/txn/segment-state/aborted/",
 )
-"""What no backup holds: it is settled and forgotten there, or made anew. (Aborted records follow from the log.)"""
+"""Prefixes of records that no backup holds, because they are expired or created again. (Aborted records are derived from
+the log.)
+"""
 
 
 def is_known(path: str) -> bool:
-    """Whether a backup takes this record into account, or leaves it out knowingly."""
+    """Return whether backups handle this record: they contain it, or leave it out by design."""
     kept = any(within.first <= path <= within.last for within in (*_PARTITIONS, paths.LOG.range()))
     return kept or path.startswith(LEFT_OUT) or (path.startswith("/persistent/") and in_stream.is_known(path))
 
 
 def _records(view: View, within: KeyRange) -> dict[Key, Record]:
-    """All records of a range. One that goes between list and get is left out."""
+    """Return all records of a range. A record deleted between list and get is left out."""
     keys = [Key(path, _PARTITIONS[within](path)) for path in view.keys(within)]
     return {r.key: r for r in (view.get_many(keys) if keys else []) if r is not None}

@@ -1,11 +1,11 @@
-"""A backup as one file: gzip of JSON lines, which `zcat` shows. The first line says what it is, the last one is the checksum:
+"""A backup as one file: gzip of JSON lines, readable with `zcat`. The first line is the heading, the last one is the checksum:
 
     {"txnsegmentBackup":1,"cluster":"..","ledgers":"file:///..","number":977,"takenMs":..,"createdAtMs":..,"records":42, ..}
     {"key":"/log/log-00000000000000000977","partition":"log","record":{..}}
     ..
     {"sha256":".."}
 
-The checksum is over the bytes of all lines before it. A record stands there with the very bytes that the store had.
+The checksum covers the bytes of all lines before it. A record line has the same bytes of the record as the store.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ from metadata.store.contract import MAX_VALUE
 
 FORMAT = 1
 FORMAT_IN_STREAM = 2
-"""With records of the older model: whoever knows only the other format would restore them without moving their logs on."""
+"""The format with records of the marker-based model: a version that knows only format 1 would restore them without advancing their
+logs.
+"""
 ERA = 10**10
-"""How many numbers of a log a restore passes over at the most: no log has given out so many since the backup."""
+"""Size of an era: a restore skips at most this many numbers of a log. No log allocates so many numbers after its backup."""
 MAX_NUMBER = 10**17
-"""No log or sequence has a higher number: an era for each second of three hundred thousand years."""
+"""Upper limit of all numbers of logs and sequences: an era for each second of three hundred thousand years."""
 LAST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 SMALL, RATIO = 16 * 2**20, 64
-"""A file's lines may have so many bytes, or so many times its own."""
+"""Limit of unpacked bytes: SMALL, or RATIO times the file's size if that is more."""
 CHUNK = 2**20
 MAX_HEAD = 2**20
-"""Of a line without its record."""
+"""Maximum length of a line without its record."""
 MAX_LINE = MAX_BYTES + MAX_HEAD
 HELD = frozenset(
     (
@@ -59,16 +61,16 @@ HELD = frozenset(
         *(LogEntry, NamespaceModel, PersistentLayout, SubscriptionRecord, TxnLogRecord),
     )
 )
-"""The kinds of records that a backup has."""
+"""The record types of a backup."""
 _RECORD = b',"record":'
 _CHECKSUM = b'{"sha256":'
 Number = Annotated[Whole, Field(ge=0, le=MAX_NUMBER)]
 
 
 class Heading(JsonRecord):
-    """What a backup is of. `number`: the log number up to which it holds everything, and beyond which nothing. `next_txn`: above
-    all transaction ids by then. `restored`: as in the cluster's record. `topics`: how many there are, of both kinds. `in_stream`:
-    the highest number in the logs of the older model, if there are any.
+    """The heading of a backup. `number`: the log number up to which it holds everything, and above which nothing. `next_txn`: above
+    all transaction ids allocated by then. `restored`: as in the cluster's record. `topics`: number of topics of both kinds.
+    `in_stream`: the highest number in the logs of the marker-based model, or None.
     """
 
     txnsegment_backup: Whole = FORMAT
@@ -89,14 +91,14 @@ class Heading(JsonRecord):
         end = -1
         for lost in self.restored or ():
             if not end < lost.before <= MAX_NUMBER or not -1 <= lost.after < lost.before:
-                raise ValueError("what its restores lost is not in ascending order")
+                raise ValueError("the lost ranges of its restores are not in ascending order")
             end = lost.before
         return self
 
     @property
     def following(self) -> int:
-        """Where the logs of a cluster that is restored from it go on: above all that the lost one can have given out. (One that was
-        restored itself went on from there, whether or not the backup has anything of that.)
+        """The first number of the restored cluster's logs: above every number that the lost cluster can have allocated. (If that
+        cluster was itself restored, its numbers started at `lost.before`, even if the backup has none of them.)
         """
         last = max(self.number, self.in_stream or 0, *(lost.before for lost in self.restored or ()), 0)
         return (last // ERA + 1) * ERA
@@ -104,7 +106,7 @@ class Heading(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A record of a backup: its key and its bytes. (Index entries follow from them.)"""
+    """One record of a backup: its key and its bytes. Index entries are derived from them."""
 
     key: Key
     value: bytes
@@ -112,7 +114,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Backup:
-    """A cluster's metadata as it was when its log was decided up to `heading.number`. `sha256`: of its file's lines."""
+    """A cluster's metadata when its log was decided up to `heading.number`. `sha256`: the checksum of the file's lines."""
 
     heading: Heading
     records: tuple[Kept, ...]
@@ -124,17 +126,19 @@ def made(heading: Heading, records: tuple[Kept, ...]) -> Backup:
 
 
 def write(path: Path, backup: Backup) -> int:
-    """Write the file, all or nothing and durably; its length in bytes. Raises ConfigurationError: it is there already, or cannot be
-    written."""
+    """Write the backup file atomically and durably. Return its length in bytes. Raises ConfigurationError if the file exists or
+    cannot be written.
+    """
     lines = _lines(backup.heading, backup.records) + json.dumps({"sha256": backup.sha256}).encode() + b"\n"
     data = gzip.compress(lines, mtime=0)
     if len(lines) > _most(len(data)):
-        data = gzip.compress(lines, compresslevel=0, mtime=0)  # nobody would read it: it looks like a bomb
+        # uncompressed: `read` would refuse this compression ratio as a decompression bomb
+        data = gzip.compress(lines, compresslevel=0, mtime=0)
     on, path = disk(), path.absolute()
     unfinished = temporary_of(path)
     try:
         try:
-            # For its owner alone, whatever the umask: it holds the names, subscriptions and properties of all topics.
+            # Mode 0600, whatever the umask: the file holds the names, subscriptions and properties of all topics.
             with on.create(unfinished, mode=0o600) as out:
                 out.write(data)
             publish_file(on, unfinished, path)
@@ -149,7 +153,7 @@ def write(path: Path, backup: Backup) -> int:
 
 
 def check_new(path: Path) -> None:
-    """Raises ConfigurationError for a file that is there already."""
+    """Raise ConfigurationError if the file exists."""
     try:
         disk().info(path.absolute())
     except OSError:
@@ -158,14 +162,16 @@ def check_new(path: Path) -> None:
 
 
 def read(path: Path) -> Backup:
-    """Read and check a whole file, in memory and time bounded by its size. Raises BackupDamaged (also for another format), which
-    names the line and the key; ConfigurationError: it cannot be read.
+    """Read and check a whole file. Memory and time are bounded by its size. Raises BackupDamaged (also for another format), which
+    names the line and the key; ConfigurationError if the file cannot be read.
     """
     try:
         with disk().open(path.absolute()) as opened:
             return _read(path, _unpacked(path, opened))
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {reason(error)}.", advice="Give the file that backup wrote.") from error
+        raise ConfigurationError(
+            f"{path} cannot be read: {reason(error)}.", advice="Name a file that `txnsegment backup` wrote."
+        ) from error
 
 
 def _read(path: Path, lines: Iterator[bytes]) -> Backup:
@@ -185,31 +191,33 @@ def _read(path: Path, lines: Iterator[bytes]) -> Backup:
     if last != sha256:
         raise _damaged(path, f"its lines have the SHA-256 {sha256[:12]}.., its last line says {str(last)[:12]}..")
     if next(lines, None) is not None:
-        raise _damaged(path, "something follows its last line")
+        raise _damaged(path, "there is data after its last line")
     return Backup(heading, tuple(found), sha256)
 
 
 def _most(packed: int) -> int:
-    """How long the lines of a file of so many bytes may be: a bomb has a thousand times as many, a backup about ten times."""
+    """Return the limit of unpacked bytes for a file size: a decompression bomb unpacks to a thousand times its size, a backup to
+    about ten times.
+    """
     return max(SMALL, RATIO * packed)
 
 
 def _unpacked(path: Path, opened: pa.NativeFile) -> Iterator[bytes]:
-    """The lines of a gzip file, each without its end. Never more of them is in memory than one line and one chunk."""
+    """Yield the lines of a gzip file without line ends. Memory holds at most one line and one chunk."""
     most, total = _most(opened.size()), 0
-    begun: list[bytes] = []  # of a line whose end is not there yet
+    begun: list[bytes] = []  # the beginning of an incomplete line
     held = 0
     inflate = zlib.decompressobj(wbits=31)
     while not inflate.eof:
         packed = opened.read(CHUNK)
         if not packed:
-            raise _damaged(path, "it is no whole gzip file (it is cut short)")
+            raise _damaged(path, "it is not a complete gzip file (it is truncated)")
         data = b"-"
         while data and not inflate.eof:
             try:
                 data = inflate.decompress(packed, CHUNK)
             except zlib.error as error:
-                raise _damaged(path, f"it is no whole gzip file ({error})") from error
+                raise _damaged(path, f"it is not a complete gzip file ({error})") from error
             packed, total = inflate.unconsumed_tail, total + len(data)
             if total > most:
                 raise _damaged(path, f"its {opened.size()} bytes unpack to more than {most}, which no backup does")
@@ -223,7 +231,7 @@ def _unpacked(path: Path, opened: pa.NativeFile) -> Iterator[bytes]:
             if held > MAX_LINE:
                 raise _damaged(path, f"it has a line of more than {MAX_LINE} bytes")
     if inflate.unused_data or opened.read(1):
-        raise _damaged(path, "something follows its end")
+        raise _damaged(path, "there is data after its end")
     if held:
         yield b"".join(begun)
 
@@ -239,20 +247,20 @@ def _line(kept: Kept) -> bytes:
 
 
 def _kept(path: Path, number: int, line: bytes) -> Kept:
-    head, found, value = line.partition(_RECORD)  # a quote within a string is escaped, so this is where the record begins
+    head, found, value = line.partition(_RECORD)  # quotes within strings are escaped, so the first match is where the record begins
     if not found or not value.endswith(b"}"):
-        raise _damaged(path, f"line {number} is no record: {line[:100]!r}")
+        raise _damaged(path, f"line {number} is not a record: {line[:100]!r}")
     fields = _object(path, number, head + b"}")
     if set(fields) != {"key", "partition"} or not all(isinstance(one, str) for one in fields.values()):
-        raise _damaged(path, f"line {number} is no record: {line[:100]!r}")
+        raise _damaged(path, f"line {number} is not a record: {line[:100]!r}")
     return Kept(Key(fields["key"], fields["partition"]), value[:-1])
 
 
 def _check(path: Path, number: int, heading: Heading, kept: Kept, before: Key | None) -> None:
-    """Raises BackupDamaged for a record that no backup of this heading has in that place."""
+    """Raise BackupDamaged for a record that a backup with this heading cannot have at this place."""
     key, line = kept.key, f"line {number} ({shown(kept.key.path[:200])})"
     if before is not None and key <= before:
-        raise _damaged(path, f"{line} does not come after the one before it, {shown(before.path[:200])}")
+        raise _damaged(path, f"{line} is not in order after {shown(before.path[:200])}")
     found = kind_of(key.path)
     if found is None or found[0] not in HELD:
         raise _damaged(path, f"{line}: a backup has no record of that key")
@@ -275,7 +283,7 @@ def _heading(path: Path, line: bytes) -> Heading:
     version = fields.get("txnsegmentBackup")
     if version not in (FORMAT, FORMAT_IN_STREAM):
         raise BackupDamaged(
-            f"{path} is no backup that this txnsegment can read: "
+            f"{path} is not a backup that this version of txnsegment can read: "
             f"its format is {version!r:.99}, not {FORMAT} or {FORMAT_IN_STREAM}.",
             advice="Restore it with the version that wrote it, or a later one. Nothing was restored.",
         )
@@ -289,9 +297,9 @@ def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         found = read_json(line, most=MAX_HEAD)
     except ValueError as error:
-        raise _damaged(path, f"line {number} is no JSON ({error}): {line[:100]!r}") from error
+        raise _damaged(path, f"line {number} is not JSON ({error}): {line[:100]!r}") from error
     if not isinstance(found, dict):
-        raise _damaged(path, f"line {number} is no object: {line[:100]!r}")
+        raise _damaged(path, f"line {number} is not a JSON object: {line[:100]!r}")
     return found
 
 

@@ -1,16 +1,16 @@
-"""Reading what a backup takes of the older model while everybody writes (docs/in_stream.md, Backups).
+"""Reading the marker-based model's part of a backup while writers run (docs/in_stream.md, Backups).
 
 The order of reading makes it consistent; no log is locked, nothing is written:
 
-1. pending-ack logs: what is acknowledged without a transaction counts as of now. It is read before anything that it may be the
-   consequence of: the log of topic://, the transaction log, the topics' logs;
-2. the transaction log: what has committed by its last entry is in the backup, nothing else ever happened;
-3. the topics' logs, and the pending-ack logs again: data and claims stand there before COMMITTING is logged, so all of it is found.
-   Data of a transaction that had not committed at step 2 is left out, whatever has become of it since.
+1. pending-ack logs: plain acknowledgements count up to now. They are read before anything that they may result from: the log of
+   topic://, the transaction log, the topics' logs
+2. the transaction log: the backup contains exactly the transactions that have committed by its last entry
+3. the topics' logs, and the pending-ack logs again: data and claims are written there before COMMITTING is logged, so all of them
+   are found. Data of a transaction that had not committed at step 2 is left out, whatever its later outcome
 
-Everything in it is settled: no claim and no transaction under way is left, and no marker but one at the end of a log, where readers
-were beyond the last data: of a transaction that never was. Snapshots of topics and pending-ack logs say that all transactions of
-before have ended, so nothing counts that still comes of one.
+Everything in the backup is settled: it has no claim, no open transaction, and no marker except one at the end of a log, of a
+transaction that never existed, for readers that were beyond the last data. Snapshots of topics and pending-ack logs state that all
+earlier transactions have ended, so late entries of them do not count.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TRANSACTIONS = paths.log(TRANSACTION_LOG)
 
 @dataclass(frozen=True)
 class _Topic:
-    """`found`: of its log; None of one that is deleted."""
+    """One topic in the backup. `found`: its log; None for a deleted topic."""
 
     name: PersistentName
     layout: PersistentLayout
@@ -57,7 +57,7 @@ class _Topic:
 
 @dataclass(frozen=True)
 class _Subscription:
-    """`state` by all of its log, `cursor` as the backup has it; None of one that is deleted."""
+    """One subscription in the backup. `state`: after its whole log; None for a deleted one. `cursor`: as in the backup."""
 
     where: Where
     record: SubscriptionRecord
@@ -67,7 +67,7 @@ class _Subscription:
 
 @dataclass(frozen=True)
 class InStreamBackup:
-    """What one reading found of the older model."""
+    """The marker-based model's part of one reading."""
 
     now_ms: int
     decided: Decided
@@ -78,22 +78,22 @@ class InStreamBackup:
 
     @property
     def any(self) -> bool:
-        """Whether there is anything of the older model."""
+        """Return whether the cluster has anything of the marker-based model."""
         return bool(self.transactions or self.topics or self.subscriptions or self.namespaces)
 
     @property
     def shown(self) -> int:
-        """How many topics there are; those that were migrated go by another name."""
+        """Return the number of topics, without migrated ones, which are counted under their new names."""
         return sum(topic.found is not None and topic.layout.migrated_to is None for topic in self.topics)
 
     @property
     def highest(self) -> int:
-        """No log of the older model has a number above it that anything of the backup knows of."""
+        """Return the highest number in any log of the model, as far as the backup shows."""
         ends = [max(t.layout.trimmed_log, 0 if t.found is None else t.found.end) for t in self.topics]
         return max(self.decided.state.at, *ends, *(s.state.at for s in self.subscriptions if s.state is not None), 0)
 
     def kept(self, following: int) -> Iterator[Kept]:
-        """The records; `following`: where every log goes on when they are restored."""
+        """Yield the records. `following`: the first number of every log after a restore."""
         yield from self.namespaces
         if self.transactions is not None:
             inline = {"txn_log": self.decided.kept(), "txn_log_path": None, "txn_log_crc": None}
@@ -115,7 +115,7 @@ class InStreamBackup:
         yield Kept(paths.topic(name), layout.to_bytes())
 
     def _snapshot(self, name: PersistentName, found: KeptLog, rest: SnapshotRest) -> SnapshotPointer:
-        """Of the end of the log."""
+        """Build the snapshot at the end of the topic's log."""
         last = found.entries.get(found.end)
         avro = snapshots.encode(name, (found.end, 0 if last is None or last.write is None else last.write.entries - 1), {})
         encoded = base64.b64encode(avro).decode()
@@ -131,12 +131,12 @@ class InStreamBackup:
 
 
 Begun = Mapping[Where, tuple[SubscriptionRecord, AckState | None]]
-"""Subscriptions as they were before the transaction log was read; no state of those that are deleted."""
+"""Subscriptions before the transaction log was read; the state is None for deleted ones."""
 
 
 @dataclass
 class InStreamReader:
-    """Takes what a backup has of the older model. What an earlier reading has learnt serves the next one."""
+    """Reads the marker-based model's part of a backup. Results of a failed reading are reused by the next one."""
 
     cluster: Cluster
     buffer: InStreamBuffer = field(init=False)
@@ -148,12 +148,12 @@ class InStreamReader:
         self.log = TransactionLog(self.cluster)
 
     def begin(self, view: View) -> Begun:
-        """Step 1. Raises Moving."""
+        """Do step 1. Raises Moving."""
         found = {where: SubscriptionRecord.of(record) for where, record in pending_ack.records(view)}
         return {w: (r, None if r.deleted_ms is not None else self._state(view, w, r)) for w, r in found.items()}
 
     def read(self, view: View, begun: Begun) -> InStreamBackup:
-        """Steps 2 and 3. Raises Moving, and what reading the logs raises."""
+        """Do steps 2 and 3. Raises Moving, CorruptRecord, StorageError."""
         now_ms = view.now_ms()
         decided = Decided(self.log.replay.read(view))
         record = view.get(paths.topic(TRANSACTION_LOG))
@@ -208,7 +208,9 @@ class InStreamReader:
     def _entries(
         self, view: View, where: Where, seen: SubscriptionRecord, after: int
     ) -> tuple[SubscriptionRecord, dict[int, AckEntry]]:
-        """The record of a subscription, read after the list of its log, and the entries above `after` that are not in it."""
+        """Return the record of a subscription, read after the list of its log, and the log's entries above `after` that the
+        record's snapshot does not contain.
+        """
         make = partial(ManagedLog, self.cluster.store, paths.ack_log(*where, seen.life), AckEntry)
         log = self._acks.get((where, seen.life)) or self._acks.setdefault((where, seen.life), make())
         numbers = log.numbers(view, after)
@@ -222,12 +224,12 @@ class InStreamReader:
 
 
 def _stage(record: SubscriptionRecord) -> tuple[object, ...]:
-    """What must not change between the steps."""
+    """Return the fields that must not change between the steps."""
     return record.life, record.deleted_ms, record.moved
 
 
 def logs(kept: Kept) -> Iterator[Prefix]:
-    """The logs that a record of a backup has: they must go on above."""
+    """Yield the logs that a record of a backup has, which a restore must advance."""
     path = kept.key.path
     if path.startswith(paths.TOPICS.first):
         yield paths.log(paths.topic_of(path))
@@ -237,7 +239,9 @@ def logs(kept: Kept) -> Iterator[Prefix]:
 
 
 def in_file(kept: Kept, path: str) -> tuple[Kept, bytes] | None:
-    """The record that names a file at `path` in place of what is too big for it, and the file's content; None: it is small."""
+    """Return the record, with large content replaced by a file name, and the content of that file at `path`; None if the record is
+    small enough.
+    """
     if kept.key != paths.topic(TRANSACTION_LOG) or len(kept.value) <= INLINE_BYTES:
         return None
     record = TxnLogRecord.from_bytes(kept.value)
@@ -248,6 +252,6 @@ def in_file(kept: Kept, path: str) -> tuple[Kept, bytes] | None:
 
 
 def is_known(path: str) -> bool:
-    """Whether a backup takes this record of the older model into account."""
+    """Return whether backups contain this record of the marker-based model."""
     folder = path.split("/")[2]
     return folder in ("topics", "logs", "subscriptions", "acks", "namespaces")

@@ -1,4 +1,4 @@
-"""Which kind of record stands under which key, and what of a store cannot be read (protocol.md section 4)."""
+"""The record type of each key, and the search for unreadable records (protocol.md section 4)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from metadata.rules.elapsed import SeenTime
 from metadata.store.contract import View
 
 AT_ONCE: Final = 256
-"""Records that are read in one round trip."""
+"""Number of records read in one round trip."""
 
 
 class Kind(NamedTuple):
-    """A kind of records: how their paths look, what they are, and the group of the path that is their partition key."""
+    """A kind of records: the pattern of their paths, their type, and the group of the pattern that is the partition key."""
 
     path: re.Pattern[str]
     record: type[JsonRecord]
@@ -77,11 +77,11 @@ KINDS: Final = (
     _kind("/persistent/subscriptions/([^/]+)", SubscriptionRecord, 1),
     _kind(f"/persistent/acks/([^/]+)/[^/]+/log{_N}", AckEntry, 1),
 )
-"""The first that fits counts."""
+"""The first matching kind counts."""
 
 
 def kind_of(path: str) -> tuple[type[JsonRecord], Key] | None:
-    """What the record under a path is, and its whole key; None: no path of ours."""
+    """Return the type and the whole key of the record under a path; None if the path belongs to no kind."""
     for kind in KINDS:
         found = kind.path.fullmatch(path)
         if found is not None:
@@ -90,7 +90,7 @@ def kind_of(path: str) -> tuple[type[JsonRecord], Key] | None:
 
 
 def damaged(view: View) -> Iterator[CorruptRecord | str]:
-    """Of all records in a store those that cannot be read, and the paths that are none of ours."""
+    """Yield an error for each unreadable record of a store, and each path that belongs to no kind."""
     known: list[tuple[type[JsonRecord], Key]] = []
     for path in view.keys(paths.EVERYTHING):
         found = kind_of(path)

@@ -1,12 +1,12 @@
-"""Putting a backup into an empty store (operations.md, Backup).
+"""Restoring a backup into an empty store (operations.md, Backup).
 
-Numbers and ids go on above everything that the lost cluster can have given out since: the log in the next era of 10^10 numbers,
-transaction ids in the next 10^12. The restored cluster has a new id and takes the ledger root over: whoever opens the old store
-afterwards is refused, and its sweepers delete nothing any more.
+Numbers and ids start above everything that the lost cluster can have allocated: log numbers in the next era of 10^10, transaction
+ids in the next 10^12. The restored cluster has a new id and takes over the ledger root: the old store is refused from then on, and
+its sweepers delete nothing any more.
 
-The store is claimed first (`/restoring`) and nobody may use it until the cluster's record is there and the claim is gone. A restore
-that died is finished by running it again with the same file, whichever step it died at; one that is complete is left as it is. Who
-comes later takes the claim over, and whoever had it before fails at his next group of records.
+The store is claimed first (`/restoring`). It cannot be used until the cluster's record exists and the claim is deleted. An
+interrupted restore is completed by running it again with the same file, after a crash in any step; a completed one is not changed.
+A later run takes the claim over, and the earlier process fails at its next group of records.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ GROUP = 100
 
 @dataclass(frozen=True)
 class Restored:
-    """`number`: the log is as it was up to there; new registrations get numbers from `next_number` on. `again`: the backup had been
-    restored there before, completely, and this call changed nothing.
+    """The result of a restore. `number`: the log is restored up to this number; new registrations get numbers from `next_number`
+    on. `again`: the backup had been completely restored there before, and this call changed nothing.
     """
 
     url: str
@@ -66,11 +66,12 @@ class Restored:
 
 
 def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = None, clock: Clock | None = None) -> Restored:
-    """Make the cluster of a backup in an empty store, over the files that it names. Running it again finishes what was begun.
+    """Create the cluster of a backup in an empty store, over the files that the backup names. A repeated call completes an
+    interrupted one.
 
-    `ledgers`: the root to which its files were moved or copied; without it the root is where the backup says.
-    Raises RestoreRefused (the store is in use, the root is another cluster's, files are missing; nothing was changed then, unless
-    it says so), ConfigurationError, StorageError, Unavailable.
+    `ledgers`: the root to which the files were moved or copied; by default the backup's root. Raises RestoreRefused (the store is
+    in use, the root is another cluster's, or files are missing; nothing was changed unless the error says so), ConfigurationError,
+    StorageError, Unavailable.
     """
     service = resolve(service_url)
     clock = clock or SystemClock()
@@ -78,7 +79,8 @@ def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = No
     try:
         store = open_store(service.text, clock=clock, create=False)
     except ConfigurationError:
-        # There is none yet, so it must not be there after a refusal either. (Or it cannot be opened: then making it says so again.)
+        # No store exists, and a refusal must not leave one behind. (If the store exists but cannot be opened, the second open
+        # raises that error again.)
         with MemoryStore(clock=clock) as empty:
             rehearsed = Restoration(backup, empty, service.text, storage, clock)
             rehearsed.check()
@@ -90,7 +92,7 @@ def restore(backup: Backup, service_url: str | None, *, ledgers: str | None = No
 
 @dataclass
 class Restoration:
-    """One restore of a backup into a store. `checks_files`: False if it is known that every file is there."""
+    """One restore of a backup into a store. `checks_files`: False if all files are known to exist."""
 
     backup: Backup
     store: MetadataStore
@@ -102,7 +104,7 @@ class Restoration:
     _files: dict[str, bytes] = field(default_factory=dict)
 
     def run(self) -> Restored:
-        """Look for everything first, then claim the store, fill it, and release it: whoever opens it before is refused."""
+        """Check everything, then claim the store, fill it and release it. The store cannot be opened in between."""
         number, following, records = self.backup.heading.number, self.backup.heading.following, self._records()
         done = Restored(self.url, self.storage.uri, number, following, len(records))
         if self._complete(records):
@@ -118,14 +120,14 @@ class Restoration:
         self._take_over(restoring)
         wait_for_deletes(self.storage, self.clock)
         self._check_taken(restoring)
-        self._check_files(records, changed=True)  # a sweep of the old cluster may have gone on until its root was taken over
-        clock_looks.look(self.store, self.clock)  # from now on it is seen how much time has passed
+        self._check_files(records, changed=True)  # a sweep of the old cluster may have deleted files before its root was taken over
+        clock_looks.look(self.store, self.clock)  # the first reading: elapsed time is measured from here
         claim = self._put(claim, [self._cluster_record(claim, following)])
         self._release(claim)
         return done
 
     def check(self) -> None:
-        """Raises what `run` would raise before it writes anything."""
+        """Raise the errors that `run` would raise before its first write."""
         self._check(self._records())
 
     def _check(self, records: Sequence[Kept]) -> None:
@@ -135,7 +137,9 @@ class Restoration:
             self._check_files(records)
 
     def _records(self) -> list[Kept]:
-        """What the store gets: as in the backup, but for what tells that it is restored, and ids go on above."""
+        """Return the records for the store: those of the backup, with applications marked `restored`, large content moved to files,
+        and the transaction id sequence advanced.
+        """
         found = []
         for kept in self.backup.records:
             if kept.key.path.startswith("/txn/app/"):
@@ -150,14 +154,16 @@ class Restoration:
         return [*found, Kept(paths.tc_sequence(), ids.to_bytes())]
 
     def _publish(self) -> None:
-        """The file of what is too big for a record. Its name is that of the backup: who finishes a restore writes it once more,
-        since what was written before may not be durable.
+        """Write the files of records that are too large. Their names contain the backup's checksum. A repeated restore writes them
+        again, because the first write may not be durable.
         """
         for path, content in self._files.items():
             self.storage.replace(path, content)
 
     def _logs(self) -> list[Prefix]:
-        """What must go on above. The older model's transaction log also if the backup has none: ids may be lost."""
+        """Return the logs to advance. The marker-based model's transaction log is among them even if the backup has none, because
+        ids may be lost.
+        """
         return [paths.LOG, in_stream.TRANSACTIONS, *(p for kept in self.backup.records for p in in_stream.logs(kept))]
 
     def _cluster_record(self, claim: Record, following: int) -> Kept:
@@ -181,8 +187,8 @@ class Restoration:
     # --- what must be true before anything is written --------------------------------------------------------------
 
     def _complete(self, records: Sequence[Kept]) -> bool:
-        """Whether this backup was restored into this store before, completely, and nothing came since. (Whoever restored it may
-        have died before he heard of it.)
+        """Return whether this backup was completely restored into this store before, and the store is unchanged since. (The process
+        that restored it may have crashed before it could report success.)
         """
 
         def body(view: View) -> bool:
@@ -203,18 +209,18 @@ class Restoration:
         if found and not self._begun():
             raise RestoreRefused(
                 f"The store {self.url} is not empty: it has {found[0]} and {len(found) - 1} more records.",
-                advice="Restore into a new folder or chroot; what is there is never mixed with a backup. Nothing was changed.",
+                advice="Restore into a new folder or chroot: a backup is never mixed with existing records. Nothing was changed.",
             )
 
     def _begun(self) -> Restoring | None:
-        """The restore of this file that is not complete. Raises RestoreRefused for one of another file or root."""
+        """Return the incomplete restore of this file, or None. Raises RestoreRefused for a restore of another file or root."""
         record = look(self.store, paths.RESTORING)
         if record is None:
             return None
         begun = Restoring.of(record)
         if begun.backup != self.backup.sha256 or begun.ledgers != self.storage.uri:
             raise RestoreRefused(
-                f"In the store {self.url} {begun.by} has begun to restore another backup "
+                f"{begun.by} has begun to restore another backup into the store {self.url} "
                 f"(SHA-256 {begun.backup[:12]}.., ledgers in {begun.ledgers}).",
                 advice="Finish that one with its own file, or restore into another folder or chroot. Nothing was changed.",
             )
@@ -226,18 +232,18 @@ class Restoration:
         found = heirs(self.storage)
         if not found and begun is None:
             raise RestoreRefused(
-                f"The ledger root {self.storage.uri} has no {MARK}: it is not the one of the backup, or its volume is missing.",
-                advice="If the root was moved, say where it is now: --ledgers URI. Copy it whole. Nothing was changed.",
+                f"The ledger root {self.storage.uri} has no {MARK}: it is not the backup's root, or its volume is missing.",
+                advice="If the root was moved, give its new place: --ledgers URI. Copy it completely. Nothing was changed.",
             )
         if found and known.isdisjoint(found):
             raise RestoreRefused(
                 f"The ledger root {self.storage.uri} belongs to another cluster than the backup.",
-                advice="If the root was moved, say where it is now: --ledgers URI. Nothing was changed.",
+                advice="If the root was moved, give its new place: --ledgers URI. Nothing was changed.",
             )
 
     def _check_files(self, records: Sequence[Kept], *, changed: bool = False) -> None:
-        """That every file that the backup names is there: the restore is done in memory first, and asked what it names. `changed`:
-        the root is the restored cluster's already.
+        """Check that every file named by the backup exists: restore into memory, and list the files that this cluster names.
+        `changed`: the root belongs to the restored cluster already.
         """
         with MemoryStore(clock=self.clock) as store:
             for some in in_groups(records, GROUP):
@@ -257,13 +263,13 @@ class Restoration:
             raise self._without(f"{len(missing)} are missing, such as {missing[0]}.", changed)
 
     def _without(self, problem: str, changed: bool) -> RestoreRefused:
-        """The refusal for want of files: which backup it is, and what it is older than."""
+        """Build the refusal because of missing files. It identifies the backup and names the grace period."""
         heading, days = self.backup.heading, self.backup.heading.settings.grace_period_ms / 86_400_000
         taken = datetime.fromtimestamp(heading.taken_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
         return RestoreRefused(
             f"The backup of {taken} (up to number {heading.number} of the log, SHA-256 {self.backup.sha256[:12]}..) cannot be "
             f"restored over the ledgers in {self.storage.uri}, which no longer have all the files that it names: {problem}",
-            advice=f"Files that were replaced or trimmed since a backup go after the grace period ({days:g} days): restore "
+            advice=f"Files replaced or trimmed since a backup are deleted after the grace period ({days:g} days): restore "
             "a newer backup, or bring these files back from a copy of the root. "
             + (
                 f"A sweep of the old cluster deleted them meanwhile. The store {self.url} is not complete and cannot be used."
@@ -275,7 +281,7 @@ class Restoration:
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def _claim(self) -> Record:
-        """Make the store ours. Raises RestoreRefused if somebody makes a cluster of it just now."""
+        """Claim the store. Raises RestoreRefused if another process creates a cluster in it."""
         begun = self._begun()
         now_ms = time_ms(self.store)
         owners = heirs(self.storage)
@@ -309,7 +315,9 @@ class Restoration:
         return self._put(mine, [Kept(paths.FOUNDING, Founding(id=claim.id).to_bytes())])
 
     def _put(self, claim: Record, some: Sequence[Kept]) -> Record:
-        """Write records that are not there yet, while the claim is ours: one group with it. Raises RestoreRefused."""
+        """Write the missing ones of some records, in one group with a check of the claim. Return the new claim record. Raises
+        RestoreRefused.
+        """
         keys = [kept.key for kept in some]
 
         def step() -> Record | None:
@@ -319,8 +327,8 @@ class Restoration:
             for kept, record in zip(some, found, strict=True):
                 if record is not None and record.value != kept.value:
                     raise RestoreRefused(
-                        f"{kept.key.path} in the store {self.url} is not what the backup has: somebody else writes to it.",
-                        advice="Nobody can use the store as it is. Restore into another folder or chroot.",
+                        f"{kept.key.path} in the store {self.url} differs from the backup: another process writes to the store.",
+                        advice="The store cannot be used. Restore into another folder or chroot.",
                     )
             missing = [_put(kept) for kept, record in zip(some, found, strict=True) if record is None]
             if not missing:
@@ -328,25 +336,27 @@ class Restoration:
             try:
                 return self.store.write(Put(paths.RESTORING, now.value, expect=now), *missing)[0]
             except (BadVersion, UnknownOutcome):
-                return None  # looked at again: done by now, or somebody else has taken the restore over
+                return None  # read again: the write is done, or another process has taken over the restore
 
         return until(step)
 
     def _take_over(self, restoring: Restoring) -> None:
-        """Mark the root as the restored cluster's. Its mark keeps whose it was: the same backup may be restored once more. Whose it
-        was stands in the claim, too: storage that cannot replace a file in one step has no mark for a moment, and the restore may
-        die then. A mark that is there already is written again: the restore that wrote it died, perhaps before it was durable.
+        """Write the restored cluster's mark into the root.
+
+        The mark keeps the previous owners, so that the same backup can be restored again. The claim has them, too: storage that
+        cannot replace a file atomically has no mark for a moment, and the restore may crash then. An existing mark of this restore
+        is written again, because it may not be durable.
         """
         was = tuple(one for one in dict.fromkeys([*heirs(self.storage), *(restoring.was or ())]) if one != restoring.id)
         place = place_of(resolve(self.url), self.storage).in_mark()
         self.storage.replace(MARK, Mark(cluster=restoring.id, was=was, place=place).to_bytes())
 
     def _check_taken(self, restoring: Restoring) -> None:
-        """Raises RestoreRefused if somebody else has replaced our mark since."""
+        """Raise RestoreRefused if another process has replaced the mark since."""
         if marked(self.storage) != restoring.id:
             raise RestoreRefused(
-                f"Somebody else has taken over the ledger root {self.storage.uri} at the same time.",
-                advice="If this restore is to have it, run it again: theirs can be used no more then. "
+                f"Another process has taken over the ledger root {self.storage.uri} at the same time.",
+                advice="To give the root to this restore, run it again; the other cluster can then no longer be used. "
                 f"Until then the store {self.url} is not complete and cannot be used.",
             )
 
@@ -354,7 +364,7 @@ class Restoration:
         def step() -> bool | None:
             now = look(self.store, paths.RESTORING)
             if now is None:
-                return True  # done, or by who took over and finished
+                return True  # deleted by this call, or by a process that took over and finished
             if now.value != claim.value:
                 raise _overtaken(self.url)
             try:
@@ -371,7 +381,7 @@ def _put(kept: Kept) -> Put:
 
 
 def _indexes(kept: Kept) -> tuple[IndexEntry, ...]:
-    """Of all that a backup has only aborted records are indexed."""
+    """Return the index entries of a record. In a backup only aborted records have any."""
     if kept.key.path.startswith("/txn/segment-state/aborted/"):
         return AbortedTxn.from_bytes(kept.value).indexes(paths.decode(kept.key.partition))
     return ()
@@ -379,6 +389,6 @@ def _indexes(kept: Kept) -> tuple[IndexEntry, ...]:
 
 def _overtaken(url: str) -> RestoreRefused:
     return RestoreRefused(
-        f"Somebody else restores into {url}, or makes a cluster of it.",
-        advice="Let one of you do it. Until a restore is complete nobody can use the store.",
+        f"Another process restores into {url}, or creates a cluster in it.",
+        advice="Run only one of them. The store cannot be used until a restore is complete.",
     )

@@ -1,1 +1,1 @@
-"""What the metadata store holds: names, keys and the types of the records."""
+"""The records of the metadata store: names, keys and record types."""

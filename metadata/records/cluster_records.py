@@ -1,4 +1,4 @@
-"""The records that a cluster has of itself: who it is, its settings, who sweeps and who leads, and what a restore has lost."""
+"""The records about the cluster itself: identity, settings, sweep turn, leader, restores."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import Field, model_validator
 from metadata.records.json_records import JsonRecord, Whole
 
 MAX_MS: Final = 100 * 365 * 86_400_000
-"""A hundred years: the longest of any time in the settings."""
+"""Maximum of all times in the settings: a hundred years."""
 Ms = Annotated[Whole, Field(ge=0, le=MAX_MS)]
 Count = Annotated[Whole, Field(ge=1, le=1_000_000)]
 
 
 class Settings(JsonRecord):
-    """Settings of the cluster (protocol.md section 7, Defaults). All times in milliseconds. Whoever makes or reads them gets none
-    with which the cluster could not work, or would lose files.
+    """Settings of the cluster (protocol.md section 7, Defaults). All times in milliseconds. Validation refuses settings with which
+    the cluster could not work or would lose files.
     """
 
     txn_timeout_ms: Annotated[Ms, Field(ge=1)] = 30_000
@@ -37,15 +37,16 @@ class Settings(JsonRecord):
         if self.orphan_age_ms < 4 * (self.max_txn_timeout_ms + self.deadline_allowance_ms):
             raise ValueError(
                 f"orphanAgeMs = {self.orphan_age_ms} is too close to maxTxnTimeoutMs = {self.max_txn_timeout_ms}, four times "
-                "which, with the allowance, it must be at least: the orphan sweep could take files that a commit is about to name"
+                "which, plus the allowance, is its minimum: the orphan sweep could delete files that a commit is about to name"
             )
         return self
 
 
 class Turn(JsonRecord):
-    """Which committer sweeps for all, and until when (store time). Advisory: it saves work, nothing depends on it.
+    """The turn of the committer that sweeps for all, until `until_ms` (store time). Advisory: it only saves work.
 
-    `began_ms`: when it was taken. `forgot_ms`, `orphans_ms`: when a committer last forgot headers, and last looked for orphans.
+    `began_ms`: start of the turn. `forgot_ms`, `orphans_ms`: time of the last header expiry and of the last orphan sweep by a
+    committer.
     """
 
     until_ms: Whole
@@ -56,7 +57,7 @@ class Turn(JsonRecord):
 
 
 class Leader(JsonRecord):
-    """Who leads, for as long as its session lasts. `token`: of this candidate alone; `owner`: for people."""
+    """The leader, as long as its session lasts. `token`: unique to the candidate. `owner`: for people."""
 
     owner: str
     token: str
@@ -64,28 +65,31 @@ class Leader(JsonRecord):
 
 
 FORMAT_VERSION = 2
-"""Of clusters that this version makes. In 2 the ledger root's mark says which store owns it, and roots may be recorded as relative.
+"""Format version of new clusters. In format 2 the ledger root's mark names the owning store, and a ledger root may be recorded as a
+relative path.
 
-A cluster of format 1 stays one, so that older versions can use it beside this one, until `txnsegment init --take-over`.
+A cluster of format 1 keeps its format until `txnsegment init --take-over`, so that older versions can use it beside this one.
 """
 
 
 class Founding(JsonRecord):
-    """The id of the cluster that is being made, or was: the ledger root is marked with it before there is a cluster record."""
+    """The id of the cluster, written before the cluster record: the ledger root is marked with the id first."""
 
     id: str
 
 
 class LostNumbers(JsonRecord):
-    """What a restore lost of a log: the numbers with after < number < before. Some of them were given out and are never again."""
+    """A range of log numbers that a restore lost: after < number < before. Some of them had been allocated, and none is allocated
+    again.
+    """
 
     after: Whole
     before: Whole
 
 
 class Lost(LostNumbers):
-    """The same of the cluster's log, when, and from which backup (the SHA-256 of its lines; absent: of an older version). `was`:
-    the id of the cluster that was backed up (absent: likewise).
+    """A lost range of the cluster's log, with the time of the restore and its backup (SHA-256 of the backup's lines; None: restored
+    by an older version). `was`: the id of the backed-up cluster (None: likewise).
     """
 
     restored_at_ms: Whole
@@ -94,11 +98,10 @@ class Lost(LostNumbers):
 
 
 class ClusterRecord(JsonRecord):
-    """Made once: format version, the cluster's id, where the ledgers are (a URI, or relative to the folder of the store), when it
-    was created, its settings. `owner`: the nonce of the last take-over of the ledger root by this store
-    (`metadata.cluster.ledger_root`).
+    """The record of the cluster, written once: format version, id, ledger root (a URI, or a path relative to the store's folder),
+    creation time, settings. `owner`: the nonce of this store's last take-over of the ledger root (`metadata.cluster.ledger_root`).
 
-    `restored`: what its restores lost, ascending (a cluster may be restored from the backup of a restored one).
+    `restored`: the ranges that its restores lost, ascending (a restored cluster may have been backed up and restored again).
     """
 
     format_version: Whole = FORMAT_VERSION
@@ -111,8 +114,8 @@ class ClusterRecord(JsonRecord):
 
 
 class Restoring(JsonRecord):
-    """A restore that is not complete: nobody may use the store. `backup`: the SHA-256 of its file; `id`: the cluster's new id;
-    `by`: who is at it, the only one that may go on. `was`: whose the ledger root was by its mark before the restore began, the last
+    """An incomplete restore: the store cannot be used. `backup`: the SHA-256 of the backup file. `id`: the cluster's new id. `by`:
+    the process that restores; only it may continue. `was`: the owners of the ledger root by its mark before the restore, the last
     owner first.
     """
 

@@ -1,4 +1,4 @@
-"""Where the files of what a part is written for lie: of a segment, or of a persistent topic, which stands for one."""
+"""The folder of the files of a segment, or of a persistent topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from metadata.records.names import PersistentName, is_persistent, persistent_nam
 
 
 def folder_of(segment: str) -> str:
-    """Relative to the ledger root, the same for ever. `segment`: of a segment, or of a persistent topic. Raises OptionError."""
+    """Return the folder relative to the ledger root; it never changes. `segment`: full name of a segment or of a persistent topic.
+    Raises OptionError.
+    """
     if is_persistent(segment):
         return persistent_folder(persistent_name(segment))
     topic = segment_name(segment).topic
@@ -15,5 +17,5 @@ def folder_of(segment: str) -> str:
 
 
 def persistent_folder(name: PersistentName) -> str:
-    """The same of a persistent topic, a transaction log among them. No segment is named so."""
+    """Return the folder of a persistent topic or transaction log. No segment has the name `persistent`."""
     return segment_folder(name.tenant, name.namespace, name.name, "persistent")

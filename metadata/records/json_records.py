@@ -1,6 +1,6 @@
-"""How a record becomes bytes and is read again: the JSON that Apache Pulsar 5.0 writes (protocol.md section 4).
+"""Conversion of records to bytes and back: the JSON that Apache Pulsar 5.0 writes (protocol.md section 4).
 
-Null fields are left out, field order is declaration order, fields that we do not know survive a rewrite.
+Null fields are left out, the fields are in declaration order, and unknown fields survive a rewrite.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def _decimal(value: Decimal) -> str:
 
 
 _SCALARS: dict[type, Callable[[Any], str]] = {str: encode_basestring, int: int.__repr__, Decimal: _decimal}
-"""By far most fields: for one of these the encoder of the json module takes five times as long to get going."""
+"""Fast path for the most frequent types: the encoder of the json module takes five times as long for these."""
 
 
 def _emit(value: Any) -> str:
-    """JSON with Decimals written digit by digit (the json module would need a float)."""
+    """Encode a value as JSON, with Decimals digit by digit (the json module would convert them to float)."""
     scalar = _SCALARS.get(type(value))
     if scalar is not None:
         return scalar(value)
     try:
-        return _ENCODER.encode(value)  # by far most values: nothing in them is a Decimal
+        return _ENCODER.encode(value)  # most values contain no Decimal
     except TypeError:
         if isinstance(value, dict):
             return "{" + ",".join(f"{encode_basestring(k)}:{_emit(v)}" for k, v in value.items()) + "}"
@@ -49,11 +49,13 @@ def _emit(value: Any) -> str:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-RECORD_ADVICE: Final = "The record is damaged, or not ours: restore the metadata store from a backup (txnsegment restore)."
+RECORD_ADVICE: Final = (
+    "The record is damaged, or another program wrote it: restore the metadata store from a backup (txnsegment restore)."
+)
 Whole = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
-"""A whole number of a record: what a long of Java holds, and never a text, a float or a boolean that looks like one."""
+"""A whole number in a record: in the range of a Java long. Texts, floats and booleans are refused."""
 Number = Annotated[Whole, Field(ge=0)]
-"""A whole number that stands in keys: of a log, a sequence, a version."""
+"""A whole number that occurs in keys: a number of a log or sequence, or a version."""
 
 
 class JsonRecord(BaseModel):
@@ -65,7 +67,7 @@ class JsonRecord(BaseModel):
         alias_generator=_camel,
         populate_by_name=True,
         arbitrary_types_allowed=True,
-        defer_build=True,  # Spark starts a process for every plan and commit; each uses a few of these
+        defer_build=True,  # Spark starts a process for every plan and commit, and each uses only a few record types
     )
 
     def to_bytes(self) -> bytes:
@@ -74,7 +76,7 @@ class JsonRecord(BaseModel):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Raises CorruptRecord."""
+        """Parse a record. Raises CorruptRecord."""
         try:
             return cls.model_validate(read_json(data, decimals=True))
         except (ValueError, ValidationError) as error:
@@ -82,7 +84,7 @@ class JsonRecord(BaseModel):
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """Decode what the store has. Raises CorruptRecord naming the key."""
+        """Parse a stored record. Raises CorruptRecord that names the key."""
         try:
             return cls.from_bytes(record.value)
         except CorruptRecord as error:
@@ -90,7 +92,7 @@ class JsonRecord(BaseModel):
 
 
 def why(error: ValueError) -> str:
-    """The first few of many problems, without the values that each of them would show."""
+    """Return a text of the first three problems, without the input values."""
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False, include_context=False, include_input=False)

@@ -1,4 +1,4 @@
-"""Names of topics and segments, and how a key finds its segment (protocol.md sections 1 and 4; PIP-460, PIP-486)."""
+"""Names of topics and segments, and the hash that routes keys to segments (protocol.md sections 1 and 4; PIP-460, PIP-486)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ _TOPIC = re.compile(r"topic://([^/\s]+)/([^/\s]+)/([^/\s]+)")
 _PERSISTENT = re.compile(r"persistent://([^/\s]+)/([^/\s]+)/([^/\s]+)")
 _SEGMENT = re.compile(r"segment://([^/\s]+)/([^/\s]+)/([^/\s]+)/([0-9a-f]{4})-([0-9a-f]{4})-(0|[1-9][0-9]*)")
 SYSTEM = ("pulsar", "system")
-"""The namespace of transaction logs, which are persistent topics themselves: nobody else writes there."""
+"""The namespace of transaction logs, which are persistent topics themselves. Users cannot write there."""
 _HALF = re.compile("[\ud800-\udfff]")
 MAX_WORD = 255
-"""Characters of a new topic's tenant, namespace and name each."""
+"""Maximum number of characters of a new topic's tenant, namespace and name each."""
 RING = 0x10000
 MAX_SEGMENTS = 1024
-"""Segments that a topic is made with at most: its layout is one record (768 KiB), and about 200 bytes each leave room to split."""
+"""Maximum number of segments at creation: the layout is one record (768 KiB), and at about 200 bytes each this leaves room for
+splits.
+"""
 
 
 class HashRange(NamedTuple):
-    """A range of the 16 bit ring, both ends inclusive."""
+    """A range of the 16-bit ring, both ends inclusive."""
 
     start: int
     end: int
@@ -46,13 +48,13 @@ class TopicName(NamedTuple):
         return f"topic://{self.tenant}/{self.namespace}/{self.name}"
 
     def segment(self, hash_range: HashRange, segment_id: int) -> str:
-        """The full name of one of its segments, e.g. `segment://public/default/t/0000-7fff-1`."""
+        """Return the full name of one of its segments, e.g. `segment://public/default/t/0000-7fff-1`."""
         return f"segment://{self.tenant}/{self.namespace}/{self.name}/{hash_range.start:04x}-{hash_range.end:04x}-{segment_id}"
 
 
 class PersistentName(TopicName):
-    """`persistent://tenant/namespace/name`: a topic of the older model (docs/in_stream.md). Never equal to the `topic://` of its
-    name.
+    """`persistent://tenant/namespace/name`: a topic of the marker-based model (docs/in_stream.md). Never equal to the `topic://` of
+    the same name.
     """
 
     __slots__ = ()
@@ -70,7 +72,7 @@ class PersistentName(TopicName):
         return hash(("persistent", *self))
 
     def segment(self, hash_range: HashRange, segment_id: int) -> str:
-        """It has none: all of it is one log, named as the topic is."""
+        """Raise OptionError: a persistent topic has no segments, only one log."""
         raise OptionError(f"{self} has no segments.", advice="Name the topic itself, or migrate it to topic://.")
 
 
@@ -86,16 +88,16 @@ class SegmentName(NamedTuple):
 
 
 def check_new(name: TopicName) -> None:
-    """Refuse names that a new topic or namespace may not have. (One that there is already has whatever name it has: it can be read,
-    and deleted.) Raises OptionError.
+    """Raise OptionError for a name that a new topic or namespace cannot have. Existing topics keep such names: they can be read and
+    deleted.
     """
     for word in name:
         found = harmful(word)
         if found is not None:
             raise OptionError(
-                f"The name {shown(str(name)):.300} has the character {found}: a control or a mark of direction makes a name look "
-                "like another one, or is a command for a terminal.",
-                advice="Leave it out. Letters, digits, '.', '-' and '_' are always right.",
+                f"The name {shown(str(name)):.300} has the character {found}: a control or direction character makes a name look "
+                "like another one, or can command a terminal.",
+                advice="Leave it out. Letters, digits, '.', '-' and '_' are always allowed.",
             )
         if len(word) > MAX_WORD:
             raise OptionError(
@@ -105,17 +107,16 @@ def check_new(name: TopicName) -> None:
 
 
 def _check_utf8(text: str) -> None:
-    """What a shell or a file system takes for text need not be any: Python has halves of surrogate pairs in its place."""
+    """Raise OptionError for text that is not UTF-8: Python represents undecodable bytes of shells and file systems as halves of
+    surrogate pairs.
+    """
     if _HALF.search(text):
         raise OptionError(f"The name {shown(text):.300} is not UTF-8.", advice="Give it in UTF-8.")
 
 
 @lru_cache(maxsize=4096)
 def topic_name(text: str) -> TopicName:
-    """Parse a topic name; a bare `name` means `topic://public/default/name`.
-
-    Raises OptionError for anything else.
-    """
+    """Parse a topic name. A bare `name` means `topic://public/default/name`. Raises OptionError for anything else."""
     _check_utf8(text)
     found = _TOPIC.fullmatch(text)
     if found:
@@ -130,8 +131,8 @@ def topic_name(text: str) -> TopicName:
 
 @lru_cache(maxsize=4096)
 def persistent_name(text: str) -> PersistentName:
-    """Parse `persistent://tenant/namespace/name`. Raises OptionError for anything else, bare names too (those are `topic://`), and
-    for the system's namespace: what is no transaction's entry in a transaction log makes it unreadable for everybody.
+    """Parse `persistent://tenant/namespace/name`. Raises OptionError for anything else, also for bare names (they are `topic://`)
+    and for the system namespace: an entry of another kind in a transaction log would make the log unreadable.
     """
     _check_utf8(text)
     found = _PERSISTENT.fullmatch(text)
@@ -143,12 +144,12 @@ def persistent_name(text: str) -> PersistentName:
 
 
 def is_persistent(text: str) -> bool:
-    """Whether a name is of the older model's domain, well formed or not: its first characters say it."""
+    """Return whether a name begins with `persistent://`, well formed or not."""
     return text.startswith("persistent://")
 
 
 def topic_of(text: str) -> TopicName:
-    """The topic that a full name belongs to: that of a segment, or the persistent topic itself. Raises OptionError."""
+    """Return the topic of a segment's full name; a persistent topic's name is its own topic. Raises OptionError."""
     return persistent_name(text) if is_persistent(text) else segment_name(text).topic
 
 
@@ -177,8 +178,8 @@ def even_ranges(count: int) -> list[HashRange]:
 
 
 def key_hash(key: bytes) -> int:
-    """The place of a key on the ring: the HIGH 16 bits of Murmur3_32 (seed 0) of its bytes.
+    """Return the ring position of a key: the HIGH 16 bits of Murmur3_32 (seed 0) of its bytes.
 
-    Text is hashed as UTF-8, binary as it is, an integer as its decimal text.
+    Text is hashed as UTF-8, binary unchanged, an integer as its decimal text.
     """
     return mmh3.hash(key, 0, signed=False) >> 16

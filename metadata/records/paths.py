@@ -1,7 +1,7 @@
-"""Keys of the records, names of the indexes, and the escaping of both (protocol.md section 4).
+"""Keys of records, names of indexes, and the escaping of both (protocol.md section 4).
 
-A key carries its partition key, so that a put, get, scan and delete of one record can never name different ones
-(records on another shard silently skipped: A15).
+A key carries its partition key, so that put, get, scan and delete of one record always name the same shard. With another partition
+key they would silently skip the record (A15).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from metadata.records.names import PersistentName, TopicName
 
 
 class Key(NamedTuple):
-    """The path of a record, and the partition key that records living together share (empty: none, it lives alone)."""
+    """The path of a record, and the partition key that it shares with records stored together (empty: none)."""
 
     path: str
     partition: str
 
 
 class KeyRange(NamedTuple):
-    """Keys of one partition (empty: of all) from `first` to `last`, both inclusive, in the order of their paths' bytes."""
+    """Keys of one partition (empty: of all) from `first` to `last`, both inclusive, ordered by the bytes of their paths."""
 
     first: str
     last: str
@@ -29,7 +29,7 @@ class KeyRange(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """Where a sequence append goes: the key becomes `path` + `-` + 20 digits."""
+    """The target of a sequence append: the key becomes `path` + `-` + 20 digits."""
 
     path: str
     partition: str
@@ -38,7 +38,7 @@ class Prefix(NamedTuple):
         return _numbered(self, number)
 
     def range(self, first: int = 0, last: int | None = None) -> KeyRange:
-        """All keys of this sequence with a number from `first` to `last` (inclusive; none: to the end)."""
+        """Return the range of all keys of this sequence with numbers from `first` to `last` (inclusive; None: to the end)."""
         return _between(self, first, last)
 
 
@@ -69,7 +69,9 @@ def pad20(number: int) -> str:
 
 @lru_cache(maxsize=4096)
 def encode(text: str) -> str:
-    """Java's URLEncoder in UTF-8: keeps `A-Za-z0-9.-*_`, space becomes `+`, all else `%XX` (so `~` is `%7E`)."""
+    """Encode as Java's URLEncoder does in UTF-8: `A-Za-z0-9.-*_` are kept, a space becomes `+`, all else `%XX` (so `~` is
+    `%7E`).
+    """
     return quote_plus(text, safe="*").replace("~", "%7E")
 
 
@@ -79,7 +81,7 @@ def decode(text: str) -> str:
 
 
 def sequence_number(path: str) -> int:
-    """The number at the end of a key that a sequence append made."""
+    """Return the number at the end of a key that a sequence append made."""
     return int(path[-20:])
 
 
@@ -107,7 +109,7 @@ def header(txn_id: str) -> Key:
 
 @lru_cache(maxsize=4096)
 def ops(txn_id: str) -> Prefix:
-    """Op records have numbers of their owner's choice: a transaction has one writer."""
+    """Return the prefix of a transaction's op records. The transaction's only writer chooses their numbers."""
     return Prefix(f"/txn/op/{txn_id}", txn_id)
 
 
@@ -135,7 +137,7 @@ def aborted(segment: str, txn_id: str) -> Key:
 
 
 def aborted_position(segment: str, ledger_id: int, entry_id: int) -> str:
-    """Index key of an aborted record."""
+    """Return the index key of an aborted record."""
     return f"{encode(segment)}:{pad20(ledger_id)}:{pad20(entry_id)}"
 
 
@@ -144,19 +146,19 @@ def tc_sequence(coordinator: int = 0) -> Key:
 
 
 def leader(number: int = 0) -> Key:
-    """The election of who does what one is enough for (ephemeral)."""
+    """Return the key of the (ephemeral) leader record, for work that one process should do."""
     return Key(f"/txn/tc/leader/{number}", "")
 
 
 @lru_cache(maxsize=4096)
 def topic(name: TopicName) -> Key:
-    """Of either domain: what lists the topics of one does not meet those of the other."""
+    """Return the key of a topic record. The two kinds of topics have separate folders, so that listings never mix them."""
     folder = "/persistent/topics" if isinstance(name, PersistentName) else "/topics"
     return Key(f"{folder}/{encode(name.tenant)}/{encode(name.namespace)}/{encode(name.name)}", "")
 
 
 def namespace(tenant: str, namespace: str) -> Key:
-    """What holds for all topics of a namespace."""
+    """Return the key of the policies of a namespace."""
     return Key(f"/namespaces/{encode(tenant)}/{encode(namespace)}", "")
 
 
@@ -168,12 +170,14 @@ def topic_of(path: str) -> TopicName:
 
 @lru_cache(maxsize=4096)
 def application(app_id: str, topic: str) -> Key:
-    """The idempotence record of (`appId`, topic); topic is empty for an explicit transaction over several."""
+    """Return the key of the idempotence record of (`appId`, topic); the topic is empty for an explicit transaction over several
+    topics.
+    """
     return application_named(f"{encode(app_id)}:{encode(topic)}")
 
 
 def application_named(name: str) -> Key:
-    """By the name that headers carry: encoded appId, `:`, encoded topic."""
+    """Return the application's key for the name in headers: encoded appId, `:`, encoded topic."""
     return Key(f"/txn/app/{name}", name)
 
 
@@ -183,12 +187,14 @@ def cursor(segment: str, subscription: str) -> Key:
 
 
 def cursors(segment: str) -> KeyRange:
-    """The cursors of all subscriptions of a segment: the `:` ends its name, so none of another whose name begins alike (A14)."""
+    """Return the range of all cursors of a segment. The `:` ends the segment's name, so that segments with a longer name are
+    excluded (A14).
+    """
     return KeyRange(f"/cursors/{encode(segment)}:", f"/cursors/{encode(segment)}:~", "")
 
 
 def cursor_of(path: str) -> tuple[str, str]:
-    """The segment and the subscription of a cursor's path."""
+    """Return the segment and the subscription of a cursor's path."""
     segment, _, subscription = path.removeprefix("/cursors/").partition(":")
     return decode(segment), decode(subscription)
 

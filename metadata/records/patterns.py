@@ -1,8 +1,8 @@
-"""Regular expressions over names of topics (`topicsPattern`): Python's, without those whose search may have no end.
+"""Regular expressions for topic names (`topicsPattern`): Python's, without patterns whose matching may not terminate in useful
+time.
 
-Python's matcher tries one way after the other and cannot be given a time. So what lets the ways multiply is bounded before
-anything is matched: a group that is repeated has no choice in it, there are few repetitions and few choices. Patterns of names need
-no more.
+Python's matcher backtracks without a time limit. So the sources of exponential backtracking are bounded before matching: a repeated
+group contains no choice, and the numbers of repetitions and choices are limited. Patterns for names need no more.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from metadata.common.errors import OptionError
 
 MAX_LENGTH: Final = 1000
 MAX_REPEATS: Final = 6
-"""`*`, `+` and `{m,n}`: k of them can divide a name of n characters in about n^k/k! ways."""
+"""Maximum number of `*`, `+` and `{m,n}`: k of them can divide a name of n characters in about n^k/k! ways."""
 MAX_CHOICES: Final = 100_000
-"""Alternatives of all groups, and two for each `?`, multiplied."""
+"""Maximum of the product of all groups' alternatives, with a factor of two for each `?`."""
 
 _ADVICE: Final = r"Match full names by few wildcards, e.g. topic://public/default/flights-.*"
 _ATOM: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
@@ -29,12 +29,14 @@ _OPEN: Final = re.compile(r"\((?:\?(?:P<[^>]*>|<?[=!]|>|:|[a-zA-Z-]*[:)]|P=[^)]*
 
 @lru_cache(maxsize=256)
 def compiled(pattern: str, what: str = "topicsPattern") -> re.Pattern[str]:
-    """Raises OptionError for what is no regular expression, and for one that could take for ever."""
+    """Compile a pattern. Raises OptionError for text that is not a regular expression, and for a pattern whose matching could take
+    too long.
+    """
     if len(pattern) > MAX_LENGTH:
         raise _refused(what, pattern, f"it has {len(pattern)} characters, of {MAX_LENGTH} that are read")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Python may change some day is no business of the user's terminal
+            warnings.simplefilter("ignore")  # Python's deprecation warnings do not concern the user
             found = re.compile(pattern)
     except (re.error, OverflowError, RecursionError, ValueError) as error:
         raise _refused(what, pattern, f"it is not a regular expression ({error})") from error
@@ -44,7 +46,7 @@ def compiled(pattern: str, what: str = "topicsPattern") -> re.Pattern[str]:
 
 @dataclass
 class _Group:
-    """A group that is open: how many alternatives it has so far, and whether anything in it may match in several ways."""
+    """An open group: its number of alternatives so far, and whether its content can match in several ways."""
 
     alternatives: int = 1
     varies: bool = False
@@ -58,7 +60,7 @@ def _check(what: str, pattern: str) -> None:
         char = pattern[at]
         if opened is not None:
             at, ended = opened.end(), None
-            if not opened[0].endswith(")"):  # flags and comments alone open nothing
+            if not opened[0].endswith(")"):  # flags and comments open no group
                 groups.append(_Group())
         elif char == ")" and len(groups) > 1:
             ended = groups.pop()
@@ -75,7 +77,9 @@ def _check(what: str, pattern: str) -> None:
             at, ended = at + (1 if counted is None else len(counted[0])), None
         elif char in "*+" or counted is not None:
             if ended is not None and ended.varies:
-                raise _refused(what, pattern, "it repeats a group that has a choice or a repetition in it, which may take for ever")
+                raise _refused(
+                    what, pattern, "it repeats a group that contains a choice or a repetition, so matching may never end"
+                )
             repeats += 1
             groups[-1].varies = True
             at = at + (1 if counted is None else len(counted[0]))

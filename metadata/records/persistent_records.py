@@ -1,4 +1,4 @@
-"""The records of the older model and their bytes: JSON as all our records are (docs/in_stream.md, Records)."""
+"""The records of the marker-based model and their bytes: JSON like all other records (docs/in_stream.md, Records)."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ from metadata.records.json_records import RECORD_ADVICE, JsonRecord, Whole
 from metadata.records.records import Layout, Registration, SegmentInfo, SegmentWrite
 
 CONTAINS_TXN = "__contains_txn_messages"
-"""The system property that says whether a topic has ever got a transactional message. Users may read it, never set or remove it."""
+"""The system property that says whether a topic has ever received a transactional message. Users can read it but not set or remove
+it.
+"""
 
 
 class Model(StrEnum):
-    """Where the state of transactions is."""
+    """Where the state of transactions is kept."""
 
     METADATA = "metadata"
     IN_STREAM = "in-stream"
 
 
 class NamespaceModel(JsonRecord):
-    """What a namespace says: the model of persistent names that do not exist yet."""
+    """A namespace's setting: the model of `persistent://` names that do not exist yet."""
 
     new_persistent: Model = Model.IN_STREAM
 
 
 class Identified(JsonRecord):
-    """An entry that can be told from all others by its id."""
+    """An entry with a unique id."""
 
     id: str
 
 
 class EntryKind(StrEnum):
-    """What an append to a topic's log is."""
+    """The kind of an entry in a topic's log."""
 
     DATA = "DATA"
     COMMIT = "COMMIT"
@@ -44,13 +46,13 @@ class EntryKind(StrEnum):
 
 
 class LogEntry(Identified):
-    """One append to the log of a persistent topic; it never changes. Its number is the ledger id of its rows.
+    """One entry in the log of a persistent topic; it never changes. Its number is the ledger id of its rows.
 
-    `id` is unique to the append: after a lost reply it is looked for, and a second one of the same transaction and id is void.
-    DATA: `txn` (absent: a plain message), `write` with its parts, or with totals alone and a `manifest` that lists them, as in a
-    registration. COMMIT, ABORT (markers): `txn`, and `low_water`: of that coordinator every transaction up to this sequence number
-    has ended everywhere. SEAL: `why` (`migrate|terminate|delete`) and for a migration `to`, the topic:// that goes on,
-    and with how many `segments`.
+    `id` is unique to the append: after a lost reply the append looks for it, and a second entry with the same transaction and id is
+    void. DATA: `txn` (None: a plain message), `write` with its parts, or with totals and a `manifest` that lists the parts, as in a
+    registration. COMMIT, ABORT (markers): `txn`, and `low_water`: every transaction of its coordinator up to this sequence number
+    has ended everywhere. SEAL: `why` (`migrate|terminate|delete`), and for a migration `to`, the successor topic://, with its
+    number of `segments`.
     """
 
     kind: EntryKind
@@ -66,7 +68,7 @@ class LogEntry(Identified):
     segments: Whole | None = None
 
     def registration(self, topic: str) -> Registration:
-        """A DATA entry as the log of topic:// would register it, for what reads and writes manifests. Raises CorruptRecord."""
+        """Return a DATA entry in the form of a topic:// registration, for code that handles manifests. Raises CorruptRecord."""
         if self.write is None:
             raise CorruptRecord(f"The entry {self.id!r:.100} of {topic} is DATA without a write.", advice=RECORD_ADVICE)
         return Registration(
@@ -80,14 +82,14 @@ class LogEntry(Identified):
 
 
 class Started(JsonRecord):
-    """A transaction that has begun in a topic and not ended: the number of its first entry, and the ids of its entries so far."""
+    """A transaction that is open in a topic: the number of its first entry, and the ids of its entries so far."""
 
     first: Whole
     ids: tuple[str, ...] = ()
 
 
 class SnapshotRest(JsonRecord):
-    """What the rules need of a topic besides Pulsar's snapshot, as of the same maxReadPosition: see `rules.TopicState`."""
+    """The state of a topic that Pulsar's snapshot does not contain, at the same maxReadPosition: see `rules.TopicState`."""
 
     ongoing: dict[str, Started] = Field(default_factory=dict)
     ended: dict[str, Whole] = Field(default_factory=dict)
@@ -97,10 +99,10 @@ class SnapshotRest(JsonRecord):
 
 
 class SnapshotPointer(JsonRecord):
-    """The newest snapshot of a topic's transaction buffer, of maxReadPosition `at`. The Avro record (Pulsar's
-    TransactionBufferSnapshot: topic, maxReadPosition, aborted transactions with positions) is `avro` (base64), or lies in the file
-    `path` if it is large; the rest is `rest`, or lies in the file `rest_path`. `crc`, `rest_crc`: CRC-32 of the
-    Avro record and of the rest's file (None: made by a version that knew none).
+    """The newest snapshot of a topic's transaction buffer, at maxReadPosition `at`. `avro` (base64) is the Avro record (Pulsar's
+    TransactionBufferSnapshot: topic, maxReadPosition, aborted transactions with positions); a large one is in the file `path`.
+    `rest` is the remaining state; a large one is in the file `rest_path`. `crc`, `rest_crc`: CRC-32 of the Avro record and of the
+    rest's file (None: written by an older version).
     """
 
     at: Whole
@@ -113,24 +115,25 @@ class SnapshotPointer(JsonRecord):
     rest_crc: Whole | None = None
 
     def files(self) -> list[str]:
-        """The files that it lies in."""
+        """Return the paths of the snapshot's files."""
         return [path for path in (self.path, self.rest_path) if path is not None]
 
 
 class Trimmed(JsonRecord):
-    """Entries up to `to` were trimmed at `at_ms`; they leave the log, and their files may go, once the grace period is over."""
+    """Entries up to `to` were trimmed at `at_ms`. They leave the log, and their files may be deleted, after the grace period."""
 
     to: Whole
     at_ms: Whole
 
 
 class PersistentLayout(Layout):
-    """The record of a persistent topic: what a topic:// has besides its segments (schema, properties, policies), and ours.
+    """The record of a persistent topic: the fields of a topic:// except its segments (schema, properties, policies), and fields of
+    this model.
 
-    `sealing`: a SEAL may be in the log; whoever appends one sets this first. `snapshot`: of the transaction buffer. `trimmed_log`:
-    all entries up to this number are trimmed, `trimmed_ms` the latest publish time among them; `leaving`: those still in the log.
-    `migrated_to`: the topic:// that goes on. `bare`: nothing was left of it but this record and its SEAL (`remains`).
-    `lost`: by restores from backups, ascending.
+    `sealing`: a SEAL may be in the log; it is set before a SEAL is appended. `snapshot`: of the transaction buffer. `trimmed_log`:
+    all entries up to this number are trimmed; `trimmed_ms`: the latest publish time among them; `leaving`: trimmed entries that are
+    still in the log. `migrated_to`: the successor topic://. `bare`: only this record and its SEAL are left (`remains`). `lost`:
+    ranges that restores lost, ascending.
     """
 
     epoch: Whole = 0
@@ -148,6 +151,8 @@ class PersistentLayout(Layout):
 
     @property
     def contains_txn(self) -> bool | None:
-        """What the system property says: None if it is absent (a topic of an older version), True also for what is no boolean."""
+        """Return the value of the system property: None if it is absent (a topic of an older version), True also for text that is
+        not a boolean.
+        """
         text = self.properties.get(CONTAINS_TXN)
         return None if text is None else text.lower() != "false"

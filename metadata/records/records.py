@@ -1,8 +1,8 @@
-"""The records of transactions, segments and topics (protocol.md section 4): those of Apache Pulsar 5.0, plus our own fields.
+"""The records of transactions, segments and topics (protocol.md section 4): those of Apache Pulsar 5.0 with additional fields.
 
-Instants and durations are JSON numbers of SECONDS with nine decimals, kept here as integer nanoseconds: they never pass through a
-float. How a record becomes bytes is in `metadata.records.json_records`; the cluster's own records are in
-`metadata.records.cluster_records`.
+Instants and durations are JSON numbers of SECONDS with nine decimals. They are kept as integer nanoseconds and never pass through a
+float. `metadata.records.json_records` converts records to bytes; `metadata.records.cluster_records` has the records about the
+cluster itself.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def _to_seconds(nanos: int) -> Decimal:
 
 
 _MOST_SECONDS = 253_402_300_800
-"""The end of the year 9999: beyond it no instant can be shown."""
+"""The end of the year 9999, the limit of displayable instants."""
 
 
 class Nanos(int):
-    """Nanoseconds; written as seconds with nine decimals (`0.0` for zero), as Jackson does."""
+    """Nanoseconds, written as seconds with nine decimals (`0.0` for zero), as Jackson does."""
 
 
 def _read_nanos(value: object) -> Nanos:
@@ -62,7 +62,7 @@ Seconds = Annotated[Nanos, BeforeValidator(_read_nanos), PlainSerializer(_to_sec
 
 
 class State(StrEnum):
-    """Of a transaction's header; of a settled registration only COMMITTED or VOID."""
+    """The state of a transaction's header."""
 
     OPEN = "OPEN"
     COMMITTED = "COMMITTED"
@@ -70,8 +70,8 @@ class State(StrEnum):
 
 
 class Header(JsonRecord):
-    """The one record that decides a transaction. `commit` is the log number of the registration that it commits; `app` names
-    the application record (`<encoded appId>:<encoded topic>`), `attempt` tells two tries at one version apart.
+    """The record whose state decides a transaction. `commit`: the log number of the committed registration. `app`: the name of the
+    application record (`<encoded appId>:<encoded topic>`). `attempt` distinguishes attempts at the same version.
     """
 
     state: State
@@ -93,7 +93,7 @@ class Header(JsonRecord):
         return (self.created_at + self.timeout) // 1_000_000
 
     def indexes(self) -> tuple[IndexEntry, ...]:
-        """Exactly one entry: by deadline while OPEN, by final state once decided."""
+        """Return exactly one index entry: by deadline while OPEN, by final state once decided."""
         if self.state is State.OPEN:
             return (IndexEntry(TXN_BY_DEADLINE, pad20(self.deadline_ms)),)
         return (IndexEntry(TXN_BY_FINAL_STATE, f"{self.state}:{pad20((self.finalized_at or 0) // 1_000_000)}"),)
@@ -114,9 +114,9 @@ RowSet = Annotated[Rows, BeforeValidator(_read_rows), PlainSerializer(texts, ret
 
 
 class Op(JsonRecord):
-    """What a transaction does to one segment: a write (at its first entry) or an acknowledgement (at its last position).
+    """One operation of a transaction on one segment: a write (at its first entry) or an acknowledgement (at its last position).
 
-    `rows`: what is acknowledged, where the position alone does not say it.
+    `rows`: the acknowledged rows, if the position alone does not determine them.
     """
 
     kind: OpKind
@@ -135,7 +135,7 @@ class Op(JsonRecord):
 
 
 class Event(JsonRecord):
-    """A wake-up for whoever follows a segment or subscription. Never carries the truth."""
+    """A wake-up for tailing readers of a segment or subscription. It carries no state."""
 
     txn_id: str
     decision: State
@@ -152,7 +152,9 @@ class Position(JsonRecord):
 
 
 class MarkDelete(JsonRecord):
-    """Everything up to and with it is acknowledged: a row, a whole entry (no `batchIndex`) or a whole ledger (no `entryId`)."""
+    """The mark-delete position: everything up to and including it is acknowledged. It is a row, a whole entry (no `batchIndex`) or
+    a whole ledger (no `entryId`).
+    """
 
     ledger_id: Whole
     entry_id: Whole | None = None
@@ -160,8 +162,9 @@ class MarkDelete(JsonRecord):
 
 
 class Cursor(JsonRecord):
-    """Where a subscription stands in one segment, and who claims what beyond (section 7). Never deleted while its key can be used
-    again: versions would restart. `deleted_ms`: the subscription was deleted then; what is left is a tombstone.
+    """A subscription's acknowledged rows in one segment, and the claims of transactions (section 7). A cursor record is not deleted
+    while its key may be used again, because versions would restart. `deleted_ms`: deletion time of the subscription; such a cursor
+    is a tombstone.
     """
 
     mark_delete: MarkDelete | None = None
@@ -171,9 +174,10 @@ class Cursor(JsonRecord):
 
 
 class Watermark(Position):
-    """The durable part of a segment's maxReadPosition. `snapshot`: path of the index snapshot that lists it up to there.
+    """The durable part of a segment's maxReadPosition. `snapshot`: path of the index snapshot that lists the segment up to this
+    position.
 
-    `trimmed_to`: the last position that retention has taken, and `trimmed_ms` the latest publish time of what it has taken.
+    `trimmed_to`: the last position that retention trimmed. `trimmed_ms`: the latest publish time of the trimmed rows.
     """
 
     snapshot: str | None = None
@@ -182,7 +186,7 @@ class Watermark(Position):
 
 
 class AbortedTxn(JsonRecord):
-    """Kept from the settling of an abort until the watermark passes it."""
+    """An aborted transaction in a segment, kept from its settling until the watermark passes it."""
 
     max_ledger_id: Number
     max_entry_id: Number
@@ -192,7 +196,7 @@ class AbortedTxn(JsonRecord):
 
 
 class TcSequence(JsonRecord):
-    """`next`: the least significant bits that the coordinator hands out next."""
+    """`next`: the least significant bits of the next transaction id that the coordinator allocates."""
 
     next: Number
 
@@ -210,9 +214,9 @@ class Range(JsonRecord):
 class SegmentInfo(JsonRecord):
     """One segment of a topic's layout. -1 in the sealed fields: not sealed. `sealed_at_log`: number of the seal that counts.
 
-    `deleted_at_log`: number of the seal that deleted the topic with it. The layout keeps such a segment for the grace period, also
-    when the topic is made again, so that its files stay for who planned from them, and a later reader knows what it has lost.
-    `legacy_topic_name`: the persistent:// topic that the segment was before its migration; its ledgers lie in that topic's log.
+    `deleted_at_log`: number of the seal that deleted the topic with this segment. The layout keeps such a segment for the grace
+    period, also in a new topic of the same name: its files stay for readers that planned from them, and later readers find what
+    they have lost. `legacy_topic_name`: the persistent:// topic of a migrated segment; its ledgers are in that topic's log.
     """
 
     segment_id: Whole
@@ -229,7 +233,9 @@ class SegmentInfo(JsonRecord):
     legacy_topic_name: str | None = None
 
     def full_name(self, topic: TopicName) -> str:
-        """Of the segment as one of this topic's: `segment://..`, or that of the persistent topic that it was (PIP-475)."""
+        """Return the segment's full name in this topic: `segment://..`, or for a migrated segment its persistent topic
+        (PIP-475).
+        """
         return self.legacy_topic_name or topic.segment(self.range, self.segment_id)
 
     @property
@@ -238,13 +244,12 @@ class SegmentInfo(JsonRecord):
 
 
 class Policies(JsonRecord):
-    """How long and how much is kept, and when segments split and merge by themselves: of a topic (in its layout) or of all topics
-    of a namespace. Absent: not said here; -1: no limit.
+    """Retention and scaling policies of a topic (in its layout) or of all topics of a namespace. None: not set here; -1: no limit.
 
-    `retention_ms`, `retention_bytes`: rows go that are older, or the oldest while there is more. `despite_subscriptions`: also rows
-    that a subscription still needs. `compact_files`: sweepers compact runs of at least so many small files.
-    `split_rows_per_second`, `split_bytes_per_second`: above which a segment is split, over the last `scaling_cool_down_ms`; there
-    are `min_segments` to `max_segments` active ones (metadata/rules/scaling.py).
+    `retention_ms`, `retention_bytes`: older rows are trimmed, or the oldest rows above the size. `despite_subscriptions`: rows that
+    a subscription still needs are trimmed, too. `compact_files`: sweepers compact runs of at least this many small files.
+    `split_rows_per_second`, `split_bytes_per_second`: load over the last `scaling_cool_down_ms` above which a segment is split;
+    there are `min_segments` to `max_segments` active ones (metadata/rules/scaling.py).
     """
 
     retention_ms: Whole | None = None
@@ -259,7 +264,9 @@ class Policies(JsonRecord):
 
 
 class Migration(JsonRecord):
-    """Where a topic comes from: the persistent `topic`, the number of the `seal` in its log, how many `segments` go on from it."""
+    """The origin of a migrated topic: the persistent `topic`, the number of the `seal` in its log, and the number of child
+    `segments`.
+    """
 
     topic: str
     seal: Whole
@@ -267,12 +274,12 @@ class Migration(JsonRecord):
 
 
 class Layout(JsonRecord):
-    """The topic record: its DAG of segments by id. Ours: `deleted` (a tombstone), `key` (the key column), `schema_id`,
-    `compatibility` (of schemas; None: nobody has set it).
+    """The topic record: its DAG of segments by id. Additional to Pulsar: `deleted` (a tombstone), `key` (the key column),
+    `schema_id`, `compatibility` (of schemas; None: not set).
 
-    `deleted_to_log`: the highest seal of a deletion whose segments have left the layout: the guard of readers that begin below it.
-    `trimmed_to`, `trimmed_ms`: the highest of the sealed segments that were trimmed whole and left the layout: a guard, too.
-    `migration`: the topic was a persistent one (docs/in_stream.md, Migration); it stays, also when the topic is made again.
+    `deleted_to_log`: the highest seal of a deletion whose segments have left the layout, a guard for readers that begin below it.
+    `trimmed_to`, `trimmed_ms`: the highest values of sealed segments that were fully trimmed and left the layout, a guard, too.
+    `migration`: the topic was a persistent one (docs/in_stream.md, Migration); a new topic of the same name keeps this field.
     """
 
     epoch: Whole
@@ -290,15 +297,17 @@ class Layout(JsonRecord):
     migration: Migration | None = None
 
     def unsealed_legacy(self) -> SegmentInfo | None:
-        """The persistent topic that this one was, while its seal is missing in the layout: whoever meets it completes it."""
+        """Return the migrated segment whose seal the layout does not show yet, or None. The first process that meets one completes
+        the migration.
+        """
         return next((i for i in self.kept() if i.legacy_topic_name is not None and i.state is SegmentState.ACTIVE), None)
 
     def kept(self) -> list[SegmentInfo]:
-        """The segments that no deletion took, in the order of their ids."""
+        """Return the segments that no deletion removed, in the order of their ids."""
         return sorted([i for i in self.segments.values() if i.deleted_at_log is None], key=_by_id)
 
     def gone(self) -> list[SegmentInfo]:
-        """The segments that a deletion took and that the layout still has, in the order of their ids."""
+        """Return the segments that a deletion removed and that the layout still has, in the order of their ids."""
         return sorted([i for i in self.segments.values() if i.deleted_at_log is not None], key=_by_id)
 
 
@@ -317,7 +326,7 @@ def _checked_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 
 class SegmentWrite(JsonRecord):
-    """What a registration adds to one segment."""
+    """The parts and totals that a registration adds to one segment."""
 
     parts: Annotated[tuple[Part, ...], AfterValidator(_checked_parts)] = ()
     rows: Whole
@@ -326,12 +335,12 @@ class SegmentWrite(JsonRecord):
 
 
 class Registration(JsonRecord):
-    """One record of the log: a transaction's whole write set (or one plain write: `txn` absent), or a seal.
+    """One record of the log: the whole write set of a transaction (or of a plain write: `txn` None), or a seal.
 
-    `segments` is in the order of their names. `manifest`: path of a file that holds `segments` with their parts when they do not
-    fit into one record (the record then keeps the totals); `manifest_bytes`, `manifest_crc`: its length and CRC-32. `state`: absent
-    until settled. A seal names the segments whose last word it is, the topic, why (`split|merge|delete|migrate`), the layout
-    `epoch` it was made from and the `children` ids.
+    `segments` is in the order of their names. `manifest`: path of a file that holds `segments` with their parts if they do not fit
+    into one record (the record keeps the totals); `manifest_bytes`, `manifest_crc`: its length and CRC-32. `state`: None until
+    settled. A seal names the sealed segments, the topic, the reason `why` (`split|merge|delete|migrate`), the layout `epoch` it was
+    made from, and the ids of the `children`.
     """
 
     txn: str | None = None
@@ -348,12 +357,14 @@ class Registration(JsonRecord):
     children: tuple[Whole, ...] | None = None
 
     def ledger(self, number: int, segment: str) -> Ledger:
-        """This registration as a ledger of one of its segments (its parts must be there, not only in the manifest)."""
+        """Return the ledger that this registration adds to one of its segments. The parts must be in the record, not in a
+        manifest.
+        """
         return Ledger(number, self.publish_ms, self.txn, self.segments[segment].parts)
 
 
 class Attempt(JsonRecord):
-    """The version that an application is writing, the transaction that does it, and for whom (a query id)."""
+    """The version that an application is writing, its transaction, and the query id on whose behalf (`by`)."""
 
     version: Whole
     txn_id: str
@@ -361,9 +372,10 @@ class Attempt(JsonRecord):
 
 
 class Application(JsonRecord):
-    """(`appId`, topic): what makes writing exactly-once. No record means lastCommitted -1.
+    """The record of (`appId`, topic), which makes writes exactly-once. No record means lastCommitted -1.
 
-    `restored`: it comes from a backup and nothing was written since, so its query may have gone on beyond it and lost that.
+    `restored`: the record comes from a backup and is unchanged since, so its query may have committed later versions that the
+    restore lost.
     """
 
     last_committed: Whole = -1
@@ -374,10 +386,10 @@ class Application(JsonRecord):
 
 
 class TopicSchema(JsonRecord):
-    """A topic's schema of one version: Spark's schema JSON, nullable at every level.
+    """One version of a topic's schema: Spark's schema JSON, nullable at every level.
 
-    `avro`: the Avro schema as it was registered, or has grown since; absent: made from the columns. `follows`: the version before;
-    absent: there was none.
+    `avro`: the Avro schema as registered, or evolved since; None: derived from the columns. `follows`: the previous version; None:
+    this is the first.
     """
 
     spark: str

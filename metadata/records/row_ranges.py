@@ -1,7 +1,8 @@
-"""Sets of rows of one segment, as ranges: what acknowledgements, claims and cursors are made of (protocol.md section 7). PURE.
+"""Sets of rows of one segment, as ranges: the content of acknowledgements, claims and cursors (protocol.md section 7). PURE.
 
-A row is (ledgerId, entryId, batchIndex), ordered lexicographically. How many rows an entry has, or entries a ledger, is not known
-here: a range ends BEFORE its end, so a whole entry ends at row 0 of the next one, a whole ledger at entry 0 of the next one.
+A row is (ledgerId, entryId, batchIndex), ordered lexicographically. This module does not know how many rows an entry has, or how
+many entries a ledger. So a range ends BEFORE its end: a whole entry ends at row 0 of the next entry, a whole ledger at entry 0 of
+the next ledger.
 
 As text, in records and for people, both ends are inclusive: `5:2` (the whole entry), `5:2:7` (one row), `5` (the whole ledger),
 `5:2:7..9:0` (from that row to the end of that entry).
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A row by its position, or a boundary between rows: the one before it."""
+    """The position of a row, or the boundary just before that row."""
 
     ledger_id: int
     entry_id: int
@@ -23,9 +24,9 @@ class Row(NamedTuple):
 
 
 Span = tuple[Row, Row]
-"""From its first row to before its end."""
+"""A range: its first row, and the boundary at its end."""
 Rows = tuple[Span, ...]
-"""A set of rows: ascending, neither overlapping nor touching, none empty."""
+"""A set of rows: ascending spans that are not empty and neither overlap nor touch."""
 
 FIRST = Row(0, 0, 0)
 NONE: Rows = ()
@@ -34,7 +35,7 @@ _TEXT = re.compile(r"([0-9]{1,19})(?::([0-9]{1,19})(?::([0-9]{1,19}))?)?")
 
 
 def rows(spans: Iterable[Span]) -> Rows:
-    """The set that some spans cover together, in any order."""
+    """Return the union of some spans, given in any order."""
     found: list[Span] = []
     for first, end in sorted(spans):
         if end <= first:
@@ -51,7 +52,7 @@ def union(*sets: Rows) -> Rows:
 
 
 def common(one: Rows, other: Rows) -> Rows:
-    """The rows in both. Linear in the spans of both."""
+    """Return the rows in both sets. Linear in the number of spans."""
     found: list[Span] = []
     i = j = 0
     while i < len(one) and j < len(other):
@@ -66,7 +67,7 @@ def common(one: Rows, other: Rows) -> Rows:
 
 
 def minus(one: Rows, other: Rows) -> Rows:
-    """The rows of `one` that are not in `other`. Linear in the spans of both."""
+    """Return the rows of `one` that are not in `other`. Linear in the number of spans."""
     found: list[Span] = []
     j = 0
     for first, end in one:
@@ -85,24 +86,24 @@ def minus(one: Rows, other: Rows) -> Rows:
 
 
 def before(end: Row) -> Rows:
-    """All rows before a boundary."""
+    """Return all rows before a boundary."""
     return rows([(FIRST, end)])
 
 
 def end_of(ledger_id: int, entry_id: int | None = None, batch_index: int | None = None) -> Row:
-    """The boundary behind a row, a whole entry (no batchIndex) or a whole ledger (no entryId)."""
+    """Return the boundary after a row, a whole entry (no batchIndex) or a whole ledger (no entryId)."""
     if entry_id is None:
         return Row(ledger_id + 1, 0, 0)
     return Row(ledger_id, entry_id + 1, 0) if batch_index is None else Row(ledger_id, entry_id, batch_index + 1)
 
 
 def span(ledger_id: int, entry_id: int | None = None, batch_index: int | None = None) -> Span:
-    """One row, one entry or one ledger."""
+    """Return the span of one row, one entry or one ledger."""
     return Row(ledger_id, entry_id or 0, batch_index or 0), end_of(ledger_id, entry_id, batch_index)
 
 
 def last_of(end: Row) -> tuple[int, ...]:
-    """What lies before a boundary, inclusive: a row, an entry (two numbers) or a ledger (one)."""
+    """Return the last position before a boundary: a row, an entry (two numbers) or a ledger (one number)."""
     if end.batch_index:
         return end.ledger_id, end.entry_id, end.batch_index - 1
     return (end.ledger_id, end.entry_id - 1) if end.entry_id else (end.ledger_id - 1,)
@@ -121,7 +122,7 @@ def texts(given: Rows) -> list[str]:
 
 
 def parse(written: str) -> Span:
-    """Read what `text` wrote. Raises ValueError."""
+    """Parse the output of `text`. Raises ValueError."""
     begin, _, end = written.partition("..")
     first, last = _numbers(begin), _numbers(end or begin)
     found = span(*first)[0], end_of(*last)

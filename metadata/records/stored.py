@@ -1,4 +1,4 @@
-"""What a metadata store keeps: a record with its version and index entries (protocol.md section 3)."""
+"""The content of a metadata store: records with versions and index entries (protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from metadata.records.paths import Key, sequence_number
 
 
 class IndexEntry(NamedTuple):
-    """Declared on a put; changes atomically with the record. `name` says which index, `key` what range scans compare."""
+    """An index entry, declared on a put; it changes atomically with the record. `name`: the index; `key`: compared by
+    range scans.
+    """
 
     name: str
     key: str
 
 
 class Record(NamedTuple):
-    """What a view saw or a write made. `value` is never empty. Versions start at 0 and count the puts of one life of the key."""
+    """A record as read by a view or made by a write. `value` is never empty. Versions start at 0 when the key is created and count
+    its puts.
+    """
 
     key: Key
     value: bytes
@@ -24,5 +28,5 @@ class Record(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The number of a record that a sequence append made."""
+        """Return the number of a record that a sequence append made."""
         return sequence_number(self.key.path)

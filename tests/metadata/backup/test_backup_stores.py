@@ -184,7 +184,7 @@ def test_half_a_restore_is_no_cluster(tmp_path: Path, monkeypatch: pytest.Monkey
         patched.setattr("metadata.backup.restore.Restoration._take_over", dies)
         with pytest.raises(KeyboardInterrupt):
             restore(made.file, url)
-    with pytest.raises(RestoreRefused, match=f"never finished.*{backup_file.read(Path(made.file)).sha256[:12]}"):
+    with pytest.raises(RestoreRefused, match=f"not finished.*{backup_file.read(Path(made.file)).sha256[:12]}"):
         connect(url)
     assert restore(made.file, url).records > 0
     with connect(url) as cluster:

@@ -119,8 +119,8 @@ HEADINGS: list[tuple[dict[str, Any], str]] = [
     ({"restored": [{"after": 0, "before": 10**10, "restoredAtMs": 0}] * 2}, "ascending"),
     ({"restored": [{"after": 0, "before": 10**18, "restoredAtMs": 0}]}, "ascending"),
     ({"settings": None}, "settings"),
-    ({"txnsegmentBackup": [1] * 1000}, "no backup that this txnsegment can read"),
-    ({"txnsegmentBackup": 99}, "no backup that this txnsegment can read"),
+    ({"txnsegmentBackup": [1] * 1000}, "not a backup that this version of txnsegment can read"),
+    ({"txnsegmentBackup": 99}, "not a backup that this version of txnsegment can read"),
 ]
 
 
@@ -196,7 +196,7 @@ def test_a_key_twice_or_out_of_order_is_refused(tmp_path: Path, lines: list[byte
     twice = [*lines[: at + 1], lines[at], *lines[at + 1 :]]
     assert f"line {at + 2} " in refused(tmp_path, packed(heading(twice, records=len(twice) - 1)))
     swapped = [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]
-    assert "does not come after" in refused(tmp_path, packed(swapped))
+    assert "is not in order after" in refused(tmp_path, packed(swapped))
 
 
 def test_a_registration_above_the_number_of_the_backup_is_refused(tmp_path: Path, lines: list[bytes]) -> None:
@@ -235,9 +235,9 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path, origin: Path, line
 
 def test_what_follows_the_end_is_refused(tmp_path: Path, origin: Path, lines: list[bytes]) -> None:
     data = (origin / "backup.gz").read_bytes()
-    assert "something follows its end" in refused(tmp_path, data + b"x")
-    assert "something follows its end" in refused(tmp_path, data + data)
-    assert "something follows its last line" in refused(tmp_path, gzip.compress(gzip.decompress(data) + b"{}\n"))
+    assert "there is data after its end" in refused(tmp_path, data + b"x")
+    assert "there is data after its end" in refused(tmp_path, data + data)
+    assert "there is data after its last line" in refused(tmp_path, gzip.compress(gzip.decompress(data) + b"{}\n"))
 
 
 # --- anything else ----------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_what_is_no_backup_is_said(url: str, tmp_path: Path) -> None:
     file = tmp_path / "b.gz"
     assert "cannot be read" in run(url, "restore", str(file), code=1).stderr
     file.write_text("hello")
-    assert "is damaged: it is no whole gzip file" in run(url, "restore", str(file), code=1).stderr
+    assert "is damaged: it is not a complete gzip file" in run(url, "restore", str(file), code=1).stderr
 
 
 @pytest.mark.parametrize(
