@@ -1,1 +1,1 @@
-"""The data itself: Parquet parts, ledgers, index snapshot files. Knows no transaction rule."""
+"""Files: Parquet parts, ledgers, index snapshots. This package knows no transaction rule."""

@@ -1,8 +1,8 @@
-"""Spark's types in Arrow, and batches brought into the form that a part or Spark expects.
+"""Spark's types in Arrow, and the conversion of batches to the schema of a part or a Spark reader.
 
-A part is stored exactly in the Arrow form that Spark derives for Python data sources: Parquet then holds day-time intervals
-as plain INT64 microseconds and variants as a struct of two binaries, which is what Spark's own Parquet reader takes, and the
-Arrow schema in the file's metadata gives all types back (tried for every type, nested too: tests/ledgers/test_spark_types.py).
+A part uses exactly the Arrow form that Spark derives for Python data sources. Parquet then holds day-time intervals as plain INT64
+microseconds, and variants as a struct of two binaries, which Spark's own Parquet reader accepts. The Arrow schema in the file's
+metadata restores all types (tested for every type, nested too: tests/ledgers/test_spark_types.py).
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
 def arrow_schema(struct: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects from a reader of these columns: normal (not large) types, timestamps in us and UTC.
+    """Return the Arrow schema that Spark expects from a reader of these columns: normal (not large) types, timestamps in us and
+    UTC.
 
-    Raises SchemaError for types that a topic cannot keep.
+    Raises SchemaError for types that a topic cannot store.
     """
     check_types(struct)
     return to_arrow_schema(struct, timezone="UTC")
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly the columns and types of `target`, matched by name, at every level.
+    """Return the batch with exactly the columns and types of `target`, matched by name, at every level.
 
-    Columns are put in order and missing ones filled with nulls; integers, floats and decimals are widened; timestamps of any
-    zone become UTC; large and dictionary types become normal ones. What fits already is not copied.
-    Raises SchemaError naming the column: one that `target` does not have, a type that does not fit, nulls where none may be.
+    Columns are reordered and missing ones filled with nulls; integers, floats and decimals are widened; timestamps of any zone
+    become UTC; large and dictionary types become normal ones. Fitting columns are not copied. Raises SchemaError that names the
+    column: a column that `target` lacks, a type that does not fit, or a null in a column without nulls.
     """
     if batch.schema.equals(target, check_metadata=True) and not any(_has_variant(f.type) for f in target):
         return batch
@@ -50,7 +51,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema) -> pa.RecordBatch:
 def _refuse_strangers(names: list[str], known: list[str], inside: str) -> None:
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise SchemaError(f"The column {inside}{twice} occurs twice in a batch.", advice="Give every column a name of its own.")
+        raise SchemaError(f"The column {inside}{twice} occurs twice in a batch.", advice="Give every column a unique name.")
     strangers = [name for name in names if name not in known]
     if strangers:
         raise SchemaError(
@@ -66,7 +67,7 @@ def _nulls(rows: int, field: pa.Field, path: str) -> pa.Array:
 
 
 def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
-    """One column as `field` describes it. Array types carry names, nullability and metadata of what is nested in them."""
+    """Return one column in the type of `field`. Array types carry names, nullability and metadata of nested fields."""
     if not field.nullable and array.null_count:
         raise SchemaError(f"The column {path} holds nulls, but may not.")
     kind = field.type
@@ -86,13 +87,13 @@ def _conform(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
         return pc.cast(array, kind)
     except pa.ArrowException as error:
         raise SchemaError(
-            f"The column {path} cannot be brought from {array.type} to {kind}: {error}.",
+            f"The column {path} cannot be converted from {array.type} to {kind}: {error}.",
             advice="Lower spark.sql.execution.arrow.maxRecordsPerBatch if single batches hold more than 2 GB of it.",
         ) from error
 
 
 def _fits(source: pa.DataType, kind: pa.DataType) -> bool:
-    """May values of `source` be cast to `kind` without losing anything? The same widening as ledgers.schema.evolve."""
+    """Return whether values of `source` can be cast to `kind` without loss: the same widening as in ledgers.schema.evolve."""
     types = pa.types
     fits = source == kind
     if types.is_null(source):
@@ -136,8 +137,8 @@ def _struct(array: pa.StructArray, kind: pa.StructType, path: str) -> pa.Array:
 
 
 def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) -> pa.Array:
-    """One field of a struct. Where the struct is null, the binaries of a variant, which may not be null, are filled: Spark leaves
-    nulls there, and Parquet's writer refuses them.
+    """Return one field of a struct. Where the struct is null, the non-nullable binaries of a variant are filled: Spark leaves nulls
+    there, and Parquet's writer refuses them.
     """
     if valid is None or field.nullable or not child.null_count:
         return _conform(child, field.with_nullable(True) if valid is not None else field, path)
@@ -149,7 +150,7 @@ def _child(child: pa.Array, field: pa.Field, valid: pa.Array | None, path: str) 
 
 
 def _has_variant(kind: pa.DataType) -> bool:
-    """Whether there is a variant in it, the only struct whose fields may not be null."""
+    """Return whether the type contains a variant, the only struct with non-nullable fields."""
     if pa.types.is_map(kind):
         return _has_variant(kind.key_type) or _has_variant(kind.item_type)
     fields = [kind.field(i) for i in range(kind.num_fields)]

@@ -1,5 +1,5 @@
-"""Avro containers of index snapshots, read without believing what they claim: each number in them is checked against the bytes that
-are there. All functions raise ValueError.
+"""Avro containers of index snapshots, read without trust: every length is checked against the available bytes. All functions raise
+ValueError.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ledgers.avro.schema import Record, dump
 from ledgers.errors import SchemaError
 
 MAX_BLOCK_BYTES: Final = 64 * 2**20
-"""Of a block's content, unpacked: about a thousand times what a block of 256 parts takes."""
+"""Maximum unpacked size of a block: about a thousand times the size of a block of 256 parts."""
 _MAGIC: Final = b"Obj\x01"
 
 
 class Container(NamedTuple):
-    """The header of an Avro container: its metadata, the marker behind each block, and where the first block begins."""
+    """The header of an Avro container: its metadata, the sync marker after each block, and the offset of the first block."""
 
     metadata: Mapping[str, bytes]
     sync: bytes
@@ -31,16 +31,16 @@ class Container(NamedTuple):
 def container(data: bytes) -> Container:
     """Read the header of an Avro container."""
     if not data.startswith(_MAGIC):
-        raise ValueError("it is no Avro container")
+        raise ValueError("it is not an Avro container")
     metadata: dict[str, bytes] = {}
     at = len(_MAGIC)
     while True:
         count, at = long(data, at)
-        if count < 0:  # then the length of the block follows
+        if count < 0:  # the length of the block follows a negative count
             count, (_, at) = -count, long(data, at)
         if count == 0:
             break
-        for _ in range(count):  # each pair has two bytes at least, so this ends with the bytes
+        for _ in range(count):  # each pair takes at least two bytes, so the loop ends with the data
             name, at = _bytes(data, at)
             metadata[name.decode()], at = _bytes(data, at)
     if len(data) < at + 16:
@@ -49,8 +49,8 @@ def container(data: bytes) -> Container:
 
 
 def writer_schema(metadata: Mapping[str, bytes]) -> Any:
-    """The schema that a container was written with, ready for fastavro. One whose values may have no bytes is refused: an array of
-    such could have any number of them.
+    """Return the schema of a container, parsed for fastavro. A schema with values of zero bytes is refused: an array could have any
+    number of them.
     """
     try:
         record: Record = parse(metadata["avro.schema"].decode())
@@ -62,32 +62,32 @@ def writer_schema(metadata: Mapping[str, bytes]) -> Any:
 
 
 def one_record(data: bytes, begin: int, sync: bytes) -> bytes:
-    """The content of a container's one block, which has one record."""
+    """Return the content of a container's only block, which has one record."""
     count, at = long(data, begin)
     size, at = long(data, at)
     if count != 1 or size < 0 or at + size + 16 != len(data) or data[at + size :] != sync:
-        raise ValueError("it has more than one record, or its length is another")
+        raise ValueError("it has more than one record, or a wrong length")
     return data[at : at + size]
 
 
 def decoded(content: bytes, schema: Any) -> dict[str, Any]:
-    """The one record that some bytes are, from the first to the last of them."""
+    """Decode one record that takes all of the bytes."""
     stream = BytesIO(content)
     try:
         found = fastavro.schemaless_reader(stream, schema, None)
-    except Exception as error:  # whatever fastavro meets in bytes that are not what they should be
-        raise ValueError(f"it is no Avro of its schema: {type(error).__name__}: {error!s:.200}") from error
+    except Exception as error:  # fastavro raises many kinds of errors for invalid bytes
+        raise ValueError(f"it is not Avro of its schema: {type(error).__name__}: {error!s:.200}") from error
     if not isinstance(found, dict) or stream.tell() != len(content):
-        raise ValueError("it is no Avro of its schema: bytes are left")
+        raise ValueError("it is not Avro of its schema: bytes are left over")
     return found
 
 
 def unpacked(raw: bytes) -> bytes:
-    """The content of a block: one record, deflated, behind its count and its length."""
+    """Return the content of a block: its one deflated record, which follows the count and the length."""
     count, at = long(raw, 0)
     size, at = long(raw, at)
     if count != 1 or size != len(raw) - at:
-        raise ValueError("a block of another length than it says")
+        raise ValueError("a block whose length is wrong")
     inflate = zlib.decompressobj(-15)
     try:
         content = inflate.decompress(raw[at:], MAX_BLOCK_BYTES)
@@ -99,7 +99,7 @@ def unpacked(raw: bytes) -> bytes:
 
 
 def long(data: bytes, at: int) -> tuple[int, int]:
-    """An Avro long, and where it ends."""
+    """Return an Avro long and the offset after it."""
     value = shift = 0
     for byte in data[at : at + 10]:
         at += 1
@@ -118,7 +118,7 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def put_long(value: int) -> bytes:
-    """A non-negative long as Avro writes it: zigzag, then seven bits at a time."""
+    """Encode a non-negative long as Avro does: zigzag, then seven bits at a time."""
     value <<= 1
     out = bytearray()
     while value > 0x7F:
@@ -129,30 +129,30 @@ def put_long(value: int) -> bytes:
 
 
 class OneRecord:
-    """Avro containers of one plain record, byte for byte as fastavro writes them. Its schema, the greater part of each, is put into
-    bytes once, and not parsed again where a file begins as ours do.
+    """Writer and reader of Avro containers with one record, byte for byte as fastavro writes them. The schema, most of such a file,
+    is encoded once; it is not parsed again for files that begin with the same bytes.
     """
 
     def __init__(self, schema: Any) -> None:
-        """`schema`: parsed."""
+        """`schema`: parsed by fastavro."""
         self._schema = schema
         out = BytesIO()
         fastavro.writer(out, schema, [], sync_marker=bytes(16))
         self._begin = out.getvalue()[:-16]
 
     def write(self, record: dict[str, Any], sync: bytes) -> bytes:
-        """`sync`: the marker, 16 bytes."""
+        """Return the container's bytes. `sync`: the sync marker, 16 bytes."""
         out = BytesIO()
         fastavro.schemaless_writer(out, self._schema, record)
         plain = out.getvalue()
         return b"".join((self._begin, sync, put_long(1), put_long(len(plain)), plain, sync))
 
     def read(self, data: bytes) -> Any:
-        """The record of a container, also of one that others wrote. Raises ValueError."""
+        """Return the record of a container, also of one by another writer. Raises ValueError."""
         if data.startswith(self._begin):
             begin = len(self._begin)
             return decoded(one_record(data, begin + 16, data[begin : begin + 16]), self._schema)
         head = container(data)
         if head.metadata.get("avro.codec", b"null") != b"null":
-            raise ValueError("it is packed, which no head is")
+            raise ValueError("it is compressed, which a head never is")
         return decoded(one_record(data, head.begin, head.sync), writer_schema(head.metadata))

@@ -1,7 +1,7 @@
-"""Compaction: the rows of many small files of a segment become few large files, row for row in the same order.
+"""Compaction: the rows of many small files of a segment become few large files, in the same order.
 
-What to put together is chosen from an index snapshot; the new files count once a snapshot names them (ledgers.snapshot_changes).
-Positions do not change: the new snapshot says in which rows of which file each part's rows are now.
+The files to merge are chosen from an index snapshot; the new files count once a snapshot names them (ledgers.snapshot_changes).
+Positions do not change: the new snapshot records the file and the rows of each part.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ledgers.storage import LedgerStorage
 from ledgers.stretches import within
 
 TARGET_BYTES = 128 << 20
-"""How large a compacted file becomes, about."""
+"""Approximate size of a compacted file."""
 MOST_PARTS = 65_536
-"""Parts put together at most in one go: bounds memory."""
+"""Maximum number of parts in one merge; it bounds memory."""
 GROUP_BYTES = 16 << 20
-"""A row group of a compacted file, about: what a reader decodes at least, and what tasks are split by."""
+"""Approximate size of a row group of a compacted file: the smallest unit that readers decode and tasks are split by."""
 COMPACTED = "compacted-"
-"""What the names of compacted files begin with, and no other file's."""
+"""Prefix of the names of compacted files; no other file has it."""
 STAGED_BY = "compaction"
 """The staging id in the metadata of compacted files."""
 JOINED_BYTES = 1 << 20
@@ -37,11 +37,12 @@ AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Policy:
-    """What is worth compacting.
+    """The policy that selects files.
 
-    target_bytes  about how large a file becomes; one of half of it is left alone
-    min_files     fewer files in a row than this stay as they are
-    grows         a file is only rewritten into one with at least twice its rows: a row is rewritten a logarithm of times at most
+    target_bytes  approximate size of a compacted file; files of at least half of it are left alone
+    min_files     shorter runs of small files are left alone
+    grows         a file is only rewritten into one with at least twice its rows, so a row is rewritten at most logarithmically
+    often
     """
 
     target_bytes: int = TARGET_BYTES
@@ -51,7 +52,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Unit:
-    """Parts that follow each other in the chain and in one file: all of it that is listed, as a rule."""
+    """Consecutive parts of the chain that are consecutive in one file: usually all listed parts of the file."""
 
     ledger: int
     last: int
@@ -59,7 +60,7 @@ class Unit:
 
     @property
     def bytes(self) -> int:
-        """What they take of their file."""
+        """Return the size of these parts within their file, in bytes."""
         first = self.parts[0]
         if not isinstance(first, CompactedPart):
             return first.bytes
@@ -67,7 +68,7 @@ class Unit:
 
     @property
     def whole(self) -> Part:
-        """Their rows as one part, for reading."""
+        """Return their rows as one part, for reading."""
         first = self.parts[0]
         if not isinstance(first, CompactedPart):
             return first
@@ -78,8 +79,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Moved:
-    """What a merge wrote: where each part is now, the ledgers that are concerned (both inclusive), files and bytes it put together,
-    and into how many."""
+    """The result of a merge: the new place of each part, the first and last ledger (inclusive), and the files and bytes before and
+    after.
+    """
 
     parts: dict[Place, CompactedPart]
     first: int
@@ -91,13 +93,13 @@ class Moved:
 
 
 class Merge(Protocol):
-    """How units become files: `merged`, or what a simulator puts in its place."""
+    """Merges units into files: `merged`, or a simulator's replacement."""
 
     def __call__(self, storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None: ...
 
 
 def groups(ledgers: Iterable[Ledger], policy: Policy) -> Iterator[list[Unit]]:
-    """The runs of files that are worth putting together, in order. `ledgers` ascending; read lazily."""
+    """Yield the runs of files to merge, in order. `ledgers` are ascending and read lazily."""
     group: list[Unit] = []
     size = parts = 0
     for unit in _units(ledgers):
@@ -114,7 +116,7 @@ def groups(ledgers: Iterable[Ledger], policy: Policy) -> Iterator[list[Unit]]:
 
 
 def _worthwhile(group: list[Unit], policy: Policy) -> Iterator[list[Unit]]:
-    """The group, or what is left of it on either side of a file that would not even double."""
+    """Yield the group, or its parts before and after a file whose rows would not double."""
     if len(group) < max(policy.min_files, 2):
         return
     if policy.grows:
@@ -128,7 +130,7 @@ def _worthwhile(group: list[Unit], policy: Policy) -> Iterator[list[Unit]]:
 
 
 def _units(ledgers: Iterable[Ledger]) -> Iterator[Unit]:
-    """Parts one by one; those that follow each other in a compacted file together."""
+    """Yield parts one by one; consecutive parts of a compacted file form one unit."""
     waiting: list[tuple[int, Part]] = []
     for ledger in ledgers:
         for part in ledger.parts:
@@ -150,11 +152,11 @@ def _continues(a: Part, b: Part) -> bool:
 
 
 def merged(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
-    """Write the rows of the units, in order, into one new file under `folder` (another for each change of their columns); None if
-    nothing could be put together. Holds one row group in memory. `name` is unique, of letters and digits.
+    """Write the rows of the units, in order, into one new file under `folder` (a further file for each change of the columns).
+    Return None if there was nothing to merge. Memory holds one row group. `name` is unique, of letters and digits.
 
-    Raises CorruptPart (a file that is not what its record says is never copied), StorageError; then nothing is left behind that
-    anything names.
+    Raises CorruptPart (a file that does not match its record is never copied), StorageError; then no file is left that a record
+    names.
     """
     outputs: list[_Output] = []
     try:
@@ -187,7 +189,7 @@ def _moved(outputs: Sequence[_Output]) -> Moved | None:
 
 
 class _Output:
-    """A file in the making, for units whose files have the same columns of the same types in the same order."""
+    """A new compacted file, for units with the same columns of the same types in the same order."""
 
     def __init__(self, storage: LedgerStorage, folder: str, schema: pa.Schema, unit: Unit, name: str) -> None:
         self.units = [unit]
@@ -205,7 +207,7 @@ class _Output:
         return self._part
 
     def takes(self, unit: Unit, schema: pa.Schema) -> bool:
-        """Whether rows of the unit can be written here; it then belongs to this file."""
+        """Return whether rows of the unit can be written to this file; if so, the unit belongs to it."""
         if not schema.equals(self._schema):
             self._flush()
             return False
@@ -214,7 +216,7 @@ class _Output:
         return True
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Small batches are joined first: a row group of thousands of them takes ten times as long to write."""
+        """Add a batch. Small batches are joined first: writing a row group of thousands of them takes ten times as long."""
         self._waiting.append(batch)
         self._bytes += batch.nbytes
         if self._bytes > JOINED_BYTES or len(self._waiting) >= 1000:
@@ -226,7 +228,7 @@ class _Output:
         self._waiting, self._bytes = [], 0
 
     def finish(self) -> bool:
-        """Publish it; False, and no file, if there was nothing to put together."""
+        """Publish the file. Return False, without a file, if it has fewer than two units."""
         if len(self.units) < 2:
             self.discard()
             return False
@@ -240,7 +242,9 @@ class _Output:
 
 
 def _read(storage: LedgerStorage, units: Sequence[Unit]) -> Iterator[tuple[Unit, Iterable[pa.RecordBatch]]]:
-    """The rows of each unit. Small files are read several at a time: most of their time is spent waiting for the storage."""
+    """Yield the rows of each unit. Several small files are read at the same time, because most of the time is spent waiting for the
+    storage.
+    """
 
     def rows(unit: Unit) -> Iterator[pa.RecordBatch]:
         where = f"ledgers {unit.ledger} to {unit.last}"

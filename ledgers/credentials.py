@@ -1,4 +1,4 @@
-"""Credentials in URLs: found in any of their forms, so that none is used and none is shown. For service URLs and ledger URIs."""
+"""Detection of credentials in URLs, in any form, so that none is used or shown. For service URLs and ledger URIs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _PORT = re.compile(r"[^@:/]+:[0-9]{1,5}(?=/|$)")
 
 
 def names_a_credential(uri: str) -> bool:
-    """Whether a parameter behind the path has the name of a credential (`?token=`, `&secret_key=`, `#X-Amz-Signature=`)."""
+    """Return whether a parameter after the path has the name of a credential (`?token=`, `&secret_key=`, `#X-Amz-Signature=`)."""
     return any(_NAME.search(name) for text in _readings(uri) for name in _PARAMETER.findall(text))
 
 
 def has_password(uri: str) -> bool:
-    """Whether an `@` follows a user with a password, or on S3 an access key. A password may have a `/` in it, so an `@` that
-    follows a `:` anywhere is taken for its end (on HDFS `host:port/` is no password; in `file:` the path may have both).
+    """Return whether an `@` follows a user with a password, or on S3 an access key. Passwords may contain `/`, so an `@` after a
+    `:` anywhere counts as the end of one (on HDFS `host:port/` is not a password; in `file:` the path may contain both).
     """
     for text in _readings(uri):
         scheme, found, rest = text.strip().partition("://")
@@ -34,15 +34,15 @@ def has_password(uri: str) -> bool:
 
 
 def holds_credentials(uri: str) -> bool:
-    """Whether a URI holds a credential, or something behind its path that has no name and so may be one. A path without a scheme
-    that begins with `/` holds none.
+    """Return whether a URI holds a credential, or an unnamed text after its path that may be one. A path without a scheme that
+    begins with `/` holds none.
     """
     return not uri.startswith("/") and (names_a_credential(uri) or has_password(uri) or _has_unnamed(uri))
 
 
 def shown(uri: str) -> str:
-    """What an error shows of a URI that cannot be used: nothing behind its path, and nothing at all if it holds a credential. The
-    first 300 characters.
+    """Return the text that an error shows for an unusable URI: without anything after its path, and "(not shown)" if it holds a
+    credential. At most 300 characters.
     """
     if not uri.startswith("/") and (names_a_credential(uri) or has_password(uri)):
         return "(not shown)"
@@ -56,7 +56,9 @@ def _has_unnamed(uri: str) -> bool:
 
 
 def _readings(uri: str) -> list[str]:
-    """The URI as it stands, and percent-decoded once, twice and three times. (In `file:` what is encoded is part of a name.)"""
+    """Return the URI unchanged, and percent-decoded once, twice and three times. (In `file:` encoded characters are part of a
+    name.)
+    """
     found = [uri]
     while len(found) < 4 and not uri.lower().startswith("file:"):
         found.append(unquote(found[-1]))

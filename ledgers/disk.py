@@ -1,8 +1,7 @@
-"""The one interface through which local files are written, read, listed and deleted.
+"""The interface through which all local files are written, read, listed and deleted.
 
-What a power cut leaves is decided by it: the content of a file is durable after `sync`, and an entry of a folder (a new file, a
-link, a rename, a deletion, a new folder) after `sync_folder` of that folder. `conformance/power` puts a simulated disk in its
-place.
+It defines what survives a power failure: the content of a file is durable after `sync`, and an entry of a folder (a new file, a
+link, a rename, a deletion, a new folder) after `sync_folder` of that folder. `conformance/power` replaces it by a simulated disk.
 All methods raise OSError.
 """
 
@@ -17,17 +16,17 @@ from typing import Protocol
 import pyarrow as pa
 
 FileInfo = tuple[int, int]
-"""Length in bytes, time of the last change in ms since 1970."""
+"""Length in bytes, and time of the last change in ms since 1970."""
 
 
 class Disk(Protocol):
-    """The calls that local files need. `path` is absolute."""
+    """The file operations that txnsegment needs. `path` is absolute."""
 
     def create(self, path: Path, mode: int = 0o644) -> pa.NativeFile:
         """Make a new, empty file and open it for writing. Raises FileExistsError."""
 
     def open(self, path: Path) -> pa.NativeFile:
-        """Open a file for reading from anywhere."""
+        """Open a file for random-access reading."""
 
     def sync(self, path: Path) -> None:
         """Make the content of a file durable. Its name becomes durable with `sync_folder` of its folder."""
@@ -36,10 +35,10 @@ class Disk(Protocol):
         """Make the entries of a folder durable: names that were added and names that were removed."""
 
     def link(self, path: Path, new: Path) -> None:
-        """Give a file a second name. Raises FileExistsError; OSError where the file system has no links."""
+        """Give a file a second name. Raises FileExistsError; OSError if the file system has no links."""
 
     def rename(self, path: Path, new: Path) -> None:
-        """Give a file another name, over a file that has it already."""
+        """Rename a file; an existing file of the new name is replaced."""
 
     def unlink(self, path: Path) -> None:
         """Remove a name of a file. Raises FileNotFoundError."""
@@ -48,13 +47,13 @@ class Disk(Protocol):
         """Make one folder. Raises FileExistsError, FileNotFoundError."""
 
     def is_folder(self, path: Path) -> bool:
-        """Whether there is a folder of this name."""
+        """Return whether there is a folder of this name."""
 
     def info(self, path: Path) -> FileInfo:
-        """Length and time of the last change. Raises FileNotFoundError."""
+        """Return length and time of the last change. Raises FileNotFoundError."""
 
     def entries(self, folder: Path) -> Iterator[tuple[str, FileInfo | None]]:
-        """The names in a folder, each with the info of the file; None: a folder. What goes meanwhile may be left out."""
+        """Yield the names in a folder, each with the info of the file (None: a folder). Files deleted meanwhile may be left out."""
 
 
 class LocalDisk:
@@ -113,13 +112,13 @@ _disk: Disk = LocalDisk()
 
 
 def disk() -> Disk:
-    """The disk of this process."""
+    """Return the disk of this process."""
     return _disk
 
 
 @contextmanager
 def in_place_of_the_disk(simulated: Disk) -> Iterator[None]:
-    """For tests: all local files that are opened in the block lie on `simulated`."""
+    """For tests: within the block all local files are on the `simulated` disk."""
     global _disk
     before, _disk = _disk, simulated
     try:

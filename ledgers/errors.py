@@ -1,7 +1,7 @@
-"""The root error of the project. Everything that txnsegment raises on purpose is a `TxnSegmentError`.
+"""The root error of the project: every error that txnsegment raises deliberately is a `TxnSegmentError`.
 
-It stands in the lowest room because every room raises; `metadata.common.errors` has the errors of the protocol.
-Each message says which option, topic, segment, file or transaction is meant, what happened, and what to do next.
+It is in the lowest package, because all packages raise it; `metadata.common.errors` has the errors of the protocol. Each message
+names the option, topic, segment, file or transaction, what happened, and what to do next.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from ledgers.plain_text import shown
 
 
 class TxnSegmentError(Exception):
-    """What happened (`message`) and what to do next (`advice`). `str()` gives both.
+    """An error: what happened (`message`) and what to do next (`advice`). `str()` returns both.
 
-    Messages name topics, columns and files of others, and end in terminals and logs: what is harmful there is escaped.
+    Messages contain names from other users and end in terminals and logs, so harmful characters are escaped.
     """
 
     def __init__(self, message: str, *, advice: str = "") -> None:
@@ -28,7 +28,7 @@ class TxnSegmentError(Exception):
 
 
 def _again(kind: type[TxnSegmentError], message: str, advice: str) -> TxnSegmentError:
-    """Errors cross processes pickled (Spark's workers raise them)."""
+    """Unpickle an error: Spark's workers raise errors across processes."""
     return kind(message, advice=advice)
 
 
@@ -37,7 +37,7 @@ class StorageError(TxnSegmentError):
 
 
 class MissingFile(StorageError):
-    """A file that something refers to is not there."""
+    """A file that a record or snapshot names does not exist."""
 
 
 class CorruptPart(TxnSegmentError):
@@ -49,8 +49,10 @@ class CorruptSnapshot(TxnSegmentError):
 
 
 class SchemaError(TxnSegmentError):
-    """A column's type cannot be kept in a topic, or does not fit what the topic has. Names column and types."""
+    """A column's type cannot be stored in a topic, or does not fit the topic's type. The error names the column and the types."""
 
 
 class ValueFormatError(TxnSegmentError):
-    """A `value` is not Avro of the topic's schema, or a row cannot be written as such. Names the topic and the row."""
+    """A `value` is not Avro of the topic's schema, or a row cannot be encoded in that schema. The error names the topic and the
+    row.
+    """

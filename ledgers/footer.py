@@ -1,4 +1,4 @@
-"""The footer of a Parquet file: read once from the file's tail, and checked against the CRC-32 that the registration keeps."""
+"""The footer of a Parquet file, read once from the file's tail and checked against the CRC-32 in the registration."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _GUESS = 64 * 1024
 
 
 class Footer(NamedTuple):
-    """What a file's tail says: length of the file in bytes, CRC-32 of the thrift bytes, and the thrift bytes with their trailer.
+    """The tail of a file: length of the file in bytes, CRC-32 of the thrift bytes, and the thrift bytes with their trailer.
 
-    `whole`: all bytes of a small file, since one call has read them; None for a larger one.
+    `whole`: all bytes of a small file, which one read returned; None for a larger file.
     """
 
     file_bytes: int
@@ -25,16 +25,16 @@ class Footer(NamedTuple):
     whole: bytes | None
 
     def metadata(self) -> pq.FileMetaData:
-        """Decode it. Raises pyarrow.ArrowException or OSError for bytes that are no footer."""
+        """Decode the footer. Raises pyarrow.ArrowException or OSError for invalid bytes."""
         return pq.read_metadata(pa.BufferReader(_MAGIC + self.tail))
 
 
 class NotParquet(Exception):
-    """The bytes do not end as a Parquet file does; the text says how."""
+    """The bytes do not end as a Parquet file does; the text names the problem."""
 
 
 def read_footer(stream: pa.NativeFile) -> Footer:
-    """Read the tail of an open file, as a rule in one call. Raises NotParquet, OSError."""
+    """Read the tail of an open file, usually in one call. Raises NotParquet, OSError."""
     size: int = stream.size()
     if size < len(_MAGIC) + _TRAILER:
         raise NotParquet(f"its {size} bytes are too few for a Parquet file")

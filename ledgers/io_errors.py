@@ -1,4 +1,4 @@
-"""What an operating system or object store error means for the ledgers, and what to do about it."""
+"""The meaning of operating system and object store errors for the ledgers, with advice."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ADVICE = {
     errno.EISDIR: ("it is a folder, not a file", "Check the ledger root and what lies in it."),
     errno.ENAMETOOLONG: ("the path is too long for this file system", "Use a shorter ledger root."),
     errno.EMFILE: ("too many open files", "Raise the limit of open files (ulimit -n)."),
-    errno.EIO: ("the device reports an input/output error", "Check the disk; `txnsegment verify` tells which parts are damaged."),
+    errno.EIO: ("the device reports an input/output error", "Check the disk; `txnsegment verify` lists damaged parts."),
     errno.ESTALE: ("the network file system lost the file", "Remount it and run again."),
 }
 
 
 def number_of(error: OSError) -> int | None:
-    """The errno of an error; pyarrow sometimes gives it in the text only."""
+    """Return the errno of an error; pyarrow sometimes has it only in the text."""
     if error.errno is not None:
         return error.errno
     found = _ERRNO.search(str(error))
@@ -39,19 +39,23 @@ def number_of(error: OSError) -> int | None:
 
 
 def reason(error: OSError) -> str:
-    """What the operating system says of an error, e.g. "No such file or directory"."""
+    """Return the operating system's text for an error, e.g. "No such file or directory"."""
     number = number_of(error)
     return str(error) if number is None else os.strerror(number)
 
 
 def explain(error: OSError, doing: str, place: str) -> StorageError:
-    """The error to raise for `error`, met while `doing` something ("read", "write", ..) to `place` (a full URI or path)."""
+    """Return the error to raise for `error`, which occurred while `doing` something ("read", "write", ..) to `place` (a full URI or
+    path).
+    """
     number = number_of(error)
     if isinstance(error, FileNotFoundError) or number == errno.ENOENT:
-        return MissingFile(f"Cannot {doing} {place}: it does not exist.", advice="Was it deleted, or is its volume not mounted?")
+        return MissingFile(
+            f"Cannot {doing} {place}: it does not exist.", advice="Check whether it was deleted, or its volume is not mounted."
+        )
     if isinstance(error, FileExistsError) or number == errno.EEXIST:
         return StorageError(
-            f"Cannot {doing} {place}: it exists already.", advice="Published files never change; every name is used once."
+            f"Cannot {doing} {place}: it exists already.", advice="Published files never change, and every name is used once."
         )
     if number in _ADVICE:
         what, advice = _ADVICE[number]

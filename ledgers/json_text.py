@@ -1,8 +1,8 @@
-"""The one place where JSON from outside is read: from records, files, options and checkpoints, in bounded time and memory.
+"""The only reader of JSON from outside: from records, files, options and checkpoints, in bounded time and memory.
 
 JSON itself has no bounds: `1e9999999` is a number of ten million digits, and a text of brackets alone ends in a RecursionError.
-Here each number has at most 64 bits (or so many decimal digits), nesting has a greatest depth, and a text a greatest length.
-What goes beyond is a ValueError that says which bound it was; each caller makes it an error of its own.
+This reader limits each number to 64 bits (or MAX_DIGITS decimal digits), the nesting depth, and the length of a text. A text beyond
+a limit is a ValueError that names the limit; callers convert it into their own errors.
 """
 
 from __future__ import annotations
@@ -15,29 +15,31 @@ from decimal import Decimal
 from typing import Any, Final
 
 MAX_BYTES: Final = 64 * 2**20
-"""Of one text. A record has 768 KiB at most; manifests and notes of sweeps list files, some hundred thousand of them at most."""
+"""Maximum length of one text. A record has at most 768 KiB; manifests and notes of sweeps list up to some hundred thousand
+files.
+"""
 MAX_DEPTH: Final = 200
-"""Of lists and objects in each other. Pydantic refuses 255; the columns of a struct in a struct take four for each level."""
+"""Maximum nesting of lists and objects. Pydantic refuses 255; the columns of nested structs take four levels each."""
 MAX_DIGITS: Final = 64
-"""Of a number with a fraction or an exponent, written out: before and after the point."""
+"""Maximum number of digits, before and after the point, of a number with a fraction or an exponent."""
 
 Pairs = Callable[[Sequence[tuple[str, Any]]], Any]
 
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _NEITHER: Final = bytes(sorted(set(range(256)) - set(b'[]{}"')))
-"""What is neither a bracket nor a quote."""
+"""All bytes except brackets and quotes."""
 _DIGITS: Final = bytes(ord("0") if chr(b).isdecimal() else 0 for b in range(128)) + bytes(128)
 _LONG: Final = b"0" * 19
-"""Only texts that hold so many digits in a row are read number by number: most are read several times as fast."""
+"""A text without so many digits in a row has no number above 64 bits, and is decoded several times as fast."""
 
 
 def read_json(text: str | bytes, *, decimals: bool = False, pairs: Pairs | None = None, most: int = MAX_BYTES) -> Any:
-    """The value of a JSON text in UTF-8. Raises ValueError for anything else, and for what goes beyond the bounds.
+    """Parse a JSON text in UTF-8. Raises ValueError for invalid JSON and for texts beyond the limits.
 
-    `decimals`: numbers with a fraction or exponent are Decimals, not floats. `pairs`: makes an object of its pairs.
+    `decimals`: numbers with a fraction or exponent become Decimals, not floats. `pairs`: builds an object from its pairs.
     """
     if len(text) > most:
-        raise ValueError(f"a JSON text of {len(text)} bytes; {most} are read at most")
+        raise ValueError(f"a JSON text of {len(text)} bytes; the limit is {most}")
     raw = text if isinstance(text, bytes) else text.encode()
     _check_depth(raw)
     unusual = _LONG in raw.translate(_DIGITS)
@@ -54,9 +56,9 @@ def _check_depth(raw: bytes) -> None:
     if b"\\" in raw:
         raw = _STRING.sub(b"", raw)
     left = _STRING.sub(b"", raw.translate(None, _NEITHER).replace(b'""', b""))
-    for _ in range(MAX_DEPTH):  # each round takes the innermost brackets away
+    for _ in range(MAX_DEPTH):  # each round removes the innermost brackets
         shorter = left.replace(b"[]", b"").replace(b"{}", b"")
-        if len(shorter) == len(left):  # the rest is not in pairs: no JSON, which the parser says as long as it is not too deep
+        if len(shorter) == len(left):  # the rest is unbalanced: the parser reports it, unless it is too deep
             break
         left = shorter
     else:
@@ -77,7 +79,7 @@ def _decimal(text: str) -> Decimal:
 def _float(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f"the number {text:.30} is beyond every float")
+        raise ValueError(f"the number {text:.30} is too large for a float")
     return number
 
 
@@ -89,7 +91,7 @@ def _integer(text: str) -> int:
 
 
 def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def _decoder(decimals: bool, unusual: bool, pairs: Pairs | None) -> json.JSONDecoder:
@@ -105,7 +107,7 @@ _DECODERS: Final = {(d, u): _decoder(d, u, None) for d in (False, True) for u in
 
 
 def _check_texts(found: Any) -> None:
-    """Half of a surrogate pair cannot be written as UTF-8: no store, file or terminal takes it."""
+    """Raise UnicodeEncodeError for half of a surrogate pair: no store, file or terminal accepts it as UTF-8."""
     match found:
         case str():
             if not found.isascii():

@@ -1,18 +1,22 @@
-"""How large the columns of a topic may be: beyond each of these a schema is refused before anything is made of it."""
+"""Limits of a topic's columns: a schema beyond one of them is refused before it is processed."""
 
 from __future__ import annotations
 
 from typing import Final
 
 MAX_LEVELS: Final = 40
-"""Structs, arrays and maps in each other. An Avro schema's JSON takes four levels for each, and `ledgers.json_text` reads 200."""
+"""Maximum nesting of structs, arrays and maps. An Avro schema's JSON takes four levels for each, and `ledgers.json_text`
+reads 200.
+"""
 MAX_FIELDS: Final = 10_000
-"""Columns and all that is in them, each record counted wherever its name stands: twins of twins double with every level."""
+"""Maximum number of columns and nested fields. A named record counts at each of its uses, because nested reuse doubles with every
+level.
+"""
 MAX_SCHEMA_BYTES: Final = 768 * 1024
-"""Of an Avro schema's text: a version of a topic's schema is one record."""
+"""Maximum length of an Avro schema's text: a version of a topic's schema is one record."""
 MAX_FIXED_BYTES: Final = 2**20
-"""Of a fixed. It has one byte at least: of values without bytes an array could have any number."""
+"""Maximum size of a fixed. The minimum is one byte, because an array could have any number of zero-byte values."""
 MAX_DECIMAL_BYTES: Final = 64
-"""Of a decimal's bytes. 38 digits take 16; what is more are repeated signs."""
+"""Maximum number of bytes of a decimal. 38 digits take 16; more bytes only repeat the sign."""
 MAX_NAME: Final = 1024
-"""Characters of a name."""
+"""Maximum number of characters of a name."""

@@ -20,7 +20,9 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 class LocalFiles:
-    """Files under the folder `root`, which must exist (`create` makes it): a volume that is not mounted is an error, not empty."""
+    """Files under the folder `root`, which must exist (`create` creates it): a volume that is not mounted is an error and not an
+    empty root.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = Path(root or "/")
@@ -76,7 +78,7 @@ class LocalFiles:
             return output
 
     def _make_folders(self, folder: Path) -> None:
-        """Make the folders that are missing below the root. `_sync_parents` makes them durable."""
+        """Create the missing folders below the root. `_sync_parents` makes them durable."""
         if folder == self.root:
             self._require_root()
             return
@@ -84,8 +86,8 @@ class LocalFiles:
         _make_folder(self._disk, folder)
 
     def _sync_parents(self, folder: Path) -> None:
-        """Make the folders from `folder` up to the root durable, once each. Another process may have made them a moment ago, and
-        may not have synced their parents yet: a file in a folder that a power failure takes away is lost with it.
+        """Make the folders from `folder` up to the root durable, once each. Another process may have created them without syncing
+        their parents yet, and a file is lost with its folder in a power failure.
         """
         while folder != self.root and folder not in self._durable:
             self._disk.sync_folder(folder.parent)
@@ -127,12 +129,12 @@ class LocalFiles:
         if not self._disk.is_folder(self.root):
             raise StorageError(
                 f"The ledger folder {self.root} does not exist.",
-                advice="Is its volume mounted on this machine? All machines of a cluster must see the same folder.",
+                advice="Check that its volume is mounted on this machine. All machines of a cluster must see the same folder.",
             )
 
 
 class LocalOutput:
-    """A file under a temporary name in the folder where it will be. Raises OSError when it cannot be made."""
+    """A file under a temporary name in its final folder. Raises OSError if it cannot be created."""
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
@@ -163,15 +165,13 @@ class LocalOutput:
 
 
 def temporary_of(path: Path) -> Path:
-    """A new name in the same folder, for a file that is written to be published as `path`. No two writers take the same one: what a
-    writer left that died, or whose power failed, is in nobody's way.
-    """
+    """Return a new temporary name in the folder of `path`. It is unique, so files left by crashed writers never collide."""
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
 
 
 def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
-    """Give a file that was written its real name in the same folder, whole and durably. Raises OSError; FileExistsError if there is
-    a file of that name: nothing is replaced. Who is told so relies on the file that is there, so that is durable then, too.
+    """Give a written file its final name in the same folder, atomically and durably. Raises OSError; FileExistsError if the name
+    exists: no file is replaced. After that error the existing file is durable, too, because the caller relies on it.
     """
     disk.sync(temporary)
     try:
@@ -181,7 +181,7 @@ def publish_file(disk: Disk, temporary: Path, path: Path) -> None:
 
 
 def _rename_new(disk: Disk, temporary: Path, path: Path) -> None:
-    """Rename, but never over an existing file: link and unlink, where the file system has links."""
+    """Rename without replacing a file: by link and unlink, if the file system has links."""
     try:
         disk.link(temporary, path)
     except OSError as error:
@@ -198,10 +198,10 @@ def _rename_new(disk: Disk, temporary: Path, path: Path) -> None:
 
 
 def make_folders(disk: Disk, folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and those above it, durably: a folder is only safe when its parent is on disk.
+    """Create a folder and its missing parents, durably: a folder is durable only when its parent is.
 
-    Folders that are there are synced into their parents too: another process may have made them a moment ago. A parent that this
-    user may not read is passed over. `mode`: of the folder itself.
+    Existing folders are synced into their parents, too, because another process may have just created them. Parents that this user
+    cannot read are skipped. `mode`: of the folder itself.
     """
     for one in reversed(folder.parents):
         _make_folder(disk, one)
@@ -210,7 +210,7 @@ def make_folders(disk: Disk, folder: Path, mode: int = 0o777) -> None:
         try:
             disk.sync_folder(parent)
         except PermissionError:
-            continue  # a system folder: whoever makes folders in it beside us is another user
+            continue  # a system folder, in which only another user creates folders
 
 
 def _make_folder(disk: Disk, folder: Path, mode: int = 0o777) -> None:
@@ -223,7 +223,7 @@ def _make_folder(disk: Disk, folder: Path, mode: int = 0o777) -> None:
 
 
 def unlink(disk: Disk, path: Path) -> None:
-    """Remove a file; one that is gone already is fine."""
+    """Remove a file if it exists."""
     try:
         disk.unlink(path)
     except FileNotFoundError:

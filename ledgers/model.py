@@ -1,4 +1,4 @@
-"""What a ledger is made of: immutable values that registrations and index snapshots carry (protocol.md section 1)."""
+"""The elements of a ledger: immutable values in registrations and index snapshots (protocol.md section 1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 UNASSIGNED = -1
-"""The schema id of a staged part: the commit gives it one, when the topic has grown."""
+"""The schema id of a staged part; the commit replaces it by the id of the topic's evolved schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +29,20 @@ class Part:
     schema: int
 
     def __reduce__(self) -> tuple[type[Part], tuple[object, ...]]:
-        """Pickled by the thousand to Spark's tasks: what dataclasses do for `slots` is four times as slow."""
+        """Pickle fast: Spark's tasks get thousands of parts, and the default for `slots` dataclasses is four times as slow."""
         return Part, (self.path, self.rows, self.bytes, self.crc, self.entries, self.schema)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactedPart(Part):
-    """A part whose rows compaction has moved into a larger file: which rows of it, its length, and its row groups.
+    """A part whose rows compaction has moved into a larger file.
 
-    `rows`, `bytes`, `entries` and `schema` are those of the part as it was registered: positions and limits stay what they were.
-    `path` and `crc` are the file's.
+    `rows`, `bytes`, `entries` and `schema` are those of the registered part, so positions and limits do not change. `path` and
+    `crc` are the file's.
 
-    first_row   the first of its rows in the file, counted from 0
-    file_bytes  length of the file
-    groups      rows of each row group of the file, in order
+        first_row   index of its first row in the file, from 0
+        file_bytes  length of the file
+        groups      rows of each row group of the file, in order
     """
 
     first_row: int
@@ -58,12 +58,12 @@ _LONG = 2**63
 
 
 def check(part: Part) -> None:
-    """Raises ValueError for a part that no file can be: parts come from records and files that may be damaged."""
+    """Raise ValueError for an impossible part. Parts come from records and files that may be damaged."""
     if type(part.path) is not str or not part.path:
         raise ValueError("a part has no path")
     numbers = (part.rows, part.bytes, part.crc, part.schema, *part.entries)
     if any(type(number) is not int or not -1 <= number < _LONG for number in numbers):
-        raise ValueError(f"the part {part.path:.200} has a number that is none of a part")
+        raise ValueError(f"the part {part.path:.200} has an impossible number")
     if part.rows < 1 or part.bytes < 0 or part.crc < 0 or min(part.entries, default=0) < 1 or sum(part.entries) != part.rows:
         raise ValueError(f"the part {part.path:.200} has {part.rows} rows in entries of {part.entries[:10]}")
     if isinstance(part, CompactedPart):
@@ -73,14 +73,14 @@ def check(part: Part) -> None:
 def _check_place(part: CompactedPart) -> None:
     numbers = (part.first_row, part.file_bytes, *part.groups)
     if any(type(number) is not int or not 0 <= number < _LONG for number in numbers):
-        raise ValueError(f"the part {part.path:.200} has a number that is none of a part")
+        raise ValueError(f"the part {part.path:.200} has an impossible number")
     if part.first_row + part.rows > sum(part.groups):
-        raise ValueError(f"the part {part.path:.200} has rows behind the {sum(part.groups)} of its file")
+        raise ValueError(f"the part {part.path:.200} has rows after the {sum(part.groups)} of its file")
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """What one registration adds to one segment. `id` is the registration's number in the log."""
+    """The parts that one registration adds to one segment. `id` is the registration's number in the log."""
 
     id: int
     publish_ms: int
@@ -97,5 +97,5 @@ class Ledger:
 
     @cached_property
     def last_entry(self) -> int:
-        """The highest entryId: entries are counted from 0 over the parts in order."""
+        """Return the highest entryId: entries are counted from 0 over the parts in order."""
         return sum(len(p.entries) for p in self.parts) - 1

@@ -1,8 +1,8 @@
-"""Page headers of a part, checked: Parquet's page checksums cover what is in a page, but not the header before it.
+"""Checks of a part's page headers: Parquet's page checksums cover the content of a page but not its header.
 
-A byte that changes in a header can make a reader take nulls for values (tried: the encoding of the levels), and no checksum
-would tell. So each header is compared with the footer, whose CRC-32 the registration keeps: the chain of pages must fill its
-column chunk exactly, in bytes packed and unpacked and in values, with the encodings that our writer uses and a checksum on each.
+A changed byte in a header can make a reader take nulls for values (tested: the encoding of the levels) without a checksum error. So
+each header is compared with the footer, whose CRC-32 is in the registration: the chain of pages must fill its column chunk exactly,
+in compressed and uncompressed bytes and in values, with the encodings of our writer and a checksum on each page.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 _ENOUGH = 192
 _LONGEST = 64 * 1024
 _LEVELS = 8
-"""Structs in each other: a page header has three."""
+"""Maximum nesting of structs; a page header has three levels."""
 _DATA_PAGE, _DICTIONARY_PAGE = 0, 2
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
 _NAMES = {_PLAIN: "PLAIN", _PLAIN_DICTIONARY: "PLAIN_DICTIONARY", _RLE: "RLE", _RLE_DICTIONARY: "RLE_DICTIONARY"}
 
 
 class BadPage(Exception):
-    """A page header does not fit its column chunk; the text says how."""
+    """A page header does not fit its column chunk; the text names the problem."""
 
 
 def check_pages(stream: pa.NativeFile, metadata: pq.FileMetaData, entry: int, columns: Iterable[int]) -> None:
@@ -73,7 +73,7 @@ def _check_chunk(stream: pa.NativeFile, chunk: pq.ColumnChunkMetaData) -> None:
 
 
 def _read_header(stream: pa.NativeFile, at: int, end: int) -> tuple[dict[int, Any], int]:
-    """A page header by Thrift field numbers, and its length. Statistics of long texts can make it long."""
+    """Read a page header. Return it by Thrift field numbers, and its length. Statistics of long texts can make it long."""
     for enough in (_ENOUGH, _LONGEST):
         raw = stream.read_at(min(enough, end - at), at)
         try:
@@ -99,8 +99,8 @@ def _inner(header: dict[int, Any], field: int) -> dict[int, Any]:
 
 
 def _struct(raw: bytes, at: int, level: int) -> tuple[dict[int, Any], int]:
-    """A struct of Thrift's compact protocol: what Parquet's headers consist of (no lists occur in a page header). `level`: how many
-    structs it is in, itself included.
+    """Decode a struct of Thrift's compact protocol, of which Parquet's headers consist (page headers have no lists). Return it and
+    the offset after it. `level`: its nesting depth, itself included.
     """
     if level > _LEVELS:
         raise BadPage("a page header is not what Parquet describes")
@@ -125,7 +125,7 @@ def _struct(raw: bytes, at: int, level: int) -> tuple[dict[int, Any], int]:
         elif kind == 8:
             length, at = _varint(raw, at)
             at += length
-            raw[at - 1]  # a text that ends outside the bytes read: IndexError, as everywhere here
+            raw[at - 1]  # IndexError for a text beyond the bytes that were read
         elif kind == 12:
             found[number], at = _struct(raw, at, level + 1)
         else:

@@ -1,6 +1,6 @@
-"""Reading parts: entry by entry, the wanted columns only, everything checked against the Part before a row is shown.
+"""Reading parts: entry by entry, only the wanted columns, with every check against the Part before a row is returned.
 
-A part that is damaged, short, missing or another file raises CorruptPart: never fewer rows, never other ones.
+A damaged, truncated, missing or replaced part raises CorruptPart. A read never returns fewer or other rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH_ROWS = 10_000
 
 
 class EntryBatch(NamedTuple):
-    """Rows of one entry: which entry of the part (from 0), which row of the entry comes first (from 0), and the rows."""
+    """Rows of one entry: the entry's index in the part (from 0), the index of the first row in the entry (from 0), and the rows."""
 
     entry: int
     first_row: int
@@ -42,11 +42,11 @@ def read_part(
     batch_rows: int = BATCH_ROWS,
     where: str = "",
 ) -> Iterator[EntryBatch]:
-    """The rows of entries `first_entry` to `last_entry` (inclusive; none: the last), in order.
+    """Yield the rows of entries `first_entry` to `last_entry` (inclusive; None: the last), in order.
 
-    `columns`: names of top-level columns, in the order wanted; one that this part does not have is left out (`conform` fills
-    it with nulls); None: all. Batches never cross entries. Holds one entry's compressed bytes and a batch in memory.
-    `where` says in errors what the part belongs to. Raises CorruptPart, StorageError.
+    `columns`: names of top-level columns in the wanted order (None: all); columns that the part lacks are left out (`conform` fills
+    them with nulls). Batches never cross entries. Memory holds one entry's compressed bytes and a batch. `where` names the owner of
+    the part in errors. Raises CorruptPart, StorageError.
     """
     yield from _entries(storage, part, columns, first_entry, last_entry, batch_rows, where, headers=storage.is_local)
 
@@ -62,8 +62,8 @@ def _entries(
     *,
     headers: bool,
 ) -> Iterator[EntryBatch]:
-    """`headers`: check each page header before its entry. On an object store each would cost a round trip when pages are read,
-    and such storage keeps checksums of whole files itself: there only `verify_part` does it.
+    """As `read_part`. `headers`: check the page headers of each entry before it is read. On an object store that costs a round trip
+    for each page, and such storage has checksums of whole files, so only `verify_part` checks there.
     """
     with _checked(storage, part, where) as (stream, file):
         stored = file.schema_arrow
@@ -93,7 +93,7 @@ def _entries(
 
 
 class _Opened(NamedTuple):
-    """A checked file of which some columns are read. `stream`: of the page headers to check; None: not to."""
+    """A checked file with selected columns. `stream`: for the checks of page headers; None: no checks."""
 
     stream: pa.NativeFile | None
     file: pq.ParquetFile
@@ -102,7 +102,7 @@ class _Opened(NamedTuple):
     batch_rows: int
 
     def rows(self, begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows `begin` (inclusive) to `end` (exclusive) of the file, in order; no batch crosses a row group."""
+        """Yield the rows `begin` (inclusive) to `end` (exclusive) of the file, in order; no batch crosses a row group."""
         metadata = self.file.metadata
         start = 0
         for group in range(metadata.num_row_groups):
@@ -128,13 +128,13 @@ class _Opened(NamedTuple):
 
 
 def verify_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
-    """Read every page with rows of a part and check it. Raises CorruptPart, StorageError."""
+    """Read and check every page with rows of a part. Raises CorruptPart, StorageError."""
     for _ in _entries(storage, part, None, 0, None, BATCH_ROWS, where, headers=True):
         continue
 
 
 def check_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
-    """Compare a part's length, footer CRC, rows and entries with its registration, without reading a page.
+    """Compare a part's length, footer CRC, rows and entries with its registration, without reading pages.
 
     Raises CorruptPart, StorageError.
     """
@@ -143,7 +143,7 @@ def check_part(storage: LedgerStorage, part: Part, *, where: str = "") -> None:
 
 
 def part_staging_id(storage: LedgerStorage, path: str) -> str | None:
-    """The staging id in a file's metadata; None for a file without one. Raises CorruptPart for a file that is no part."""
+    """Return the staging id in a file's metadata, or None. Raises CorruptPart for a file that is not a part."""
     try:
         with storage.open_input(path) as stream:
             metadata = read_footer(stream).metadata().metadata or {}
@@ -155,7 +155,7 @@ def part_staging_id(storage: LedgerStorage, path: str) -> str | None:
 
 @contextmanager
 def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[pa.NativeFile, pq.ParquetFile]]:
-    """The open part, once its length, footer CRC, rows and entries agree with its registration."""
+    """Open a part and check that its length, footer CRC, rows and entries match its registration."""
     try:
         with storage.open_input(part.path) as stream:
             yield _open(storage, stream, part, where)
@@ -163,7 +163,7 @@ def _checked(storage: LedgerStorage, part: Part, where: str) -> Iterator[tuple[p
         raise _missing(storage, part, where) from error
     except (NotParquet, BadPage) as error:
         raise _corrupt(storage, part, where, str(error)) from error
-    except (pa.ArrowException, ValueError, OverflowError) as error:  # (numbers and names that pyarrow cannot make Python's)
+    except (pa.ArrowException, ValueError, OverflowError) as error:  # numbers and names that pyarrow cannot convert to Python
         raise _corrupt(storage, part, where, str(error)) from error
     except OSError as error:
         if number_of(error) is None:  # pyarrow reports a damaged page as an OSError without a number
@@ -199,7 +199,7 @@ def _corrupt(storage: LedgerStorage, part: Part, where: str, what: str) -> Corru
     place = f" ({where})" if where else ""
     return CorruptPart(
         f"The part {part.path} in {storage.uri}{place} does not match its registration: {what}.",
-        advice="Restore the file from a copy; `txnsegment verify` lists all that are damaged. No row of it was left out silently.",
+        advice="Restore the file from a copy; `txnsegment verify` lists all damaged parts. No row was dropped silently.",
     )
 
 
@@ -213,7 +213,9 @@ def _missing(storage: LedgerStorage, part: Part, where: str) -> CorruptPart:
 
 
 def _leaves(schema: pa.Schema) -> list[range]:
-    """Which Parquet columns belong to each top-level column. By index: a name with a dot would also match inside a struct."""
+    """Return the Parquet column indexes of each top-level column. Names would be ambiguous: a name with a dot also matches inside a
+    struct.
+    """
     edges = [0]
     for field in schema:
         edges.append(edges[-1] + _leaf_count(field.type))
@@ -231,7 +233,7 @@ def _leaf_count(kind: pa.DataType) -> int:
 
 
 def _ordered(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The reader returns columns in the file's order, and the file's metadata with the schema."""
+    """Return the batch with the columns in the schema's order and without the file's metadata."""
     if not len(schema):
         return batch.select([])
     names = batch.schema.names

@@ -1,7 +1,7 @@
-"""Text of others, as people see it: in names that are to be made, and wherever it reaches a terminal or a log.
+"""Text from other users, for new names and for output on terminals and logs.
 
-A control character, ESC before all, moves a terminal's cursor, sets its title or answers for the user. A mark of direction makes a
-name look like another one. Half of a surrogate pair cannot be written as UTF-8 at all.
+Control characters, above all ESC, move a terminal's cursor, set its title or type for the user. Direction marks make a name look
+like another one. Half of a surrogate pair cannot be encoded in UTF-8.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 from typing import Final
 
 HARMFUL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-"""Controls (C0, DEL, C1), marks of direction, ends of lines and paragraphs, the byte order mark, surrogates."""
+"""Control characters (C0, DEL, C1), direction marks, line and paragraph separators, the byte order mark, surrogates."""
 
 
 def harmful(text: str) -> str | None:
-    """The first character of a name that no name may have, as it is shown; None: there is none."""
+    """Return the first forbidden character of a name in escaped form; None without one."""
     found = HARMFUL.search(text)
     return None if found is None else _escaped(found)
 
 
 def shown(text: str, *, lines: bool = False) -> str:
-    """Text for a terminal or a log: what is harmful is escaped (`\\x1b`). `lines`: line ends and tabs stay as they are."""
+    r"""Escape harmful characters (`\x1b`) for a terminal or a log. `lines`: newlines and tabs are kept."""
     return HARMFUL.sub(_kept_line if lines else _escaped, text)
 
 

@@ -13,7 +13,7 @@ from ledgers.io_errors import explain, explained
 
 
 class RemoteFiles:
-    """Files under `uri`, reached through pyarrow's file systems. Credentials come from the environment, never from the URI."""
+    """Files under `uri`, through pyarrow's file systems. Credentials come from the environment and never from the URI."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -56,7 +56,7 @@ class RemoteFiles:
                 out.write(data)
             if self._renames:
                 if self._fs.get_file_info(path).type == pafs.FileType.File:
-                    self._fs.delete_file(path)  # HDFS renames over no file
+                    self._fs.delete_file(path)  # HDFS refuses to rename over a file
                 self._fs.move(writing, path)
 
     def open_output(self, rel: str) -> RemoteOutput:
@@ -93,7 +93,7 @@ class RemoteFiles:
 
 
 class RemoteOutput:
-    """A stream to a file. Closing an upload completes it, so a discarded one is closed, then deleted: nobody knows its name."""
+    """A stream to a file. Closing an upload completes it, so a discarded one is closed and then deleted; no record names it."""
 
     def __init__(self, fs: pafs.FileSystem, writing: str, path: str) -> None:
         self._fs = fs

@@ -1,7 +1,7 @@
-"""Schemas of topics: what may be written, how a topic's schema grows, and how the schemas of several topics meet.
+"""Schemas of topics: writable types, evolution by writes, and the union of several topics' schemas.
 
-A topic keeps Spark's schema JSON, nullable at every level. It grows by adding columns and by widening types without loss:
-byte < short < int < long, float < double, decimals by precision and scale. Everything else is a SchemaError. Pure.
+A topic stores Spark's schema JSON, nullable at every level. It evolves by added columns and by lossless widening: byte < short <
+int < long, float < double, decimals by precision and scale. Every other change is a SchemaError. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ledgers.errors import SchemaError
 from ledgers.limits import MAX_LEVELS
 
 RESERVED = ("__topic", "__segment", "__messageId", "__publishTime", "__txnId")
-"""Names of the metadata columns."""
+"""Names of the metadata columns, which topics cannot use."""
 
 _INTEGERS: tuple[type[T.DataType], ...] = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _FLOATS: tuple[type[T.DataType], ...] = (T.FloatType, T.DoubleType)
@@ -35,10 +35,10 @@ _ADVICE: dict[type[T.DataType], str] = {
 
 
 def check_writable(schema: T.StructType) -> None:
-    """Refuse what a topic cannot keep: a SchemaError that names column and type, before any row is written.
+    """Raise SchemaError, before any row is written, for a schema that a topic cannot store. The error names column and type.
 
-    Void, year-month and calendar intervals, TIME and other types that Arrow or Parquet cannot carry; structs without fields;
-    names that differ only by case; names of metadata columns (at the top level).
+    Refused are: void, year-month and calendar intervals, TIME and other types that Arrow or Parquet cannot represent; structs
+    without fields; names that differ only by case; names of metadata columns (at the top level).
     """
     if not schema.fields:
         raise SchemaError("There is no column to write.", advice="Select at least one column.")
@@ -53,7 +53,7 @@ def check_writable(schema: T.StructType) -> None:
 
 
 def check_types(schema: T.StructType) -> None:
-    """As `check_writable`, without the rules for names of whole tables: metadata columns may occur, no column at all too."""
+    """As `check_writable`, but metadata columns are allowed, and so is a schema without columns."""
     _check_struct(schema, "", 1)
 
 
@@ -87,12 +87,12 @@ def _check_type(kind: T.DataType, path: str, level: int) -> None:
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's expressions take it, whatever characters it has."""
+    """Return a column's name in the quoted form of Spark's expressions."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def nullable(schema: T.StructType) -> T.StructType:
-    """The same schema, nullable at every level (`range` and literals arrive NOT NULL)."""
+    """Return the schema with every level nullable (`range` and literals arrive NOT NULL)."""
     return T.StructType([T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in schema.fields])
 
 
@@ -107,10 +107,10 @@ def _nullable(kind: T.DataType) -> T.DataType:
 
 
 def evolve(topic: T.StructType | None, incoming: T.StructType) -> T.StructType:
-    """The topic's schema after a write of `incoming`: columns added at the end, types widened, nullable at every level.
+    """Return the topic's schema after a write of `incoming`: columns added at the end, types widened, nullable at every level.
 
-    Columns are matched by their exact name; a narrower incoming type leaves the topic's. Returns `topic` itself if nothing
-    changes. Raises SchemaError naming the column and both types for anything else.
+    Columns are matched by their exact name; a narrower incoming type keeps the topic's type. Returns `topic` itself if nothing
+    changes. Raises SchemaError, which names the column and both types, for every other change.
     """
     check_writable(incoming)
     if topic is None:
@@ -130,9 +130,9 @@ def evolve(topic: T.StructType | None, incoming: T.StructType) -> T.StructType:
 
 
 def union(schemas: Sequence[T.StructType], names: Sequence[str]) -> T.StructType:
-    """One schema that the rows of several topics fit into: columns by name, widened as in `evolve`, in order of appearance.
+    """Return one schema for the rows of several topics: columns by name, widened as in `evolve`, in order of appearance.
 
-    `names` are the topics'; a conflict is a SchemaError that names the column, the topics and the types.
+    `names`: the topics' names. Raises SchemaError for a conflict; it names the column, the topics and the types.
     """
     if not schemas:
         raise ValueError("no schemas to unite")
@@ -143,7 +143,7 @@ def union(schemas: Sequence[T.StructType], names: Sequence[str]) -> T.StructType
             earlier = next(name for name, s in zip(names, schemas[:index], strict=False) if _has(s, path))
             raise SchemaError(
                 f"The column {path} is {old.simpleString()} in {earlier}, but {new.simpleString()} in {names[index]}.",
-                advice="Read the topics apart, or choose columns that agree with the option `columns`.",
+                advice="Read the topics separately, or use the option `columns` to select columns that agree.",
             )
 
         whole = _widen_struct(whole, schema, "", refuse)
@@ -189,9 +189,9 @@ def _widen(old: T.DataType, new: T.DataType, path: str, refuse: Refuse) -> T.Dat
 
 
 def project(full: T.StructType, wanted: T.StructType) -> T.StructType:
-    """The schema that a user asked for, checked: it may subset, reorder or widen what the topics have. Nullable.
+    """Check the schema that a user requested, and return it nullable. It may subset, reorder or widen the topics' columns.
 
-    Raises SchemaError for an unknown name (with the nearest one) and for a type that the column cannot be widened to.
+    Raises SchemaError for an unknown name (with the nearest one) and for a type to which the column cannot be widened.
     """
     _project(full, wanted, "")
     check_writable(wanted)
@@ -227,7 +227,9 @@ def _project_type(have: T.DataType, want: T.DataType, path: str) -> None:
 
 
 def columns(full: T.StructType, names: Sequence[str]) -> T.StructType:
-    """The named columns, in the order named. Raises SchemaError for an unknown name (with the nearest one), or one named twice."""
+    """Return the named columns in the given order. Raises SchemaError for an unknown name (with the nearest one) and for a repeated
+    name.
+    """
     have = {f.name: f for f in full.fields}
     for index, name in enumerate(names):
         if name not in have:

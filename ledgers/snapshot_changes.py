@@ -1,8 +1,8 @@
-"""Index snapshots of which something changed that was listed before: parts moved by compaction, ledgers trimmed by retention.
+"""Changes of listed ledgers in index snapshots: parts moved by compaction, ledgers trimmed by retention.
 
-A chain's files never change: both write new ones for the files that are concerned (blocks that are not are copied as they are)
-and a new head. Nothing refers to them before the caller's CAS of the watermark record, and what the old head needs stays until the
-orphan sweep finds it superseded for the grace period.
+A chain's files never change. Both changes write new files in place of the affected ones (unaffected blocks are copied unchanged)
+and a new head. No record names the new files before the caller's CAS of the watermark record. The files of the old head stay until
+the orphan sweep has seen them superseded for the grace period.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ledgers.snapshots import SUFFIX, SnapshotFile, SnapshotHead, open_file, wri
 from ledgers.storage import LedgerStorage
 
 Place = tuple[str, int]
-"""Where a part's rows are: the file, and the first of its rows there."""
+"""The place of a part's rows: the file, and the index of their first row in it."""
 
 
 def place(part: Part) -> Place:
-    """Names a part of a segment for as long as it stays where it is: no two have the same."""
+    """Return the place of a part, which identifies it in its segment until compaction moves it."""
     return part.path, part.first_row if isinstance(part, CompactedPart) else 0
 
 
 def moved(
     storage: LedgerStorage, head: SnapshotHead, parts: Mapping[Place, CompactedPart], first: int, last: int, *, name: str
 ) -> str | None:
-    """Write the snapshot that lists what `head` lists, with the given parts of its ledgers `first` to `last` where they are now;
-    the path of its head. None if none of them is listed where it was: somebody else has moved or trimmed them all.
+    """Write the snapshot that lists the ledgers of `head`, with the given parts of ledgers `first` to `last` at their new places.
+    Return the path of its head, or None if no part was found at its old place (all were moved or trimmed meanwhile).
 
     `name` is unique and begins with a letter or digit. Raises CorruptSnapshot, StorageError.
     """
@@ -60,7 +60,7 @@ def moved(
 
 
 def trimmed(storage: LedgerStorage, head: SnapshotHead, through: int, *, name: str) -> str:
-    """Write the snapshot that lists of `head` the ledgers above `through` only; the path of its head. As `moved`."""
+    """Write the snapshot that lists only the ledgers of `head` above `through`. Return the path of its head. Raises as `moved`."""
     kept: list[SnapshotFile] = []
     for k, file in enumerate(head.files):
         if file.first > through:
@@ -79,7 +79,7 @@ def _folder_of(head: SnapshotHead) -> str:
 def _rewritten(
     storage: LedgerStorage, file: SnapshotFile, change: Callable[[Ledger], Ledger], first: int, last: int, path: str
 ) -> SnapshotFile:
-    """The ledger file with its ledgers `first` to `last` changed. Totals and order are the same."""
+    """Write a ledger file with its ledgers `first` to `last` changed. Totals and order stay the same."""
     with open_file(storage, file) as opened:
         blocks: list[Block] = []
         changed: dict[int, bytes] = {}
@@ -95,7 +95,7 @@ def _rewritten(
 
 
 def _cut(storage: LedgerStorage, file: SnapshotFile, through: int, path: str) -> SnapshotFile:
-    """The ledger file without its ledgers up to `through`."""
+    """Write a ledger file without its ledgers up to `through`."""
     with open_file(storage, file) as opened:
         blocks = [block for block, _ in opened.current_blocks()]
         at = next(k for k, block in enumerate(blocks) if block.last > through)
@@ -115,7 +115,7 @@ def _cut(storage: LedgerStorage, file: SnapshotFile, through: int, path: str) ->
 
 
 def _totals(opened: LedgerFile, through: int) -> tuple[int, int, int, int]:
-    """Ledgers, parts, rows and bytes of the ledgers up to `through`."""
+    """Return the numbers of ledgers, parts, rows and bytes of the ledgers up to `through`."""
     ledgers = parts = rows = size = 0
     for ledger in opened.ledgers(-1, through):
         ledgers += 1
@@ -132,7 +132,7 @@ def _written(storage: LedgerStorage, path: str, file: SnapshotFile, blocks: list
 
 
 def listed(storage: LedgerStorage, head: SnapshotHead) -> Iterator[str]:
-    """Paths of the files that hold the rows of a snapshot; one that follows itself is given once. Raises CorruptSnapshot."""
+    """Yield the paths of the files that hold a snapshot's rows; consecutive repetitions are skipped. Raises CorruptSnapshot."""
     last = None
     for ledger in snapshots.read_ledgers(storage, head, -1, head.watermark[0]):
         for part in ledger.parts:

@@ -1,5 +1,5 @@
-"""What the records of index snapshots must be before anything is made of them. A right checksum says that a file is as it was
-written; it does not say who wrote it. All functions raise ValueError.
+"""Validation of the records of index snapshots before their use. A correct checksum shows that a file is unchanged, but not which
+program wrote it. All functions raise ValueError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _MOST: Final = 2**62
 
 
 def check_numbers(values: Sequence[Any], least: int, what: str) -> None:
-    """Whole numbers from `least`, none so large that a sum of some thousand has more than 64 bits."""
+    """Check for whole numbers from `least`, small enough that a sum of some thousands fits into 64 bits."""
     if any(type(value) is not int for value in values):
         raise ValueError(f"{what} are not numbers")
     if values and (min(values) < least or max(values) > _MOST):
@@ -26,7 +26,7 @@ def check_texts(values: Sequence[Any], what: str) -> None:
 
 
 def check_block(record: Mapping[str, Any]) -> None:
-    """A LedgerBlock record: each column as long as the others say, numbers that can be, ledgers in ascending order."""
+    """Check a LedgerBlock record: columns of matching lengths, possible numbers, ledgers in ascending order."""
     try:
         _check_block(record)
     except (KeyError, TypeError, AttributeError) as error:
@@ -51,9 +51,9 @@ def _check_block(record: Mapping[str, Any]) -> None:
     if len(record["prefix"]) + len(record["suffix"]) > MAX_PATH or max(map(len, record["names"]), default=0) > MAX_PATH:
         raise ValueError(f"a path of more than {MAX_PATH} characters")
     if not len(ids) == len(counts) == len(record["publishMs"]) == len(record["txns"]):
-        raise ValueError(f"{len(ids)} ledgers in columns of other lengths")
+        raise ValueError(f"{len(ids)} ledgers in columns of different lengths")
     if any(len(record[name]) != sum(counts) for name in ("names", "rows", "bytes", "crcs", "schemas", "entryCounts")):
-        raise ValueError(f"{sum(counts)} parts in columns of other lengths")
+        raise ValueError(f"{sum(counts)} parts in columns of different lengths")
     _check_entries(rows, record["entryCounts"], entries)
     if record.get("files"):
         _check_files(record)
@@ -64,13 +64,13 @@ def _check_block(record: Mapping[str, Any]) -> None:
 def _check_entries(rows: Sequence[int], counts: Sequence[int], entries: Sequence[int]) -> None:
     if sum(counts) != len(entries):
         raise ValueError(f"{len(entries)} entries, not {sum(counts)}")
-    if len(rows) == len(entries):  # one for each part, as most have
+    if len(rows) == len(entries):  # one entry for each part, the usual case
         right = rows == entries
     else:
         ends = list(accumulate(counts, initial=0))
         right = all(sum(entries[ends[k] : ends[k + 1]]) == total for k, total in enumerate(rows))
     if not right:
-        raise ValueError("parts whose entries have another number of rows")
+        raise ValueError("parts whose entries have a different number of rows")
 
 
 def _check_files(record: Mapping[str, Any]) -> None:
@@ -80,7 +80,7 @@ def _check_files(record: Mapping[str, Any]) -> None:
     if len(file_of) != len(record["rows"]) or max(file_of, default=0) > len(files):
         raise ValueError("parts in compacted files that are not named")
     if len(record["gaps"]) != sum(1 for number in file_of if number):
-        raise ValueError("another number of gaps than of parts in compacted files")
+        raise ValueError("the number of gaps differs from that of parts in compacted files")
     lengths = [0]
     for file in files:
         check_texts([file["path"]], "paths")
@@ -97,7 +97,7 @@ def _check_files(record: Mapping[str, Any]) -> None:
 
 
 def check_head(record: Mapping[str, Any]) -> None:
-    """A SnapshotHead record."""
+    """Check a SnapshotHead record."""
     try:
         _check_head(record)
     except (KeyError, TypeError, AttributeError) as error:
@@ -113,7 +113,7 @@ def _check_head(record: Mapping[str, Any]) -> None:
         check_texts([file["path"]], "paths")
         check_numbers([value for name, value in file.items() if name != "path"], 0, "numbers of a ledger file")
         if not last < file["first"] <= file["last"]:
-            raise ValueError(f"ledger files in another order than ascending, at {file['first']}")
+            raise ValueError(f"ledger files out of order at {file['first']}")
         last = file["last"]
     if record["tail"]["ids"] and record["tail"]["ids"][0] <= last:
         raise ValueError(f"a ledger twice, at {last}")
@@ -122,4 +122,4 @@ def _check_head(record: Mapping[str, Any]) -> None:
         check_numbers([*run["groups"], *(v for n, v in run.items() if n not in ("path", "txn", "groups", "schema"))], 0, "runs")
         check_numbers([run["schema"]], -1, "schemas")
         if run["last"] < run["ledger"] or run["rows"] < 1 or run["first_row"] + run["rows"] > sum(run["groups"]):
-            raise ValueError(f"a run that cannot be, at ledger {run['ledger']}")
+            raise ValueError(f"an impossible run at ledger {run['ledger']}")

@@ -1,11 +1,11 @@
-"""The two kinds of index snapshot files, both valid Avro containers that any Avro tool can read.
+"""The two kinds of index snapshot files, both valid Avro containers.
 
-A *ledger file* holds blocks of ledgers, column by column (ids and publish times as differences, what all paths have in common
-once). Its Avro header carries a directory of the blocks, so that a range of numbers costs the blocks that overlap it, and
-that files can be joined by copying blocks as they are. The CRC-32 of the header stands in the head that refers to the file,
-the CRC-32 of each block in the header: nothing is believed unchecked.
+A *ledger file* holds blocks of ledgers, column by column (ids and publish times as differences, common prefixes and suffixes of
+paths once). Its Avro header has a directory of the blocks: a range of numbers is read by the blocks that overlap it, and files are
+joined by copying blocks. The CRC-32 of the header is in the head that names the file, and the CRC-32 of each block is in the
+header, so every byte is checked before its use.
 
-A *head* holds one record: what the chain consists of. Its CRC-32 is part of its name.
+A *head* holds one record: the content of the chain. Its CRC-32 is part of its name.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ BLOCK: dict[str, Any] = {
         {"name": "schemas", "type": _LONGS},
         {"name": "entryCounts", "type": _LONGS, "doc": "entries of each part"},
         {"name": "entries", "type": _LONGS, "doc": "rows of each entry, over all parts"},
-        # No `doc` beside a `default`: fastavro writes the two in the order of a set, another one in each process, and files of the
-        # same content would have other bytes. These are the files into which compaction has moved parts; of each part 0 = its own
-        # file, n = the n-th of them ([] = all 0); and of each moved part the rows of the file between the part before and it.
+        # No `doc` beside a `default`: fastavro writes the two in set order, which differs between processes, so files of equal
+        # content would differ. The columns: the files into which compaction has moved parts; for each part 0 = its own file, n =
+        # the n-th of these files ([] = all 0); for each moved part the number of rows of the file between the previous part and it.
         {
             "name": "files",
             "type": {
@@ -87,7 +87,9 @@ _DIRECTORY_SCHEMA = fastavro.parse_schema(
 
 
 class Block(NamedTuple):
-    """A block in a directory: first and last ledgerId, length in the file without its sync marker, CRC-32 of these bytes."""
+    """A block in a directory: first and last ledgerId, its length in the file without the sync marker, and the CRC-32 of these
+    bytes.
+    """
 
     first: int
     last: int
@@ -96,7 +98,7 @@ class Block(NamedTuple):
 
 
 class Header(NamedTuple):
-    """The header of a ledger file: its bytes, the marker that follows each block, the blocks in order."""
+    """The header of a ledger file: its bytes, the sync marker after each block, and the blocks in order."""
 
     raw: bytes
     sync: bytes
@@ -104,7 +106,7 @@ class Header(NamedTuple):
 
 
 def block_record(ledgers: Sequence[Ledger]) -> dict[str, Any]:
-    """Ledgers as a LedgerBlock record."""
+    """Return ledgers as a LedgerBlock record."""
     parts = [part for ledger in ledgers for part in ledger.parts]
     paths = ["" if isinstance(part, CompactedPart) else part.path for part in parts]
     own = [path for path in paths if path]
@@ -129,7 +131,7 @@ def block_record(ledgers: Sequence[Ledger]) -> dict[str, Any]:
 
 
 def _moved(parts: Sequence[Part]) -> dict[str, Any]:
-    """The columns that say into which files compaction has moved parts."""
+    """Return the columns with the compacted files and the places of parts in them."""
     files: dict[str, tuple[int, dict[str, Any]]] = {}
     file_of: list[int] = []
     gaps: list[int] = []
@@ -150,7 +152,7 @@ def _moved(parts: Sequence[Part]) -> dict[str, Any]:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """What all texts begin with: it is enough to compare the lowest with the highest."""
+    """Return the common prefix of all texts; comparing the lowest with the highest suffices."""
     low, high = min(texts, default=""), max(texts, default="")
     same = 0
     while same < len(low) and low[same] == high[same]:
@@ -163,7 +165,7 @@ def _differences(values: list[int]) -> list[int]:
 
 
 def block_ledgers(record: dict[str, Any]) -> Iterator[Ledger]:
-    """The ledgers of a LedgerBlock record, ascending."""
+    """Yield the ledgers of a LedgerBlock record, ascending."""
     parts = _moved_parts(record) if record.get("files") else _own_parts(record)
     for number, publish_ms, txn, count in zip(
         accumulate(record["ids"]), accumulate(record["publishMs"]), record["txns"], record["partCounts"], strict=True
@@ -206,7 +208,7 @@ def _entries(record: dict[str, Any]) -> Iterator[tuple[int, ...]]:
 
 
 def encode_block(ledgers: Sequence[Ledger]) -> tuple[Block, bytes]:
-    """A block of a ledger file: count, size and deflated record, without the sync marker."""
+    """Encode a block of a ledger file: count, size and deflated record, without the sync marker."""
     plain = BytesIO()
     fastavro.schemaless_writer(plain, _BLOCK, block_record(ledgers))
     deflate = zlib.compressobj(1, zlib.DEFLATED, -15)
@@ -216,7 +218,7 @@ def encode_block(ledgers: Sequence[Ledger]) -> tuple[Block, bytes]:
 
 
 def _decode_block(raw: bytes, schema: Any) -> dict[str, Any]:
-    """The LedgerBlock record of a block that was written with `schema`: files of older versions lack the newer columns. Raises
+    """Decode the LedgerBlock record of a block written with `schema`; files of older versions lack newer columns. Raises
     ValueError.
     """
     record = decoded(unpacked(raw), schema)
@@ -231,11 +233,11 @@ def _schema_text() -> bytes:
 
 
 _TODAY = _schema_text()
-"""The schema of blocks as fastavro writes it into headers."""
+"""The current schema of blocks, as fastavro writes it into headers."""
 
 
 def make_header(path: str, blocks: Sequence[Block]) -> Header:
-    """The header of a ledger file that will consist of these blocks."""
+    """Build the header of a ledger file with these blocks."""
     directory = BytesIO()
     columns = {
         "firsts": [b.first for b in blocks],
@@ -250,8 +252,8 @@ def make_header(path: str, blocks: Sequence[Block]) -> Header:
 
 
 def _around() -> tuple[bytes, bytes]:
-    """What stands before and behind the directory in the header of every ledger file, as fastavro writes it. The schema is by far
-    most of it, and is put into bytes once.
+    """Return the bytes before and after the directory in the header of every ledger file, as fastavro writes them. Most of it is
+    the schema, which is so encoded only once.
     """
     out, mark = BytesIO(), "directory"
     fastavro.writer(out, _BLOCK, [], codec="deflate", sync_marker=bytes(16), metadata={_DIRECTORY: mark})
@@ -263,7 +265,7 @@ _BEFORE, _AFTER = _around()
 
 
 def write_ledgers(storage: LedgerStorage, path: str, header: Header, blocks: Iterable[bytes]) -> int:
-    """Publish a ledger file; its length in bytes. Raises StorageError."""
+    """Publish a ledger file and return its length in bytes. Raises StorageError."""
     output = storage.open_output(path)
     try:
         with explained("write", path):
@@ -277,7 +279,7 @@ def write_ledgers(storage: LedgerStorage, path: str, header: Header, blocks: Ite
 
 
 class LedgerFile:
-    """An open ledger file, its header checked against the `crc` and length that a head gives. Raises CorruptSnapshot."""
+    """An open ledger file, whose header is checked against the length and `crc` in a head. Raises CorruptSnapshot."""
 
     def __init__(self, storage: LedgerStorage, path: str, header_bytes: int, crc: int) -> None:
         self._place = f"{storage.uri}/{path}"
@@ -305,7 +307,7 @@ class LedgerFile:
         self._stream.close()
 
     def raw_blocks(self, after: int = -1, through: int | None = None) -> Iterator[bytes]:
-        """The blocks that hold numbers with after < number <= through, in order, each checked against its CRC."""
+        """Yield the blocks that hold numbers with after < number <= through, in order, each checked against its CRC."""
         at = self.header_bytes
         for block in self.blocks:
             if block.last > after and (through is None or block.first <= through):
@@ -318,19 +320,19 @@ class LedgerFile:
             at += block.size + 16
 
     def records(self, after: int, through: int) -> Iterator[dict[str, Any]]:
-        """The LedgerBlock records that hold numbers with after < number <= through, in order."""
+        """Yield the LedgerBlock records that hold numbers with after < number <= through, in order."""
         for raw in self.raw_blocks(after, through):
             yield self._decoded(raw)
 
     def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
-        """The ledgers with after < number <= through, ascending."""
+        """Yield the ledgers with after < number <= through, ascending."""
         for record in self.records(after, through):
             for ledger in block_ledgers(record):
                 if after < ledger.id <= through:
                     yield ledger
 
     def current_blocks(self) -> Iterator[tuple[Block, bytes]]:
-        """All blocks as this version writes them: copied where they are."""
+        """Yield all blocks in the current format; blocks that have it are copied."""
         for block, raw in zip(self.blocks, self.raw_blocks(), strict=True):
             yield (block, raw) if self.is_current else encode_block(list(block_ledgers(self._decoded(raw))))
 
@@ -343,14 +345,14 @@ class LedgerFile:
         try:
             yield
         except ValueError as error:
-            raise corrupt(self._place, f"{what} has a right CRC and is none: {error}") from error
+            raise corrupt(self._place, f"{what} has a correct CRC but is invalid: {error}") from error
 
 
 def _directory(raw: bytes) -> tuple[tuple[Block, ...], Any, bool]:
-    """The blocks, the schema that they were written with, and whether it is today's. Raises ValueError."""
+    """Return the blocks, the schema they were written with, and whether it is the current one. Raises ValueError."""
     head = container(raw)
     if head.begin != len(raw) or head.metadata.get("avro.codec") != b"deflate" or _DIRECTORY not in head.metadata:
-        raise ValueError("it is no header of a ledger file")
+        raise ValueError("it is not a header of a ledger file")
     columns = decoded(bytes.fromhex(head.metadata[_DIRECTORY].decode("ascii")), _DIRECTORY_SCHEMA)
     for name, least in (("firsts", 0), ("lasts", 0), ("sizes", 1), ("crcs", 0)):
         check_numbers(columns[name], least, f"its directory has {name}, which")
@@ -363,7 +365,7 @@ def _directory(raw: bytes) -> tuple[tuple[Block, ...], Any, bool]:
 
 
 def corrupt(place: str, what: str) -> CorruptSnapshot:
-    """The error for a snapshot file that is not what its reference says."""
+    """Build the error for a snapshot file that does not match its reference."""
     return CorruptSnapshot(
         f"The index snapshot {place} cannot be used: {what}.",
         advice="Restore the file from a copy: the segment's older ledgers are listed nowhere else. No row was left out silently.",

@@ -1,13 +1,13 @@
-"""Index snapshots: which ledgers a segment has up to its watermark (protocol.md sections 1 and 7).
+"""Index snapshots: the ledgers of a segment up to its watermark (protocol.md sections 1 and 7).
 
-A snapshot is a chain: a head, found through the watermark record, refers to ledger files and holds the newest few ledgers
-itself. All files are immutable and uniquely named; extending a chain writes a new head and sometimes one ledger file:
+A snapshot is a chain: a head, named by the watermark record, names ledger files and holds the newest few ledgers itself. All files
+are immutable and have unique names. Extending a chain writes a new head and sometimes one ledger file:
 
-- cost: a ledger is copied once for each power of FANOUT in the size of the chain (blocks are copied as they are),
-- reading numbers a..b opens the files, and reads the blocks, that overlap a..b,
-- a chain of n parts has at most FANOUT files for each power of FANOUT in n.
+- a ledger is copied once for each power of FANOUT in the size of the chain (blocks are copied unchanged)
+- reading numbers a..b opens the files, and reads the blocks, that overlap a..b
+- a chain of n parts has at most FANOUT files for each power of FANOUT in n
 
-Files that a new head does not refer to any more stay, for readers that planned from an older head, until the sweep.
+Files that a new head no longer names stay until the sweep, for readers that planned from an older head.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from ledgers.snapshot_files import (
 from ledgers.storage import LedgerStorage, segment_folder
 
 SUFFIX = ".avro"
-"""What the names of all index snapshot files end with, and no other file's."""
+"""Suffix of the names of all index snapshot files; no other file has it."""
 
 TAIL_PARTS = 256
-"""A head that would hold this many parts itself puts them into a ledger file. Also the parts in a block."""
+"""Maximum number of parts in a head; at this number they move into a ledger file. Also the number of parts in a block."""
 
 FANOUT = 8
 
 MOST_RUNS = 256
-"""A head is written with each fold, so it must stay small."""
+"""Maximum number of runs in a head, which must stay small because each fold writes one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """A ledger file of a chain, as its head refers to it.
+    """A ledger file of a chain, as its head names it.
 
     first, last          lowest and highest ledgerId in it
-    ledgers, parts       how many it lists; rows, bytes: of their parts
-    publish_max          the highest publish time (ms) of all ledgers up to its last one, those of earlier files too
+    ledgers, parts       numbers of ledgers and parts; rows, bytes: totals of the parts
+    publish_max          the highest publish time (ms) of all ledgers up to its last one, including earlier files
     header_bytes, crc    length and CRC-32 of its header
     """
 
@@ -72,15 +72,15 @@ class SnapshotFile:
 
     @property
     def level(self) -> int:
-        """How many powers of FANOUT more than a smallest file it lists."""
+        """Return the level of the file: the power of FANOUT by which it is larger than the smallest file."""
         return _level(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a chain lists of the ledgers `ledger` to `last`, where that is a range of rows of one compacted file and nothing else:
-    whoever reads all of it need not look at the ledgers. `publish_ms` and `txn` (empty: none) are those of the first; the rest is
-    as in a CompactedPart.
+    """Ledgers `ledger` to `last` of a chain whose rows are exactly one range of rows of one compacted file. A read of all of them
+    need not read the ledgers. `publish_ms` and `txn` (empty: none) are those of the first ledger; the other fields are as in
+    CompactedPart.
     """
 
     ledger: int
@@ -101,9 +101,9 @@ class Run:
 class SnapshotHead:
     """A snapshot: `files` in ascending order, then the ledgers of `tail`.
 
-    runs                 what compaction has put together, ascending; of some of it only, and never more than MOST_RUNS
-    watermark            the position (ledgerId, entryId) up to which it lists the segment
-    ledgers, rows, bytes totals over the chain
+    runs                 ranges that compaction merged, ascending; incomplete, and at most MOST_RUNS
+    watermark            the position (ledgerId, entryId) up to which the snapshot lists the segment
+    ledgers, rows, bytes totals of the chain
     last_ledger          the highest ledgerId in the chain
     publish_max          the highest publish time (ms) in the chain
     file_bytes           length of the head's own file
@@ -132,7 +132,7 @@ def _record(kind: type[SnapshotFile | Run]) -> dict[str, Any]:
 
 
 def _fields(value: SnapshotFile | Run) -> dict[str, Any]:
-    """By name. (`dataclasses.asdict` also copies what is in them, and takes many times as long.)"""
+    """Return the fields by name. (`dataclasses.asdict` copies the values deeply, and takes many times as long.)"""
     return {name: getattr(value, name) for name in value.__dataclass_fields__}
 
 
@@ -164,11 +164,11 @@ def extend(
     watermark: tuple[int, int],
     name: str,
 ) -> str:
-    """Write the snapshot that lists what `head` (None: nothing yet) lists, and `ledgers`; the path of its head.
+    """Write the snapshot that lists the ledgers of `head` (None: none) and then `ledgers`. Return the path of its head.
 
-    `ledgers` rise and lie above the chain's last, none above `watermark`. `name` is unique and begins with a letter or digit.
-    Nothing refers to what this writes before the caller's CAS of the watermark record.
-    Raises CorruptSnapshot, StorageError; ValueError for numbers out of order.
+    `ledgers` ascend, lie above the chain's last ledger and not above `watermark`. `name` is unique and begins with a letter or
+    digit. No record names the written files before the caller's CAS of the watermark record. Raises CorruptSnapshot, StorageError;
+    ValueError for numbers out of order.
     """
     before = None if head is None else read_head(storage, head)
     _check_order(before, ledgers, watermark)
@@ -190,7 +190,7 @@ def write_head(
     *,
     name: str,
 ) -> str:
-    """Publish a head; its path. Of too many runs those with the most rows stay. Raises StorageError."""
+    """Publish a head and return its path. Of too many runs those with the most rows are kept. Raises StorageError."""
     kept = nlargest(MOST_RUNS, runs, key=lambda run: run.rows)
     record = {
         "segment": segment,
@@ -207,21 +207,23 @@ def write_head(
 
 
 def read_head(storage: LedgerStorage, path: str) -> SnapshotHead:
-    """The snapshot whose head is `path`. Heads never change: keep it as long as you like. Raises CorruptSnapshot, StorageError."""
+    """Read the snapshot with the head `path`. Heads never change, so results can be cached. Raises CorruptSnapshot,
+    StorageError.
+    """
     place = f"{storage.uri}/{path}"
     try:
         data = storage.read(path)
     except MissingFile as error:
         raise corrupt(place, "it is missing") from error
     if not _has_its_crc(path, data):
-        raise corrupt(place, "its CRC is not the one in its name")
+        raise corrupt(place, "its CRC differs from the one in its name")
     try:
         record = _HEAD.read(data)
         check_head(record)
         files = tuple(SnapshotFile(**file) for file in record["files"])
         runs = tuple(Run(**{**run, "groups": tuple(run["groups"])}) for run in record.get("runs", ()))
-    except (ValueError, TypeError) as error:  # (a field that is missing or unknown is a TypeError)
-        raise corrupt(place, f"it has a right CRC and is no head: {error}") from error
+    except (ValueError, TypeError) as error:  # a missing or unknown field is a TypeError
+        raise corrupt(place, f"it has a correct CRC but is not a head: {error}") from error
     tail = tuple(block_ledgers(record["tail"]))
     last = tail[-1].id if tail else files[-1].last if files else -1
     return SnapshotHead(
@@ -246,7 +248,7 @@ def _has_its_crc(path: str, data: bytes) -> bool:
 
 
 def read_ledgers(storage: LedgerStorage, head: SnapshotHead, after: int, through: int) -> Iterator[Ledger]:
-    """The ledgers with after < id <= through, ascending. Raises CorruptSnapshot, StorageError."""
+    """Yield the ledgers with after < id <= through, ascending. Raises CorruptSnapshot, StorageError."""
     for file in head.files:
         if file.last > after and file.first <= through:
             with open_file(storage, file) as opened:
@@ -257,7 +259,7 @@ def read_ledgers(storage: LedgerStorage, head: SnapshotHead, after: int, through
 
 
 def read_records(storage: LedgerStorage, head: SnapshotHead, after: int, through: int) -> Iterator[dict[str, Any]]:
-    """What `read_ledgers` reads, as LedgerBlock records: blocks that overlap the numbers, in order, whole. Raises as it does."""
+    """As `read_ledgers`, but yield LedgerBlock records: whole blocks that overlap the numbers, in order. Raises as it does."""
     for file in head.files:
         if file.last > after and file.first <= through:
             with open_file(storage, file) as opened:
@@ -268,7 +270,7 @@ def read_records(storage: LedgerStorage, head: SnapshotHead, after: int, through
 
 
 def files(head: SnapshotHead) -> list[str]:
-    """Paths of all files that the snapshot needs, its head included: what protects them from the orphan sweep."""
+    """Return the paths of all files of the snapshot, its head included. They are protected from the orphan sweep."""
     return [head.path, *(file.path for file in head.files)]
 
 
@@ -298,7 +300,9 @@ def _level(parts: int) -> int:
 
 
 def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: Sequence[Ledger]) -> list[SnapshotFile]:
-    """The files of the chain with the tail behind them, joined with as many of the last ones as the tiers ask for."""
+    """Write the tail as a ledger file, joined with the last files of the chain as the levels require. Return the files of the
+    chain.
+    """
     joined = _to_join([file.parts for file in files], _parts(tail))
     kept, old = files[: len(files) - joined], files[len(files) - joined :]
     new = [encode_block(some) for some in _blocks(tail)]
@@ -322,7 +326,7 @@ def _append(storage: LedgerStorage, path: str, files: list[SnapshotFile], tail: 
 
 
 def _to_join(parts: Sequence[int], new: int) -> int:
-    """With how many of the last files a new one is joined: levels never rise along a chain, no level has FANOUT files."""
+    """Return the number of last files to join with a new one: levels never rise along a chain, and no level has FANOUT files."""
     joined = 0
     while True:
         level = _level(new)
@@ -340,7 +344,7 @@ def _to_join(parts: Sequence[int], new: int) -> int:
 
 
 def _blocks(ledgers: Sequence[Ledger]) -> Iterator[Sequence[Ledger]]:
-    """Runs of ledgers of about TAIL_PARTS parts each."""
+    """Yield runs of ledgers of about TAIL_PARTS parts each."""
     start = count = 0
     for at, ledger in enumerate(ledgers):
         count += max(len(ledger.parts), 1)
@@ -352,7 +356,7 @@ def _blocks(ledgers: Sequence[Ledger]) -> Iterator[Sequence[Ledger]]:
 
 
 def open_file(storage: LedgerStorage, file: SnapshotFile) -> LedgerFile:
-    """A ledger file of a chain. A context manager. Raises CorruptSnapshot, StorageError."""
+    """Open a ledger file of a chain, as a context manager. Raises CorruptSnapshot, StorageError."""
     return LedgerFile(storage, file.path, file.header_bytes, file.crc)
 
 

@@ -1,4 +1,4 @@
-"""Columns from Spark's schema JSON, as records and manifests keep them: only what a topic can keep, and nothing that runs code."""
+"""Parsing of Spark's schema JSON in records and manifests: only types that a topic can store, and none that imports code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,9})\s*,\s*-?([0-9]{1,9})\s*\
 
 
 def columns_from_json(text: str) -> StructType:
-    """The columns. Raises ValueError for what is not Spark's JSON of a struct that a topic can keep."""
+    """Parse the columns. Raises ValueError for text that is not Spark's JSON of a struct that a topic can store."""
     found = read_json(text)
     _check_type(found)
     if not isinstance(found, dict) or found["type"] != "struct":
@@ -25,29 +25,31 @@ def columns_from_json(text: str) -> StructType:
         check_types(columns)
     except SchemaError as error:
         raise ValueError(error.message) from error
-    except Exception as error:  # whatever PySpark meets in types that it does not know: its own errors have no root
+    except Exception as error:  # PySpark raises errors without a common root for unknown types
         raise ValueError(f"Spark cannot read these columns: {type(error).__name__}: {error}") from error
     return columns
 
 
 def _check_type(found: Any) -> None:
-    """Of user-defined types PySpark imports the module that the JSON names: this project writes none, so none is read."""
+    """Raise ValueError for an unknown type. For user-defined types PySpark would import the module that the JSON names; txnsegment
+    writes none and refuses them.
+    """
     match found:
         case str():
             decimal = _DECIMAL.fullmatch(found)
             if decimal is not None and not int(decimal[2]) <= int(decimal[1]) <= 38:
-                raise ValueError(f"{found} is no type of a column")
+                raise ValueError(f"{found} is not a column type")
         case {"type": "struct", "fields": [*fields]}:
             for field in fields:
                 match field:
                     case {"name": str(), "type": kind} if isinstance(field.get("metadata") or {}, dict):
                         _check_type(kind)
                     case _:
-                        raise ValueError(f"{field!r:.100} is no field of a struct")
+                        raise ValueError(f"{field!r:.100} is not a field of a struct")
         case {"type": "array", "elementType": kind}:
             _check_type(kind)
         case {"type": "map", "keyType": keys, "valueType": values}:
             _check_type(keys)
             _check_type(values)
         case _:
-            raise ValueError(f"{found!r:.100} is no type of a column")
+            raise ValueError(f"{found!r:.100} is not a column type")

@@ -1,7 +1,7 @@
-"""Where the ledgers are: files under one root, published once and never changed.
+"""The ledger storage: files under one root, published once and never changed.
 
-Every file is named by its path relative to the root, `/`-separated. Publication is atomic: a reader sees the whole file
-or none (protocol.md section 2, "Staging"). Only the orphan sweep deletes (section 7).
+Files are named by their path relative to the root, `/`-separated. Publication is atomic: a reader sees the whole file or no file
+(protocol.md section 2, "Staging"). Only the orphan sweep deletes files (section 7).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ledgers.plain_text import harmful
 from ledgers.remote_files import RemoteFiles
 
 MOST_AT_ONCE = 32
-"""Requests to an object store that one call makes at the same time."""
+"""Maximum number of parallel requests of one call to an object store."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9.-]")
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
@@ -39,19 +39,21 @@ class FileEntry(NamedTuple):
 
 
 class Output(Protocol):
-    """A file that is being written and that nobody sees yet."""
+    """A file that is being written and is not visible yet."""
 
     stream: pa.NativeFile
 
     def publish(self) -> None:
-        """Close it and make it visible under its name, whole and durable. Raises StorageError; then it is as if discarded."""
+        """Close the file and make it visible under its name, atomically and durably. Raises StorageError; then the file is
+        discarded.
+        """
 
     def discard(self) -> None:
-        """Leave nothing behind. Does nothing after `publish`."""
+        """Delete the unpublished file. Does nothing after `publish`."""
 
 
 class Files(Protocol):
-    """One kind of storage. Paths are relative to its root; all methods raise StorageError."""
+    """A kind of storage. Paths are relative to its root; all methods raise StorageError."""
 
     def create(self) -> None: ...
     def publish(self, rel: str, data: bytes) -> None: ...
@@ -66,8 +68,8 @@ class Files(Protocol):
 class LedgerStorage:
     """The files under `uri`: `file:///..` or an absolute path, `s3://bucket/..`, `gs://bucket/..`, `hdfs://host:port/..`.
 
-    Opens nothing until it is used; pickles as its URI, so tasks on other machines open their own.
-    Raises StorageError for a URI of another form.
+    The storage is opened on first use. It is pickled as its URI, so tasks on other machines open their own. Raises StorageError for
+    a URI of another form.
     """
 
     is_local = True
@@ -75,7 +77,7 @@ class LedgerStorage:
     def __init__(self, uri: str) -> None:
         if holds_credentials(uri):
             raise StorageError(
-                "The ledger URI (not shown here) holds a credential, or something without a name behind its path.",
+                "The ledger URI (not shown here) holds a credential, or an unnamed text after its path.",
                 advice="Give credentials through the environment or the storage's own configuration files. "
                 "A '#' or '?' in the name of a folder is written as %23 or %3F.",
             )
@@ -98,7 +100,7 @@ class LedgerStorage:
 
     @property
     def folder(self) -> str | None:
-        """The folder of a local root; None: the root is not local."""
+        """Return the folder of a local root; None for a remote one."""
         return (self._path or "/") if self.is_local else None
 
     @cached_property
@@ -106,72 +108,77 @@ class LedgerStorage:
         return LocalFiles(self._path) if self.is_local else RemoteFiles(self.uri)
 
     def create(self) -> None:
-        """Make the root if it is not there. On an object store: check that the bucket can be reached."""
+        """Create the root if it is missing. On an object store, check that the bucket can be reached."""
         self._files.create()
 
     def publish(self, rel: str, data: bytes) -> None:
-        """Write a whole small file, atomically and durably. On local disk and HDFS an existing name is refused."""
+        """Write a whole small file, atomically and durably. On local disks and HDFS an existing name is an error."""
         self._files.publish(_checked(rel), data)
 
     def replace(self, rel: str, data: bytes) -> None:
-        """Write a whole small file durably, in place of the one of that name if there is one. For the few files that do change.
+        """Write a whole small file durably; an existing file of the name is replaced. For the few files that change.
 
-        Readers find the old file or the new one. (On HDFS, which has no such step, there is none for a moment.) What a caller that
-        was killed leaves behind is in nobody's way: the call can be repeated.
+        Readers find the old file or the new one. (HDFS has no atomic replace: for a moment there is no file.) A call can be
+        repeated after a crash, because its leftover files never collide.
         """
         self._files.replace(_checked(rel), data)
 
     def open_output(self, rel: str) -> Output:
-        """Begin to write a file of any length; it appears with `publish()` and never by halves."""
+        """Begin to write a file of any length. It becomes visible, as a whole, with `publish()`."""
         return self._files.open_output(_checked(rel))
 
     def read(self, rel: str) -> bytes:
-        """The content of a file. Raises MissingFile."""
+        """Return the content of a file. Raises MissingFile."""
         with self.open_input(rel) as stream:
             data: bytes = stream.read()
             return data
 
     def open_input(self, rel: str) -> pa.NativeFile:
-        """A file to read from anywhere. Not memory-mapped: a file cut short under a map kills the process. Raises MissingFile."""
+        """Open a file for random-access reading. Not memory-mapped: truncating a mapped file kills the process. Raises
+        MissingFile.
+        """
         return self._files.open_input(_checked(rel))
 
     def info(self, rel: str) -> tuple[int, int] | None:
-        """Length in bytes and time of the last change in ms since 1970; None if it does not exist."""
+        """Return length in bytes and time of the last change in ms since 1970; None for a missing file."""
         return self._files.info(_checked(rel))
 
     def infos(self, rels: Sequence[str]) -> list[tuple[int, int] | None]:
-        """`info` of each, in order. On an object store many at once: each is a request."""
+        """Return `info` of each file, in order. On an object store the requests run in parallel."""
         if self.is_local or len(rels) < 2:
             return [self.info(rel) for rel in rels]
         with ThreadPoolExecutor(min(MOST_AT_ONCE, len(rels))) as pool:
             return list(pool.map(self.info, rels))
 
     def list(self, folder: str = "") -> Iterator[FileEntry]:
-        """All files under a folder and its subfolders, those not (or never) published too. No such folder: none.
+        """Yield all files under a folder and its subfolders, unpublished ones too. A missing folder has none.
 
-        What appears or goes meanwhile may or may not be listed. A root that is missing is an error, not an empty listing.
+        Files that appear or are deleted meanwhile may or may not be listed. A missing root is an error.
         """
         for path, size, mtime_ms in self._files.list(_checked(folder) if folder else ""):
             yield FileEntry(path, size, mtime_ms)
 
     def delete(self, rel: str) -> None:
-        """Delete a file; one that is gone already is fine."""
+        """Delete a file if it exists."""
         self._files.delete(_checked(rel))
 
     def spark_uri(self, rel: str) -> str:
-        """What `spark.read.parquet` takes for a file: a Hadoop path (not percent-encoded; `s3://` becomes `s3a://`)."""
+        """Return a file's path for `spark.read.parquet`: a Hadoop path (not percent-encoded; `s3://` becomes `s3a://`)."""
         return f"{self._spark_root}/{_checked(rel)}"
 
     def relative(self, spark_uri: str) -> str:
-        """The relative path of a file that Spark names, e.g. in `_metadata.file_path` (percent-encoded, any number of slashes).
+        """Return the relative path of a file as Spark names it, e.g. in `_metadata.file_path` (percent-encoded, any number of
+        slashes).
 
-        Raises StorageError if it does not lie under this root.
+        Raises StorageError if the file is not under this root.
         """
         for text in (unquote(spark_uri), spark_uri):
             plain, root = _slashes(text), _slashes(self._spark_root)
             if plain.startswith(f"{root}/"):
                 return plain[len(root) + 1 :]
-        raise StorageError(f"{spark_uri} does not lie under the ledger root {self.uri}.", advice="Was the root moved?")
+        raise StorageError(
+            f"{spark_uri} does not lie under the ledger root {self.uri}.", advice="Check whether the root was moved."
+        )
 
     @cached_property
     def _spark_root(self) -> str:
@@ -184,12 +191,12 @@ class LedgerStorage:
 
 
 def _split(uri: str) -> SplitResult:
-    """Raises StorageError for what no URL is: brackets that do not close, a port that is no number, a NUL."""
+    """Split a URI. Raises StorageError for an invalid URL: unclosed brackets, a port that is not a number, a control character."""
     try:
         split = urlsplit(uri)
         _ = split.port
         if harmful(unquote(uri)):
-            raise ValueError("it holds a control character or a mark of direction")
+            raise ValueError("it holds a control or direction character")
     except ValueError as error:
         raise StorageError(
             f"A ledger URI cannot be used: {error}.",
@@ -199,10 +206,10 @@ def _split(uri: str) -> SplitResult:
 
 
 def segment_folder(tenant: str, namespace: str, name: str, descriptor: str) -> str:
-    """The folder of a segment's files, the same for ever and another one for every other segment.
+    """Return the folder of a segment's files. It is unique to the segment and never changes.
 
-    Only letters, digits, `.` and `-`, beginning with a letter or digit: nothing that Spark takes for a partition (`=`) or
-    passes over (`_` and `.` in front). A name that has other characters gets them replaced and a hash of itself added.
+    It has only letters, digits, `.` and `-`, and begins with a letter or digit, because Spark takes `=` for a partition and skips
+    names that begin with `_` or `.`. In a name with other characters they are replaced, and a hash of the name is added.
     """
     return "/".join(_safe(part) for part in (tenant, namespace, name, descriptor))
 
@@ -222,7 +229,7 @@ def _safe(name: str) -> str:
 
 
 def _checked(rel: str) -> str:
-    """Paths come from records: one that leads out of the root is refused."""
+    """Refuse a path that leads out of the root. Paths come from records, which may be damaged."""
     if all(part not in ("", ".", "..") and "\0" not in part for part in rel.split("/")):
         return rel
     raise StorageError(f"{rel!r} is not a path of a ledger file.", advice="The record that names it is damaged.")

@@ -1,5 +1,5 @@
-"""Rows that lie behind each other in one compacted file, taken together: planning and reading then cost what large parts cost,
-however many ledgers they came from. Which position each row has is kept beside them, for whoever asks.
+"""Adjacent rows of one compacted file, read together (extents). Planning and reading then cost as much as for large parts,
+independent of the number of original ledgers. The positions of the rows are returned on request.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Longs = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """Which entries the rows of a stretch belong to, entry by entry in order.
+    """The entries of a stretch's rows, in order.
 
-    starts      the first row of each entry in the file
+    starts      index of each entry's first row in the file
     ledgers     its ledgerId; entries: its entryId
     publish_ms  publish time of its ledger; txns: transaction of its ledger, or null
     """
@@ -38,13 +38,15 @@ class Marks:
     txns: pa.Array
 
     def between(self, first_row: int, end: int) -> Marks:
-        """Those of the rows of the file from `first_row` (inclusive) to `end` (exclusive)."""
+        """Return the marks of the file's rows from `first_row` (inclusive) to `end` (exclusive)."""
         a = int(np.searchsorted(self.starts, first_row, "right")) - 1
         b = int(np.searchsorted(self.starts, end, "left"))
         return Marks(self.starts[a:b], self.ledgers[a:b], self.entries[a:b], self.publish_ms[a:b], self.txns.slice(a, b - a))
 
     def of(self, first_row: int, count: int) -> tuple[Longs, Longs]:
-        """For so many rows of the file: the index of each one's entry here, and its index in that entry (batchIndex)."""
+        """For `count` rows of the file from `first_row`, return the index of each row's entry in these marks, and the row's index
+        in that entry (batchIndex).
+        """
         rows = np.arange(first_row, first_row + count, dtype=np.int64)
         index = np.searchsorted(self.starts, rows, "right") - 1
         return index.astype(np.int64), rows - self.starts[index]
@@ -52,11 +54,11 @@ class Marks:
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Rows that are read together: one part, or as much of one compacted file as is wanted without a gap.
+    """An extent: rows that are read together. It is one part, or a range of wanted rows of one compacted file without a gap.
 
     ledger, last  first and last ledgerId; base: entryId of the first entry; publish_ms, txn: of the first ledger
-    part          one part, or the rows of a compacted file, an entry for each row group that they touch
-    marks         of the rows of a compacted file, if asked for
+    part          one part, or the rows of a compacted file, with an entry for each row group that they touch
+    marks         for the rows of a compacted file, if requested
     """
 
     ledger: int
@@ -69,20 +71,20 @@ class Stretch:
 
 
 def of_ledgers(ledgers: Iterable[Ledger], *, marks: bool) -> Iterator[Stretch]:
-    """The rows of ledgers, ascending."""
+    """Yield the rows of ledgers as stretches, ascending."""
     one = _marked if marks else _run
     return _joined(one(ledger, base, part) for ledger in ledgers for base, part in _based(ledger))
 
 
 def of_snapshot(storage: LedgerStorage, head: SnapshotHead, after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-    """The rows of the ledgers with after < id <= through, ascending. Raises CorruptSnapshot, StorageError."""
+    """Yield the rows of the ledgers with after < id <= through as stretches, ascending. Raises CorruptSnapshot, StorageError."""
     return _joined(_by_runs(storage, head, after, through, () if marks else head.runs, marks=marks))
 
 
 def _by_runs(
     storage: LedgerStorage, head: SnapshotHead, after: int, through: int, runs: Sequence[Run], *, marks: bool
 ) -> Iterator[Stretch]:
-    """As the runs have it where all of one is wanted; else as the ledgers have it."""
+    """Yield stretches from runs that are wanted completely, and from the ledgers for the rest."""
     at = after
     for run in runs:
         if after < run.ledger and run.last <= through:
@@ -96,12 +98,12 @@ def _by_runs(
 
 
 LEAST = 64
-"""Fewer ledgers than this are no run: they are read as fast."""
+"""Minimum number of ledgers in a run: reading fewer ledgers is as fast."""
 
 
 def runs_of(found: Iterable[Stretch]) -> list[Run]:
-    """The runs among stretches, which are all there is of their ledgers: those of a compacted file that share no ledger with the
-    stretch before or after them.
+    """Return the runs among stretches: those of a compacted file that share no ledger with the previous or next stretch. `found`
+    must contain all rows of its ledgers.
     """
     some = list(found)
     made = []
@@ -152,14 +154,16 @@ def _of_records(records: Iterable[dict[str, Any]], after: int, through: int, *, 
 
 
 def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool) -> Iterator[Stretch]:
-    """A block whose parts have all been moved: no object for each ledger, since there are many."""
+    """Yield the stretches of a block whose parts have all been moved. It creates no object for each ledger, because there
+    are many.
+    """
     ids = np.cumsum(np.array(record["ids"], np.int64))
     publish = np.cumsum(np.array(record["publishMs"], np.int64))
     rows, sizes, schemas = (np.array(record[name], np.int64) for name in ("rows", "bytes", "schemas"))
     file_of, gaps = np.array(record["fileOf"], np.int64), np.array(record["gaps"], np.int64)
-    owner = np.repeat(np.arange(len(ids)), np.array(record["partCounts"], np.int64))  # of each part: which ledger
+    owner = np.repeat(np.arange(len(ids)), np.array(record["partCounts"], np.int64))  # index of each part's ledger
     wanted = (ids[owner] > after) & (ids[owner] <= through)
-    fresh = np.ones(len(rows), bool)  # parts that do not follow the one before them in its file
+    fresh = np.ones(len(rows), bool)  # parts that do not directly follow the previous part in its file
     fresh[1:] = (file_of[1:] != file_of[:-1]) | (gaps[1:] != 0) | ~wanted[:-1] | (schemas[1:] != schemas[:-1])
     first_rows = _first_rows(rows, file_of, gaps)
     counts = np.array(record["entryCounts"], np.int64)
@@ -197,22 +201,22 @@ def _of_columns(record: dict[str, Any], after: int, through: int, *, marks: bool
 
 
 def _first_rows(rows: Longs, file_of: Longs, gaps: Longs) -> Longs:
-    """Where each part begins in its file."""
+    """Return the index of each part's first row in its file."""
     before = np.cumsum(rows) - rows + np.cumsum(gaps)
     begins = np.flatnonzero(np.append(True, file_of[1:] != file_of[:-1]))
-    offset = before[begins] - gaps[begins]  # a gap counts from 0 where another file begins
+    offset = before[begins] - gaps[begins]  # a gap counts from 0 where the file changes
     return before - np.repeat(offset, np.diff(np.append(begins, len(rows))))
 
 
 def _bases(counts: Longs, owner: Longs) -> Longs:
-    """The entryId of each part's first entry: entries are counted over the parts of its ledger."""
+    """Return the entryId of each part's first entry; entries are counted over the parts of a ledger."""
     before = np.cumsum(counts) - counts
     begins = np.flatnonzero(np.append(True, owner[1:] != owner[:-1]))
     return before - np.repeat(before[begins], np.diff(np.append(begins, len(counts))))
 
 
 def _joined(found: Iterable[Stretch]) -> Iterator[Stretch]:
-    """The same rows, with those that follow each other in a compacted file together."""
+    """Join stretches that are adjacent in a compacted file."""
     group: list[Stretch] = []
     for one in found:
         if group and not _follows(group[-1].part, one.part):
@@ -244,7 +248,7 @@ def _together(group: list[Stretch]) -> Stretch:
 
 
 def within(groups: Iterable[int], first_row: int, end: int) -> Iterator[int]:
-    """How many of the rows `first_row` to `end` (exclusive) each row group has that has some."""
+    """Yield, for each row group with rows in `first_row` to `end` (exclusive), the number of these rows."""
     start = 0
     for count in groups:
         shared = min(end, start + count) - max(first_row, start)

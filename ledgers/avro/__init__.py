@@ -1,1 +1,1 @@
-"""Avro schemas and values of topics: what they mean as columns, which schemas fit each other, bytes to rows and back. Pure."""
+"""Avro schemas and values of topics: mapping to columns, compatibility of schemas, conversion between bytes and rows. Pure."""

@@ -1,4 +1,6 @@
-"""Columns of plain Avro values as the topic has them, and back: dates, moments, decimals, symbols, nulls, at every depth."""
+"""Conversion between columns of plain Avro values and topic columns: dates, timestamps, decimals, enum symbols, nulls, at every
+depth.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ _EXACT: Final = Context(prec=60)
 
 
 class Unfit(Exception):
-    """A value that the schema cannot express: which column, and why."""
+    """A value that the schema cannot express; the text names the column and the reason."""
 
 
 def _stored_type(kind: Type) -> pa.DataType:
-    """The Arrow type of the plain values: without what is logical."""
+    """Return the Arrow type of the plain values, without logical types."""
     kind = plain(kind)
     match kind:
         case Primitive():
@@ -63,7 +65,7 @@ def _has_map(kind: Type) -> bool:
 
 
 def _pairs(value: Any, kind: Type) -> Any:
-    """A value with its maps as lists of pairs, which every pyarrow takes."""
+    """Return a value with its maps as lists of pairs, which every pyarrow version accepts."""
     if value is None:
         return None
     match plain(kind):
@@ -78,7 +80,7 @@ def _pairs(value: Any, kind: Type) -> Any:
 
 
 def values(array: pa.Array, kind: Type, path: str) -> list[Any]:
-    """The values of a column of `stored` as fastavro takes them: maps as dicts. Raises Unfit for a key that comes twice."""
+    """Return the values of a column made by `stored`, as fastavro takes them: maps as dicts. Raises Unfit for a duplicate key."""
     found: list[Any] = array.to_pylist()
     return [_dicts(value, kind, path) for value in found] if _has_map(kind) else found
 
@@ -100,7 +102,9 @@ def _dicts(value: Any, kind: Type, path: str) -> Any:
 
 
 def default(field: Field, path: str, rows: int) -> pa.Array | None:
-    """A column of a field's default; None: it has none, or null, which is what a missing column is anyway."""
+    """Return a column of a field's default. None if the field has no default or null, because `conform` fills missing columns with
+    nulls.
+    """
     if field.default is NO_DEFAULT or field.default is None:
         return None
     value = default_value(field.type, field.default, path)
@@ -108,7 +112,7 @@ def default(field: Field, path: str, rows: int) -> pa.Array | None:
 
 
 def logical(array: pa.Array, kind: Type, path: str) -> pa.Array:
-    """Plain values as the column has them. Raises Unfit, pa.ArrowException."""
+    """Convert plain values to the column's logical type. Raises Unfit, pa.ArrowException."""
     kind = plain(kind)
     match kind:
         case Primitive(logical="decimal") | Fixed(logical="decimal"):
@@ -138,9 +142,9 @@ def _decimals(array: pa.Array, precision: int, scale: int, path: str) -> pa.Arra
 
 
 def stored(array: pa.Array, kind: Type, path: str) -> pa.Array:
-    """A column's values as the bytes have them. Raises Unfit."""
+    """Convert a column's values to plain Avro values. Raises Unfit."""
     if array.null_count and not isinstance(kind, Optional):
-        raise Unfit(f"the column {path} is null, which its schema does not take")
+        raise Unfit(f"the column {path} is null, which its schema does not allow")
     kind = plain(kind)
     match kind:
         case Primitive(logical="decimal") | Fixed(logical="decimal"):
@@ -165,7 +169,9 @@ def stored(array: pa.Array, kind: Type, path: str) -> pa.Array:
 
 
 def _unscaled(value: Decimal | None, scale: int, size: int | None) -> bytes | None:
-    """`size`: of a fixed, which has room for its precision (fastavro refuses the schema otherwise)."""
+    """Encode a decimal. `size`: of a fixed, which has room for its precision (fastavro refuses other schemas); None: as short as
+    possible.
+    """
     if value is None:
         return None
     number = int(value.scaleb(scale, _EXACT))
@@ -174,7 +180,7 @@ def _unscaled(value: Decimal | None, scale: int, size: int | None) -> bytes | No
 
 
 def _floor_thousandth(array: pa.Array) -> pa.Array:
-    cut = pc.divide(array, 1000)  # towards zero
+    cut = pc.divide(array, 1000)  # rounds towards zero
     return pc.subtract(cut, pc.less(pc.subtract(array, pc.multiply(cut, 1000)), 0).cast(pa.int64()))
 
 
@@ -189,7 +195,7 @@ def _symbols(array: pa.Array, kind: Enum, path: str) -> pa.Array:
 
 
 def filled(array: pa.Array, kind: Type, path: str) -> pa.Array:
-    """As `Codec.filled`, for one column: only a struct can lack a field."""
+    """As `Codec.filled`, for one column: only structs can lack a field."""
     kind = plain(kind)
     if isinstance(kind, Primitive | Fixed | Enum) or pa.types.is_null(array.type):
         return array
@@ -197,7 +203,7 @@ def filled(array: pa.Array, kind: Type, path: str) -> pa.Array:
 
 
 def refuse_nulls(array: pa.Array, kind: Type, path: str) -> pa.Array:
-    """The column as it is. Raises Unfit for a null where the schema takes none."""
+    """Return the column unchanged. Raises Unfit for a null that the schema does not allow."""
     if array.null_count and not isinstance(kind, Optional):
         raise Unfit(f"the column {path} is null")
     kind = plain(kind)
@@ -209,11 +215,11 @@ def refuse_missing(field: Field, path: str, rows: int) -> None:
         raise Unfit(f"the column {path} is missing")
 
 
-# --- what is nested ---------------------------------------------------------------------------------------------------
+# --- nested types -----------------------------------------------------------------------------------------------------
 
 Each = Callable[[pa.Array, Type, str], pa.Array]
 Missing = Callable[[Field, str, int], "pa.Array | None"]
-"""What becomes of a field of a record that a struct does not have: a column of so many rows, or None."""
+"""Handles a record's field that a struct lacks: (field, path, number of rows) -> a column, or None."""
 
 
 def _all_there(field: Field, path: str, rows: int) -> None:
@@ -221,7 +227,7 @@ def _all_there(field: Field, path: str, rows: int) -> None:
 
 
 def _nested(array: pa.Array, kind: Plain, path: str, each: Each, missing: Missing = _all_there) -> pa.Array:
-    """The column with `each` done to what is in it. It never sees what lies hidden under nulls, which means nothing."""
+    """Apply `each` to the children of a nested column. Values hidden under nulls are removed first, because they are undefined."""
     match kind:
         case Array():
             return _list(array, lambda items: each(items, kind.items, f"{path}.element"))

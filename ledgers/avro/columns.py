@@ -1,4 +1,4 @@
-"""Avro's types as a topic's columns and back, and an Avro schema that grows with the columns of its topic. Pure.
+"""Mapping of Avro types to topic columns and back, and the evolution of an Avro schema with the columns of its topic. Pure.
 
 | Avro | column |
 |---|---|
@@ -11,7 +11,8 @@
 | array, map, record | array, map of strings, struct |
 | union of null and one type | that type: every column may be null |
 
-Made from columns, tinyint and smallint are int, and every column is a union of null and its type, null by default.
+In a schema derived from columns, tinyint and smallint become int, and every column is a union of null and its type with default
+null.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ _AVRO: Final[dict[type[T.DataType], Primitive]] = {
 
 
 def columns_of(record: Record) -> T.StructType:
-    """The columns that rows of this schema have, nullable at every level."""
+    """Return the columns of this schema, nullable at every level."""
     return T.StructType([T.StructField(field.name, _column(field.type), True) for field in record.fields])
 
 
@@ -100,9 +101,9 @@ def _column(kind: Type) -> T.DataType:
 
 
 def derived(struct: T.StructType, name: str) -> Record:
-    """The Avro schema of columns for which nobody has registered one; `name`: of the record, words with dots between them.
+    """Derive the Avro schema of columns without a registered one. `name`: of the record, words separated by dots.
 
-    Raises SchemaError naming the column for a name or type that Avro does not have.
+    Raises SchemaError that names the column for a name or type that Avro does not have.
     """
     full = ".".join(re.sub(r"[^A-Za-z0-9_]|^(?=[0-9])", "_", word) for word in name.split("."))
     return _record(struct, "", full)
@@ -145,8 +146,9 @@ def _type(kind: T.DataType, path: str, name: str) -> Plain:
 
 
 def grown(record: Record, old: T.StructType, new: T.StructType) -> Record:
-    """A registered schema after its topic's columns have grown from `old` to `new` by a write: new columns at the end, null by
-    default; wider types in the place of narrower ones. Columns that the schema left out stay out. Raises SchemaError as `derived`.
+    """Return a registered schema after a write has evolved its topic's columns from `old` to `new`: new columns at the end with
+    default null, wider types in place of narrower ones. Columns that the schema leaves out stay out. Raises SchemaError as
+    `derived`.
     """
     return _grown_record(record, old, new, "")
 
@@ -190,6 +192,6 @@ def _grown_plain(kind: Plain, old: T.DataType, new: T.DataType, path: str) -> Pl
 
 def _no_room(kind: Plain, new: T.DataType, path: str) -> NoReturn:
     raise SchemaError(
-        f"The column {path} would become {new.simpleString()}, and the {type(kind).__name__.lower()} of its Avro schema cannot.",
-        advice="Register an Avro schema that has it first (txnsegment topics schema TOPIC --set FILE).",
+        f"The column {path} would become {new.simpleString()}, but the {type(kind).__name__.lower()} in its Avro schema cannot.",
+        advice="First register an Avro schema with that type (txnsegment topics schema TOPIC --set FILE).",
     )

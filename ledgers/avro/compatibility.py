@@ -1,7 +1,7 @@
-"""Which Avro schemas fit each other: Avro's rules of schema resolution, in the modes that Confluent and Pulsar name. Pure.
+"""Compatibility of Avro schemas: Avro's rules of schema resolution, in the modes of Confluent and Pulsar. Pure.
 
-Stricter than Avro in one thing: logical types must agree, as values of one would be read as another's by many programs; a decimal
-may only grow in precision.
+Stricter than Avro in one point: logical types must agree, because many programs would misread values of another one. Only the
+precision of a decimal may grow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROMOTED: Final = {
 
 
 def check(mode: Compatibility, new: Record, earlier: Sequence[tuple[int, Record]]) -> None:
-    """Refuse a schema that does not fit the earlier versions, newest first. Raises SchemaError that names version and columns."""
+    """Check a schema against the earlier versions, newest first. Raises SchemaError that names version and columns."""
     for version, old in earlier if mode.transitive else earlier[:1]:
         found = []
         if mode.reads_old:
@@ -42,7 +42,7 @@ def check(mode: Compatibility, new: Record, earlier: Sequence[tuple[int, Record]
 
 
 def problems(reader: Type, writer: Type, path: str = "") -> list[str]:
-    """Why values of `writer` cannot be read as `reader`, by column; none: every one can."""
+    """Return the reasons why values of `writer` cannot be read as `reader`, by column; empty if all can."""
     if isinstance(writer, Optional):
         if isinstance(reader, Optional):
             return problems(reader.type, writer.type, path)
@@ -84,7 +84,7 @@ def _fields(reader: Record, writer: Record, path: str) -> list[str]:
 
 
 def _names(reader: Record | Enum | Fixed, writer: Record | Enum | Fixed, path: str) -> list[str]:
-    """Avro compares names without their namespaces. A name that nobody has chosen agrees with every other one."""
+    """Compare names without namespaces, as Avro does. A derived name is compatible with every other name."""
     if (isinstance(reader, Record) and reader.derived) or (isinstance(writer, Record) and writer.derived):
         return []
     short = writer.name.rpartition(".")[2]

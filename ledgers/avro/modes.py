@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Compatibility(StrEnum):
-    """What a new schema must be able to do. Transitive: with every earlier version of the topic, not with the last one alone."""
+    """The requirement on a new schema. Transitive: against every earlier version of the topic, else against the last one."""
 
     NONE = "none"
     BACKWARD = "backward"
@@ -19,12 +19,12 @@ class Compatibility(StrEnum):
 
     @property
     def reads_old(self) -> bool:
-        """Whether the new schema must read what was written with an earlier one."""
+        """Return whether the new schema must read data written with an earlier one."""
         return self.name.startswith(("BACKWARD", "FULL"))
 
     @property
     def read_by_old(self) -> bool:
-        """Whether earlier schemas must read what is written with the new one."""
+        """Return whether earlier schemas must read data written with the new one."""
         return self.name.startswith(("FORWARD", "FULL"))
 
     @property

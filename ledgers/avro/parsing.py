@@ -1,7 +1,7 @@
-"""Avro schemas from JSON: every reference resolved, every default checked (Avro 1.12, Schema Declaration).
+"""Parsing of Avro schemas from JSON: references are resolved and defaults checked (Avro 1.12, Schema Declaration).
 
-What the columns of a topic cannot express is a SchemaError that names the column: unions other than of null and one type,
-records within themselves, records without fields, aliases of fields.
+A schema that topic columns cannot express is a SchemaError that names the column: unions other than of null and one type, recursive
+records, records without fields, aliases of fields.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ LOGICAL: Final[Mapping[str, str]] = {
     "local-timestamp-micros": "long",
     "uuid": "string",
 }
-"""Logical types that columns have, with the type they stand on; decimals stand on bytes or fixed. Any other one that Avro defines
-is refused; one that Avro does not define is ignored, as Avro says."""
+"""Supported logical types with their underlying type; decimals are on bytes or fixed. Other logical types of Avro are refused.
+Logical types unknown to Avro are ignored, as Avro specifies.
+"""
 _REFUSED: Final[Mapping[str, str]] = {
     "time-millis": "int",
     "time-micros": "long",
@@ -55,7 +56,7 @@ MAX_PRECISION: Final = 38
 
 
 def parse(text: str | Mapping[str, Any]) -> Record:
-    """A record's schema from JSON. Raises SchemaError for what is no Avro schema, no record, or has no columns."""
+    """Parse a record's schema. Raises SchemaError for text that is not an Avro schema, not a record, or has no columns."""
     try:
         found = read_json(text if isinstance(text, str) else json.dumps(dict(text)), most=MAX_SCHEMA_BYTES)
     except (ValueError, TypeError, RecursionError) as error:
@@ -70,17 +71,17 @@ def parse(text: str | Mapping[str, Any]) -> Record:
         record = parsing.type(found, "", "", 0)
     except SchemaError:
         raise
-    except Exception as error:  # whatever fastavro meets in what is no schema: its own errors have no root
+    except Exception as error:  # fastavro raises errors without a common root for invalid schemas
         raise SchemaError(
-            f"This is no Avro schema: {type(error).__name__}: {error!s:.500}.", advice="Give the text of an .avsc file."
+            f"This is not an Avro schema: {type(error).__name__}: {error!s:.500}.", advice="Give the text of an .avsc file."
         ) from error
     assert isinstance(record, Record)
     return record
 
 
 class _Parsing:
-    """Named types by full name; None: begun and not complete. `sizes`, `levels`: of each of them, how many types are in it and in
-    what is in it, and how deep.
+    """Parser state. `named`: types by full name (None: incomplete). `sizes`: for each named type the number of types nested in it,
+    and their depth.
     """
 
     def __init__(self) -> None:
@@ -93,8 +94,8 @@ class _Parsing:
         return made
 
     def _measure(self, made: Type, path: str, level: int) -> None:
-        """Refuse what would not fit into memory or stack as columns: a name may stand for a tree that has the name before it in it
-        twice, and so on.
+        """Refuse a schema whose columns would exceed memory or stack. Named types can be reused twice at every level, so the
+        expanded tree may be exponentially large.
         """
         size, levels = self._extent(made)
         if level + levels > MAX_LEVELS:
@@ -102,7 +103,7 @@ class _Parsing:
         if size > MAX_FIELDS:
             where = f"The column {path:.200}" if path else "The Avro schema"
             raise SchemaError(
-                f"{where} has more than {MAX_FIELDS} columns, with those inside of columns.", advice="Divide it among topics."
+                f"{where} has more than {MAX_FIELDS} columns, nested ones included.", advice="Divide it among several topics."
             )
 
     def _extent(self, made: Type) -> tuple[int, int]:
@@ -141,7 +142,7 @@ class _Parsing:
         others = [one for one in found if one != "null" and one != {"type": "null"}]
         if len(found) != 2 or len(others) != 1:
             raise SchemaError(
-                f"The column {path} is a union of {len(found)} types, which a topic's column cannot be.",
+                f"The column {path} is a union of {len(found)} types, which a topic's column cannot represent.",
                 advice="Write a union of null and one type, or a column for each type.",
             )
         inner = self._type(others[0], path, namespace, level)
@@ -154,8 +155,8 @@ class _Parsing:
         known = self.named.get(full, self.named.get(name))
         if known is None:
             raise SchemaError(
-                f"The column {path} is a {name} within itself, which columns cannot be.",
-                advice="Write such values as bytes or as text, or to a fixed depth.",
+                f"The column {path} is a {name} within itself, which a column cannot represent.",
+                advice="Write such values as bytes or as text, or nest them to a fixed depth.",
             )
         return known
 
@@ -215,7 +216,7 @@ class _Parsing:
             fields.append(Field(own, kind, default, _extra(one, "name", "default", "aliases")))
         if not fields:
             where = f"The column {path}" if path else "The Avro schema"
-            raise SchemaError(f"{where} is a record without fields.", advice="A topic keeps columns: give it at least one.")
+            raise SchemaError(f"{where} is a record without fields.", advice="A topic needs columns: give it at least one.")
         extra = _extra(found, "name", "namespace", "aliases", "fields")
         made = Record(name, tuple(fields), _aliases(found), extra=extra)
         self.named[name], self.sizes[name] = made, (size, levels)
@@ -262,7 +263,7 @@ def _logical(kind: str, found: Mapping[str, Any], path: str) -> tuple[str | None
     logical = str(found.get("logicalType", ""))
     if _REFUSED.get(logical) == kind:
         raise SchemaError(
-            f"The column {path} is of the logical type {logical}, which a topic cannot keep.",
+            f"The column {path} is of the logical type {logical}, which a topic cannot store.",
             advice=f"Declare it {kind} without the logical type, or timestamp-micros, or a string.",
         )
     if logical != DECIMAL or kind not in ("bytes", "fixed"):
@@ -272,7 +273,7 @@ def _logical(kind: str, found: Mapping[str, Any], path: str) -> tuple[str | None
         raise SchemaError(f"The column {path} is a decimal of precision {precision} and scale {scale}.", advice="Give both.")
     if precision > MAX_PRECISION:
         raise SchemaError(
-            f"The column {path} is a decimal of {precision} digits; a topic keeps {MAX_PRECISION}.",
+            f"The column {path} is a decimal of {precision} digits; the limit is {MAX_PRECISION}.",
             advice="Declare a smaller precision, or bytes without the logical type.",
         )
     return DECIMAL, precision, scale
@@ -284,12 +285,14 @@ _RANGES: Final = {"int": 2**31, "long": 2**63}
 
 
 def default_value(kind: Type, found: Any, path: str) -> Any:
-    """A default as a value without logical types: bytes as bytes, maps as lists of pairs. Raises SchemaError if it does not fit."""
+    """Return a default as a value without logical types: bytes as bytes, maps as lists of pairs. Raises SchemaError if the default
+    does not fit the type.
+    """
     if isinstance(kind, Optional):
         return None if found is None else default_value(kind.type, found, path)
     value = _default(kind, found, path)
     if value is NO_DEFAULT:
-        raise SchemaError(f"The default of the column {path} is {found!r}, which is no value of its type.", advice="Mend it.")
+        raise SchemaError(f"The default of the column {path} is {found!r}, which is not a value of its type.", advice="Correct it.")
     return value
 
 

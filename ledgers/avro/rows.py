@@ -1,6 +1,6 @@
-"""Rows as Avro binary, each by itself without a header, to Arrow batches and back.
+"""Conversion of rows in Avro binary, each without a header, to Arrow batches and back.
 
-fastavro moves bytes and plain values; what is logical (dates, moments, decimals) is done by Arrow on whole columns.
+fastavro converts bytes and plain values; Arrow converts logical types (dates, timestamps, decimals) for whole columns.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ledgers.avro.schema import Record, bare
 from ledgers.errors import SchemaError, ValueFormatError
 
 VALUE: Final = "value"
-"""The one column of a batch whose rows are Avro binary."""
+"""The only column of a batch whose rows are Avro binary."""
 
 NameRow = Callable[[int], str]
-"""How errors name a row of a batch, by its number in it from 0."""
+"""Returns the name of a row for errors, by its index in the batch."""
 
 
 class Codec:
-    """One Avro schema, ready to use. Only the process that made it can use it: send the schema, not the codec."""
+    """An Avro schema prepared for encoding and decoding. It cannot be sent to another process: send the schema instead."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -42,18 +42,20 @@ class Codec:
 
     @cached_property
     def arrow(self) -> pa.Schema:
-        """The rows' Arrow schema: that of a part which has these columns."""
+        """Return the rows' Arrow schema, equal to that of a part with these columns."""
         return arrow_schema(self.columns)
 
     # --- bytes to rows --------------------------------------------------------------------------------------------
 
     def decode(self, given: pa.Array, name_row: NameRow) -> pa.RecordBatch:
-        """The rows of binary values. Raises ValueFormatError, naming the row, for a null, for bytes that the schema does not read
-        to their end, and for values that a column cannot hold.
+        """Decode binary values into rows. Raises ValueFormatError that names the row, for a null, for bytes that the schema does
+        not consume completely, and for values that a column cannot hold.
         """
         if given.null_count:
             row = pc.index(given.is_null(), True).as_py()
-            raise ValueFormatError(f"{name_row(row)} has no value (null).", advice="Leave such rows out; a row is a whole record.")
+            raise ValueFormatError(
+                f"{name_row(row)} has no value (null).", advice="Leave such rows out: each row must be a record."
+            )
         given = given.cast(pa.binary())
         found = list(self._records(given, name_row))
         if not self._same(found, given):
@@ -81,29 +83,29 @@ class Codec:
             record, problem = None, ""
             try:
                 record = read(stream, schema, None)
-            except Exception as error:  # whatever fastavro meets in bytes that are not what they should be
+            except Exception as error:  # fastavro raises many kinds of errors for invalid bytes
                 problem = f"{type(error).__name__}: {error}"
             if not problem and stream.tell() != end:
-                problem = f"by the schema it ends {stream.tell() - end:+} bytes from its end"
+                problem = f"by the schema the value ends {stream.tell() - end:+} bytes from its end"
             if record is None or problem:
                 shown = bytes(data.slice(end - length, min(length, 32))) if length else b""
                 raise self._not_avro(name_row(row), problem, length, shown)
             yield record
 
     def _same(self, records: Sequence[dict[str, Any]], given: pa.Array) -> bool:
-        """Whether the records, written again, are the same bytes. Then these are Avro of the schema to the last bit, which saves a
-        look at each value; else they may be all the same, as Avro leaves its writers some freedom.
+        """Return whether encoding the records again gives the same bytes. If so, they are valid Avro of the schema, and no value
+        needs a check. If not, they may still be valid, because Avro allows several encodings.
         """
         write, schema, again = fastavro.schemaless_writer, self._bare, BytesIO()
         try:
             for record in records:
                 write(again, schema, record)
-        except Exception:  # a value that fastavro reads and does not write: whoever asks looks closer then
+        except Exception:  # fastavro decoded a value that it refuses to encode: the caller checks value by value
             return False
         return bool(pa.py_buffer(again.getvalue()).equals(_bytes_of(given)))
 
     def _check(self, records: Sequence[dict[str, Any]], given: pa.Array, name_row: NameRow) -> None:
-        """Each row that does not come out as the same bytes, value by value. Raises ValueFormatError."""
+        """Check, value by value, each row whose encoding differs. Raises ValueFormatError."""
         for row, record in enumerate(records):
             one = given.slice(row, 1)
             if not self._same([record], one):
@@ -117,17 +119,18 @@ class Codec:
         return ValueFormatError(
             f"{row} is not Avro of the schema {self.record.name}: {problem}. It has {length} bytes: "
             f"{begin.hex()}{'...' if length > 32 else ''}.",
-            advice="Was it written with another version of the schema? Give that one by schemaVersion; a header of another "
-            "registry (5 bytes of Confluent's) has to be cut off before.",
+            advice="If it was written with another version of the schema, set schemaVersion to it. A header of a schema "
+            "registry (5 bytes for Confluent's) must be removed before.",
         )
 
     # --- rows to bytes --------------------------------------------------------------------------------------------
 
     def encode(self, batch: pa.RecordBatch, name_row: NameRow) -> pa.Array:
-        """Each row as Avro binary. `batch` has the columns of `arrow`. Raises ValueFormatError, naming row and column, for a null
-        where the schema takes none, for text that is no symbol of an enum, for binaries that are not as long as a fixed.
+        """Encode each row as Avro binary. `batch` has the columns of `arrow`. Raises ValueFormatError that names row and column,
+        for a null that the schema does not allow, for text that is not a symbol of an enum, and for binaries of another length than
+        a fixed.
 
-        Moments of timestamp-millis are cut to whole milliseconds.
+        Values of timestamp-millis are truncated to whole milliseconds.
         """
         try:
             columns = [values(stored(batch.column(f.name), f.type, f.name), f.type, f.name) for f in self.record.fields]
@@ -138,11 +141,11 @@ class Codec:
                 write(stream, schema, dict(zip(names, record, strict=True)))
                 ends.append(stream.tell())
             offsets = pa.array(ends, pa.int32())
-        except Exception as error:  # whatever fastavro refuses besides: its own errors have no root
+        except Exception as error:  # fastavro raises errors without a common root
             if batch.num_rows == 1:
                 raise ValueFormatError(
                     f"{name_row(0)} cannot be written as Avro of the schema {self.record.name}: {error}.",
-                    advice="Read it by its columns (without valueFormat), or by a schema version that takes it (schemaVersion).",
+                    advice="Read it by its columns (without valueFormat), or with a schema version that allows it (schemaVersion).",
                 ) from error
             for row in range(batch.num_rows):
                 self.encode(batch.slice(row, 1), lambda _, row=row: name_row(row))  # type: ignore[misc]
@@ -150,8 +153,8 @@ class Codec:
         return pa.Array.from_buffers(pa.binary(), batch.num_rows, [None, offsets.buffers()[1], pa.py_buffer(stream.getvalue())])
 
     def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of a part with the default of every field that the part does not have, inside structs too: they were written
-        before the field was there, and Avro reads such rows so. Fields without a default are left to `conform`.
+        """Add the default of every field that a part lacks, inside structs too: the rows were written before the field existed, and
+        Avro reads such rows with the default. `conform` fills fields without a default.
         """
         columns, names = list(batch.columns), list(batch.schema.names)
         for field in self.record.fields:
@@ -166,8 +169,10 @@ class Codec:
         return pa.RecordBatch.from_arrays(columns, names)
 
     def refuse_nulls(self, batch: pa.RecordBatch, topic: str) -> None:
-        """Refuse rows that could not be read as Avro later on: a null, or no column, where the schema takes none. SchemaError."""
-        advice = f"The Avro schema of {topic} requires it: fill it, or register a schema in which it may be null."
+        """Raise SchemaError for rows that could not be read as Avro later: a null, or a missing column, where the schema allows
+        none.
+        """
+        advice = f"The Avro schema of {topic} requires a value: fill the column, or register a schema in which it may be null."
         for field in self.record.fields:
             try:
                 if field.name in batch.schema.names:
@@ -179,7 +184,7 @@ class Codec:
 
 
 def _bytes_of(given: pa.BinaryArray) -> pa.Buffer:
-    """The bytes of all its values, one after the other, without a copy."""
+    """Return the bytes of all values, concatenated, without a copy."""
     _, offsets, data = given.buffers()
     if not len(given) or data is None:
         return pa.py_buffer(b"")

@@ -1,4 +1,4 @@
-"""Avro schemas as a small tree, and back to JSON (Avro 1.12, Schema Declaration). `ledgers.avro.parsing` makes it from JSON."""
+"""Avro schemas as a tree, and their JSON form (Avro 1.12, Schema Declaration). `ledgers.avro.parsing` parses JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DECIMAL: Final = "decimal"
 NO_DEFAULT: Final = object()
 
 Extra: TypeAlias = Mapping[str, Any]
-"""What a declaration says besides (documentation, properties of others): kept, never looked at."""
+"""Other attributes of a declaration (documentation, custom properties): kept but not interpreted."""
 
 
 @dataclass(frozen=True)
 class Primitive:
-    """`precision` and `scale` are a decimal's."""
+    """A primitive type. `precision` and `scale` belong to a decimal."""
 
     kind: str
     logical: str | None = None
@@ -60,7 +60,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Field:
-    """`default`: as JSON has it, or NO_DEFAULT."""
+    """A field of a record. `default`: in JSON form, or NO_DEFAULT."""
 
     name: str
     type: Type
@@ -70,7 +70,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Record:
-    """`name` is the full one. `derived`: made from a topic's columns, so that nobody has chosen its name."""
+    """A record type. `name`: the full name. `derived`: made from a topic's columns, so its name was generated."""
 
     name: str
     fields: tuple[Field, ...]
@@ -81,7 +81,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Optional:
-    """A union of null and one type; `null_first`: in this order."""
+    """A union of null and one type. `null_first`: null is the first of them."""
 
     type: Plain
     null_first: bool = True
@@ -92,12 +92,12 @@ Type: TypeAlias = "Plain | Optional"
 
 
 def plain(kind: Type) -> Plain:
-    """The type without its null."""
+    """Return the type without null."""
     return kind.type if isinstance(kind, Optional) else kind
 
 
 def dump(record: Record) -> dict[str, Any]:
-    """The schema as JSON has it. Raises SchemaError if one name stands for two different types."""
+    """Return the schema in JSON form. Raises SchemaError if two different types have the same name."""
     made: dict[str, Any] = _dump(record, {})
     return made
 
@@ -119,7 +119,7 @@ def _dump(kind: Type, written: dict[str, Plain]) -> Any:
         if written[kind.name] != kind:
             raise SchemaError(
                 f"The type {kind.name} stands for two different types in one Avro schema.",
-                advice="Register a schema that names them apart (txnsegment topics schema TOPIC --set FILE).",
+                advice="Register a schema with different names for them (txnsegment topics schema TOPIC --set FILE).",
             )
         return kind.name
     written[kind.name] = kind
@@ -155,7 +155,9 @@ def _dump_logical(kind: Primitive | Fixed) -> dict[str, Any]:
 
 
 def bare(kind: Type, names: list[str]) -> Any:
-    """The schema that the bytes alone follow: no logical types, no defaults, a name of its own for each type (in `names`)."""
+    """Return the schema that determines the bytes: without logical types and defaults, and with a generated unique name for each
+    named type (appended to `names`).
+    """
     match kind:
         case Optional():
             inner = bare(kind.type, names)

@@ -1,8 +1,8 @@
-"""Avro binary checked value by value, as strictly as the specification has it.
+"""Strict check of Avro binary, value by value.
 
-fastavro reads some bytes that are no Avro of the schema as other values: it takes an enum's index from the end of the list, cuts a
-long to 64 bits, takes any byte for a boolean. This finds them. It is for the rows that do not come out as the same bytes when they
-are written again, few at most: Avro may be written in several ways, and this tells those from what is no Avro at all.
+fastavro decodes some invalid bytes as other values: it takes an enum's index from the end of the list, truncates a long to 64 bits,
+and takes any byte for a boolean. This check finds them. It runs only on rows whose encoding differs after decoding, which are few:
+Avro allows several encodings of a value, and this check separates those from invalid bytes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ _FIXED_SIZE: Final = {"float": 4, "double": 8}
 
 
 class NotAvro(Exception):
-    """The bytes are no Avro of the schema; the text says where and how."""
+    """The bytes are not Avro of the schema; the text names the place and the problem."""
 
 
 def check(kind: Type, data: bytes) -> None:
-    """Raises NotAvro unless the bytes are one value of the type, from their first to their last."""
+    """Raise NotAvro unless the bytes are exactly one value of the type."""
     end = _after(kind, data, 0, "")
     if end != len(data):
-        raise NotAvro(f"{len(data) - end} bytes follow after its last value")
+        raise NotAvro(f"{len(data) - end} bytes follow its last value")
 
 
 def _after(kind: Type, data: bytes, at: int, path: str) -> int:
-    """Where the value that begins at `at` ends."""
+    """Return the offset after the value at `at`."""
     match kind:
         case Optional():
             index, at = _long(data, at, path)
@@ -74,21 +74,21 @@ def _after_primitive(kind: str, data: bytes, at: int, path: str) -> int:
 
 
 def _after_blocks(kind: Type, data: bytes, at: int, path: str, keys: set[bytes] | None) -> int:
-    """`keys`: those of a map so far; None: an array."""
+    """Return the offset after the blocks. `keys`: the keys of a map so far; None: an array."""
     while True:
         count, at = _long(data, at, path)
         if count == 0:
             return at
         end = None
-        if count < 0:  # then the size of the block follows, for those who skip it
+        if count < 0:  # the size of the block follows a negative count, so that readers can skip it
             size, at = _long(data, at, path)
             count, end = -count, _within(data, at, size, path)
-        for _ in range(count):  # every value has one byte at least, so this ends with the bytes
+        for _ in range(count):  # every value takes at least one byte, so the loop ends with the data
             if keys is not None:
                 at = _key(data, at, path, keys)
             at = _after(kind, data, at, path)
         if end is not None and at != end:
-            raise NotAvro(f"the column {path} has a block of another size than it says")
+            raise NotAvro(f"the column {path} has a block whose size is wrong")
 
 
 def _key(data: bytes, at: int, path: str, keys: set[bytes]) -> int:
@@ -111,7 +111,7 @@ def _text(data: bytes, path: str) -> None:
 
 def _within(data: bytes, at: int, length: int, path: str) -> int:
     if not 0 <= length <= len(data) - at:
-        raise NotAvro(f"the column {path} has {length} bytes, of {len(data) - at} that are left")
+        raise NotAvro(f"the column {path} has {length} bytes, but only {len(data) - at} are left")
     return at + length
 
 

@@ -92,7 +92,7 @@ def test_what_is_said_besides_is_kept_and_names_are_resolved() -> None:
         ({"type": "fixed", "name": "f", "size": 12, "logicalType": "duration"}, ["column x", "duration"]),
         ({"type": "bytes", "logicalType": "decimal", "precision": 39}, ["column x", "39 digits", "38"]),
         ({"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 4}, ["scale"]),
-        ("nonsense", ["no Avro schema", "nonsense"]),
+        ("nonsense", ["not an Avro schema", "nonsense"]),
     ],
 )
 def test_what_columns_cannot_be_is_refused_by_name(kind: Any, words: list[str]) -> None:

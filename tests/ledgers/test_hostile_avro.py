@@ -54,7 +54,7 @@ WRONG = {
     "bytes of 2**62": ("bytes", b"\xfe" + b"\xff" * 7 + b"\x7f"),
     "array that never ends": ({"type": "array", "items": "int"}, b"\x02\x02"),
     "array of 2**62 items": ({"type": "array", "items": "int"}, b"\xfe" + b"\xff" * 7 + b"\x7f\x02"),
-    "block of another size than it says": ({"type": "array", "items": "int"}, b"\x01\x04\x02\x00"),
+    "has a block whose size is wrong": ({"type": "array", "items": "int"}, b"\x01\x04\x02\x00"),
     "trailing bytes": ("int", b"\x02\x02"),
     "no bytes": ("int", b""),
     "decimal of 100 kB": (
