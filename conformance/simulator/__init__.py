@@ -13,8 +13,9 @@ pasts      what was written before a schedule begins
 casts      who is in a schedule: everybody at once, a few from the beginning, a few in the middle of things
 acking, moving, splitting, compacting, backups, in_stream, in_stream_backups, migrating: casts of other kinds
 kinds      how many schedules of each cast there are, long and short
-writers, readers, sweepers, subscribing: they run the code of `metadata`, the source and the sink as it is
-in_stream_clients, in_stream_readers, in_stream_consumers, onward_*: so do those of persistent topics, and of migrated ones
+working    rounds of work, and which errors no fault of a world explains
+writers, consuming, readers, spark_readers, sweepers, subscribing: actors, on topics of either model
+in_stream_clients, in_stream_readers: what only persistent topics have
 observer   what an outsider sees of the store's writes
 cursors, in_stream_logs, in_stream_acks: what these mean
 checks     what must be true of a history; shares no code with what it checks

@@ -5,28 +5,22 @@ are being written, through the same faults as everything else; the history check
 from __future__ import annotations
 
 import random
-from functools import partial
 
-from conformance.history.format import Poll
 from conformance.simulator.casts import PAST_NAMES, Cast, go_on, may_nap
 from conformance.simulator.clock import SimulatedClock
-from conformance.simulator.consuming import Hands, choose, start_consuming
+from conformance.simulator.consuming import start_consumer
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.keyed import COLUMN
 from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
-from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
+from conformance.simulator.scheduler import SETTINGS, World
 from conformance.simulator.stage import T, U, staged
 from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
 from conformance.simulator.writers import Job, start_driver
-from metadata.client.client import Client
-from metadata.client.providers import PendingAckProvider
 from metadata.cursors.cursors import make_missing
-from metadata.read.reading import Selection
 from metadata.records import paths
 from metadata.records.names import topic_name
-from metadata.rules.acks import Ack
 from metadata.store.memory import MemoryState
 from metadata.topics.topics import of_record
 
@@ -51,7 +45,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
     plain = {"c2"}
     world.history.acking = lambda: world.current is not None and world.current.name in plain
     for name in ("c0", "c1", "c2"):
-        start_consumer(world, name, rounds=3, plain=name in plain)
+        start_consumer(world, name, T, SUBSCRIPTIONS[0], rounds=3, plain=name in plain)
     if rng.random() < 0.35:
         start_subscriber(world, T, SUBSCRIPTIONS[0], rng.choice((1, 2, 4)))
     start_sweeper(world, "w0", 2)
@@ -69,7 +63,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
     plain = {"c1"} if rng.random() < 0.6 else set()
     world.history.acking = lambda: world.current is not None and world.current.name in plain
     for name in ("c0", "c1", "c2")[: rng.choice((2, 2, 2, 3))]:
-        consumer = start_consumer(world, name, rounds=rng.choice((1, 1, 2)), plain=name in plain, within=24)
+        consumer = start_consumer(world, name, T, SUBSCRIPTIONS[0], rounds=rng.choice((1, 1, 2)), plain=name in plain, within=24)
         may_nap(consumer, 0.25, 12)
     if rng.random() < 0.25:
         start_subscriber(world, T, SUBSCRIPTIONS[0], rng.choice((1, 2)), within=40)
@@ -86,21 +80,3 @@ def subscribed(state: MemoryState) -> MemoryState:
     assert topic is not None
     make_missing(store, [(segment, name) for segment in topic.segments() for name in SUBSCRIPTIONS])
     return state
-
-
-def start_consumer(world: World, name: str, *, rounds: int, plain: bool, within: int = 120) -> Actor:
-    """A consumer of the first subscription of T; `plain`: without transactions."""
-
-    def hands(process: Process) -> Hands:
-        client = process.client
-        return Hands(partial(_take, world, client), client.coordinator.commit)
-
-    return start_consuming(world, name, hands, rounds=rounds, plain=plain, within=within)
-
-
-def _take(world: World, client: Client, poll: str) -> tuple[PendingAckProvider, list[Ack]]:
-    history, began = world.history, world.history.now()
-    pending_acks = client.coordinator.acks
-    given, acks = choose(world, client.buffer.read(Selection((T,))), pending_acks, SUBSCRIPTIONS[0])
-    history.saw(Poll(history.now(), began, poll, 0, (T,), tuple(given), subscription=SUBSCRIPTIONS[0], ordered=False))
-    return pending_acks, acks

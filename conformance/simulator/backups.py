@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from conformance.history.format import Ack as Acked
 from conformance.history.format import Application as Changed
@@ -16,6 +17,7 @@ from conformance.history.format import Commit, Header, Told, Written
 from conformance.history.format import Registration as Registered
 from conformance.simulator.acking import SUBSCRIPTIONS, subscribed
 from conformance.simulator.casts import Cast
+from conformance.simulator.consuming import choose
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.origins import joined, origin
 from conformance.simulator.plan import Plan
@@ -25,6 +27,7 @@ from conformance.simulator.schedules import Outcome, play
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.sweepers import start_deleter, start_sweeper
+from conformance.simulator.working import start_rounds
 from conformance.simulator.writers import Job, start_driver
 from ledgers.compaction import Policy
 from ledgers.model import Part
@@ -37,7 +40,6 @@ from metadata.cluster.ledger_root import MARK
 from metadata.common.errors import TxnSegmentError
 from metadata.instream.model import transaction_buffer
 from metadata.maintenance.compaction import Compacted, Compactor
-from metadata.read.backlog import acked, pending, taken
 from metadata.read.reading import Reading, Selection
 from metadata.records import paths
 from metadata.records.cluster_records import Lost
@@ -133,19 +135,13 @@ def _drawn(rng: random.Random, trace: bool) -> tuple[Cast, Backups]:
 
 def start_backup(backups: Backups, name: str, *, within: int) -> None:
     world = backups.world
-    process = Process(world, name)
 
-    def run() -> None:
-        for _ in range(2):
-            began = world.history.now()
-            try:
-                backup = BackupReader(process.cluster).take()
-            except TxnSegmentError:
-                continue  # refused, or so much came in between that it gave up: nothing was taken
-            ended = world.history.now()
-            backups.taken.append(_restored(world, backup, began, ended))
+    def back_up(process: Process) -> None:
+        began = world.history.now()
+        backup = BackupReader(process.cluster).take()  # refused, or overtaken by too much: nothing was taken
+        backups.taken.append(_restored(world, backup, began, world.history.now()))
 
-    world.spawn(process, name, run, delay=world.rng.randrange(within))
+    start_rounds(world, name, 2, back_up, within=within)
 
 
 def _restored(world: World, backup: Backup, began: int, ended: int) -> Taken:
@@ -162,52 +158,29 @@ def _restored(world: World, backup: Backup, began: int, ended: int) -> Taken:
 
 
 def _start_compactor(world: World, name: str) -> None:
-    process = Process(world, name)
+    topics = iter((T, U))
 
-    def run() -> None:
-        for topic in (T, U):
-            try:
-                for segment in Topics(process.cluster).get(topic_name(topic)).segments():
-                    Compactor(process.cluster, joined).compact(segment, Policy(), Compacted())
-            except TxnSegmentError:
-                continue  # refused, or overtaken: its files are orphans
+    def compact(process: Process) -> None:
+        for segment in Topics(process.cluster).get(topic_name(next(topics))).segments():
+            Compactor(process.cluster, joined).compact(segment, Policy(), Compacted())  # if refused or overtaken, files are orphans
 
-    world.spawn(process, name, run, delay=world.rng.randrange(60, 260))
+    start_rounds(world, name, 2, compact, after=60, within=200)
 
 
 def _start_consumer(backups: Backups, name: str, kind: str, *, rounds: int) -> None:
     """It takes what is not acknowledged, some of it or all, and acknowledges it: `plain`, in a transaction of `acks` alone, or of
     `both`, acknowledgements and what it makes of these rows."""
-    world = backups.world
-    process = Process(world, name)
+    world, versions = backups.world, count()
 
-    def run() -> None:
-        client = process.client
-        for version in range(rounds):
-            try:
-                acks = _chosen(world, client)
-                if not acks:
-                    continue
-                if kind == "plain":
-                    client.coordinator.acks.acknowledge(acks)
-                else:
-                    _commit(backups, client, name, version, acks, with_rows=kind == "both")
-            except TxnSegmentError:
-                continue  # an AckConflict: somebody else was faster; any other: it comes again
+    def consume(process: Process) -> None:
+        client, version = process.client, next(versions)
+        _, acks = choose(world, client.buffer.read(Selection((T,))), client.coordinator.acks, SUBSCRIPTIONS[0], single=0.0)
+        if acks and kind == "plain":
+            client.coordinator.acks.acknowledge(acks)
+        elif acks:
+            _commit(backups, client, name, version, acks, with_rows=kind == "both")
 
-    world.spawn(process, name, run, delay=world.rng.randrange(150))
-
-
-def _chosen(world: World, client: Client) -> list[Ack]:
-    reading = client.buffer.read(Selection((T,)))
-    cursors = client.coordinator.acks.read((segment.name, SUBSCRIPTIONS[0]) for segment in reading.segments)
-    behind = acked({segment: cursor for (segment, _), cursor in cursors.items()})
-    acks = []
-    for segment in reading.segments:
-        ledgers = [ledger for ledger, _ in pending(segment, behind[segment.name], 0, reading.cut)]
-        ack = taken(segment.name, SUBSCRIPTIONS[0], behind[segment.name], ledgers[: world.rng.choice((1, 2, 10))])
-        acks += [] if ack is None else [ack]
-    return acks
+    start_rounds(world, name, rounds, consume, within=150)
 
 
 def _commit(backups: Backups, client: Client, name: str, version: int, acks: list[Ack], *, with_rows: bool) -> None:

@@ -48,7 +48,7 @@ def big(rng: random.Random, trace: bool) -> Cast:
         files_go=deleted or sweeps_files,
     )
     jobs = _jobs(rng)
-    streams = [Stream("s0", Selection((T, U)), rng.choice((None, 1, 3))), Stream("s1", Selection((T,)), None)]
+    streams = [Stream("s0", rng.choice((None, 1, 3)), selection=Selection((T, U))), Stream("s1", None, selection=Selection((T,)))]
     streams = streams[: rng.choice((1, 2))]
     for job in jobs:
         process = start_driver(world, job)
@@ -111,7 +111,7 @@ def small(rng: random.Random, trace: bool, *, brief: bool = False) -> Cast:
     crowded = rng.random() < 0.2  # many who read while others settle and fold
     reads = rng.random()
     if crowded or reads < 0.6:
-        streams = [Stream("s0", Selection(names), rng.choice((None, 1)), left=4 if crowded else 2)]
+        streams = [Stream("s0", rng.choice((None, 1)), selection=Selection(names), left=4 if crowded else 2)]
         start_stream(world, streams[0], within=60)
     else:
         streams = []
@@ -150,7 +150,7 @@ def middle(rng: random.Random, trace: bool, *, sweeping: float = 0.04, brief: bo
     if kind < 0.55:
         readers.append(start_batch_reader(world, "b0", selection, rng.choice((1, 1, 2)), within=16))
     elif kind < 0.8:
-        streams.append(Stream("s0", selection, rng.choice((None, 1)), left=2))
+        streams.append(Stream("s0", rng.choice((None, 1)), selection=selection, left=2))
         readers.append(start_stream(world, streams[0], within=16))
     else:
         process = Process(world, "b")

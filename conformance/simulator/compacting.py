@@ -7,6 +7,7 @@ section 7).
 from __future__ import annotations
 
 import random
+from functools import cache
 
 from conformance.simulator import acking, casts, moving, splitting
 from conformance.simulator.casts import Cast
@@ -14,14 +15,14 @@ from conformance.simulator.origins import joined
 from conformance.simulator.readers import Stream, start_batch_reader, start_stream
 from conformance.simulator.scheduler import Actor, Process, World
 from conformance.simulator.stage import T, U
+from conformance.simulator.working import start_rounds
 from ledgers.compaction import Policy
-from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata.client.passes import delete_orphans
-from metadata.common.errors import StorageError, TxnSegmentError
+from metadata.common.errors import TxnSegmentError
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.trimming import Trimmer
 from metadata.read.reading import Selection
-from metadata.records.names import topic_name
+from metadata.records.names import TopicName, topic_name
 from metadata.topics.policies import set_for_topic
 from metadata.topics.topics import Topics
 
@@ -71,7 +72,7 @@ def _middle(rng: random.Random, trace: bool) -> Cast:
 def _start_slow(cast: Cast, within: int) -> None:
     """In half of the worlds a stream is slow: what it still needs may be taken."""
     if cast.world.rng.random() < 0.5:
-        cast.streams.append(Stream("slow", Selection((T, U)), 1, left=6))
+        cast.streams.append(Stream("slow", 1, selection=Selection((T, U)), left=6))
         start_stream(cast.world, cast.streams[-1], within=within)
 
 
@@ -105,53 +106,42 @@ def _start_leaver(world: World) -> None:
 
 def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
     """Somebody who limits a topic, and now and then trims it; subscriptions hold him back."""
-    process, rng = Process(world, name), world.rng
+    rng = world.rng
 
-    def run() -> None:
+    @cache
+    def limited() -> tuple[TopicName, dict[str, int]]:
         topic = topic_name(rng.choice((T, T, U)))
-        limit = {"retention_bytes": rng.choice((0, 0, 4, 24))} if rng.random() < 0.7 else {"retention_ms": rng.choice((50, 400))}
-        for _ in range(rounds):
-            try:
-                set_for_topic(process.cluster, topic, limit)
-                process.sweeper.sweep()  # only what is folded is trimmed
-                Trimmer(process.cluster, process.buffer).trim(topic)
-            except (CorruptSnapshot, MissingFile, StorageError) as error:
-                world.history.bad(f"{name}: {error}", 5)
-                return
-            except TxnSegmentError:
-                continue
-            process.cluster.clock.sleep(0.1)
+        by_size = rng.random() < 0.7
+        return topic, {"retention_bytes": rng.choice((0, 0, 4, 24))} if by_size else {"retention_ms": rng.choice((50, 400))}
 
-    actor = world.spawn(process, name, run, delay=rng.randrange(within))
-    if rng.random() < 0.4:
-        actor.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))
+    def trim(process: Process) -> None:
+        topic, limit = limited()
+        set_for_topic(process.cluster, topic, limit)
+        process.sweeper.sweep()  # only what is folded is trimmed
+        Trimmer(process.cluster, process.buffer).trim(topic)
+
+    _may_sleep(start_rounds(world, name, rounds, trim, pause=0.1, within=within))
 
 
-def start_compactor(world: World, name: str, rounds: int, *, within: int) -> Actor:
+def start_compactor(world: World, name: str, rounds: int, *, within: int) -> None:
     """Somebody who compacts everything that is folded, as often as `rounds` says. A sleeper now and then wakes when others have
     compacted, folded and forgotten what he has read.
     """
-    process, rng = Process(world, name), world.rng
-    policy, sweeps = Policy(grows=rng.random() < 0.3), rng.random() < 0.4
+    policy, sweeps = Policy(grows=world.rng.random() < 0.3), world.rng.random() < 0.4
 
-    def run() -> None:
-        for _ in range(rounds):
-            try:
-                if sweeps:
-                    process.sweeper.sweep()
-                for topic in Topics(process.cluster).list():
-                    for segment in topic.segments():
-                        Compactor(process.cluster, joined).compact(segment, policy, Compacted())
-                if world.files_go:
-                    delete_orphans(process.cluster)
-            except (CorruptSnapshot, MissingFile, StorageError) as error:
-                world.history.bad(f"{name}: {error}", 5)
-                return
-            except TxnSegmentError:
-                continue  # refused, or overtaken: its files are orphans
-            process.cluster.clock.sleep(0.1)
+    def compact(process: Process) -> None:
+        if sweeps:
+            process.sweeper.sweep()
+        for topic in Topics(process.cluster).list():
+            for segment in topic.segments():
+                Compactor(process.cluster, joined).compact(segment, policy, Compacted())  # if overtaken, its files are orphans
+        if world.files_go:
+            delete_orphans(process.cluster)
 
-    actor = world.spawn(process, name, run, delay=rng.randrange(within))
+    _may_sleep(start_rounds(world, name, rounds, compact, pause=0.1, within=within))
+
+
+def _may_sleep(actor: Actor) -> None:
+    rng = actor.process.world.rng
     if rng.random() < 0.4:
         actor.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))
-    return actor

@@ -10,25 +10,25 @@ from functools import partial
 
 from conformance.history.format import Counts
 from conformance.simulator.casts import Cast
-from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
-from conformance.simulator.in_stream_consumers import SUBSCRIPTION, start_in_stream_consumer
-from conformance.simulator.in_stream_readers import (
-    GONE,
-    read_all,
-    start_in_stream_reader,
-    start_in_stream_stream,
-    unexplained,
-)
+from conformance.simulator.consuming import start_consumer
+from conformance.simulator.in_stream_clients import start_client, start_producer
+from conformance.simulator.in_stream_readers import read_all, start_in_stream_reader
 from conformance.simulator.plan import Plan
-from conformance.simulator.readers import Stream, start_batch_reader
+from conformance.simulator.readers import start_batch_reader, start_stream
 from conformance.simulator.scheduler import SETTINGS, Process, World
+from conformance.simulator.spark_readers import SparkStream
 from conformance.simulator.stage import P, Q, T, staged
+from conformance.simulator.working import start_rounds
 from conformance.simulator.writers import Job, start_driver
 from metadata.client.passes import delete_orphans
-from metadata.common.errors import TxnSegmentError
+from metadata.instream.client import InStream
 from metadata.read.reading import Selection
 from metadata.records.names import persistent_name
 
+SUBSCRIPTION = "s"
+"""Of P, where it is consumed."""
+PACE = {"tries": 6, "within": 30}
+"""Of its drivers."""
 COORDINATORS = "/persistent/logs/persistent%3A%2F%2Fpulsar%2F"
 
 
@@ -51,7 +51,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     later = 2 * within  # when there is something to read
     jobs = _jobs(rng, long=long)
     for job in jobs:
-        process = start_in_stream_driver(world, job)
+        process = start_driver(world, job, **PACE)
         if rng.random() < 0.15:  # a reader in the same process
             start_in_stream_reader(world, f"{job.name}.reader", (P, Q), 2, process, within=within)
         if rng.random() < 0.15:  # and somebody who sweeps
@@ -65,12 +65,12 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
         for i in range(rng.choice((1, 1, 2))):  # as two queries of one program: threads that share one memory of the logs
             start_in_stream_reader(world, f"b{i}", (P, Q), rng.choice((2, 4) if long else (1, 2)), process, within=later)
     if rng.random() < 0.4:
-        start_in_stream_stream(world, Stream("s0", Selection((P,)), rng.choice((None, 1)), left=4), P, within=later)
+        start_stream(world, SparkStream("s0", rng.choice((None, 1)), topic=P), within=later)
     for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1))):
         start_keeper(world, f"k{i}", rng.choice((1, 3) if long else (1, 2)), within=within)
     if consumed:
         for i in range(3):
-            start_in_stream_consumer(world, f"u{i}", P, rounds=3, plain=i == 2, within=later)
+            start_consumer(world, f"u{i}", P, SUBSCRIPTION, rounds=3, plain=i == 2, within=later, cumulative=0.3)
     elif rng.random() < 0.2:
         start_trimmer(world, "r0", rng.choice((P, Q)), within=later)
     if rng.random() < 0.05:
@@ -120,64 +120,40 @@ def _others(world: World) -> list[Job]:
 
 def start_keeper(world: World, name: str, rounds: int, process: Process | None = None, *, within: int) -> None:
     """Somebody who sweeps, or does a part of it. One who sleeps over it wakes to another world."""
-    process, rng = process or Process(world, name), world.rng
+    rng = world.rng
 
-    def run() -> None:
-        party = Party(world, process)
-        hands = party.hands
+    def keep(process: Process) -> None:
+        hands = process.client.instream
         parts: dict[str, Callable[[], object]] = {
             "sweep": lambda: hands.sweeper.sweep().complain(),
             "end": lambda: (hands.sweeper.timeouts(), hands.coordinator.ending.finish_all()),
             "snapshot": lambda: [hands.buffer.snapshot(persistent_name(topic)) for topic in (P, Q)],
             "compact": hands.coordinator.log.compact,
         }
-        for _ in range(rounds):
-            what = "sweep" if rng.random() < 0.5 else rng.choice(sorted(parts))
-            try:
-                parts[what]()
-            except TxnSegmentError as error:
-                if unexplained(error):
-                    world.history.bad(f"{name}: {error}", 5)
-                    return
-                continue
-            process.cluster.clock.sleep(0.2)
+        parts["sweep" if rng.random() < 0.5 else rng.choice(sorted(parts))]()
 
-    actor = world.spawn(process, name, run, delay=rng.randrange(within))
+    actor = start_rounds(world, name, rounds, keep, process=process, pause=0.2, within=within)
     if rng.random() < 0.4:
         actor.nap = rng.randrange(20), rng.choice((10, 30, 60, 1_000))
 
 
 def start_trimmer(world: World, name: str, topic: str, *, within: int) -> None:
     """Somebody who takes rows away, as far as they are decided and in a snapshot."""
-    process, rng = Process(world, name), world.rng
 
-    def run() -> None:
-        hands = Party(world, process).hands
-        for _ in range(2):
-            try:
-                reading = hands.buffer.read(persistent_name(topic))
-                hands.sweeper.trimmer.trim_to(reading, rng.randint(0, reading.cut))
-                hands.sweeper.trimmer.leave(persistent_name(topic))
-            except GONE as error:
-                world.history.bad(f"{name}: {error}", 5)
-                return
-            except TxnSegmentError:
-                continue
-            process.cluster.clock.sleep(0.2)
+    def trim(process: Process) -> None:
+        hands = process.client.instream
+        reading = hands.buffer.read(persistent_name(topic))
+        hands.sweeper.trimmer.trim_to(reading, world.rng.randint(0, reading.cut))
+        hands.sweeper.trimmer.leave(persistent_name(topic))
 
-    world.spawn(process, name, run, delay=rng.randrange(within))
+    start_rounds(world, name, 2, trim, pause=0.2, within=within)
 
 
 def _start_terminating(world: World, name: str, topic: str, *, within: int) -> None:
-    process = Process(world, name)
+    def terminate(process: Process) -> None:
+        process.client.instream.sealing.terminate(persistent_name(topic))
 
-    def run() -> None:
-        try:
-            Party(world, process).hands.sealing.terminate(persistent_name(topic))
-        except TxnSegmentError:
-            return
-
-    world.spawn(process, name, run, delay=world.rng.randrange(within))
+    start_rounds(world, name, 1, terminate, within=within)
 
 
 # --- the end ------------------------------------------------------------------------------------------------------------
@@ -187,7 +163,7 @@ def settle_in_stream(world: World, jobs: list[Job]) -> None:
     """In the calm everybody finishes what he had to write."""
     for job in jobs:
         if not job.done:
-            start_in_stream_driver(world, job)
+            start_driver(world, job, **PACE)
 
 
 def finish_in_stream(world: World, jobs: list[Job]) -> None:
@@ -195,7 +171,7 @@ def finish_in_stream(world: World, jobs: list[Job]) -> None:
     for job in jobs:
         if not job.done:
             world.history.bad(f"the job {job.name} did not finish: at {job.at} of {job.versions}")
-    Party(world, Process(world, "end")).hands.sweeper.sweep().complain()
+    _end(world).sweeper.sweep().complain()
     _read_everything(world, "end0")
     if world.rng.random() < 0.15:  # and nobody's file is taken for an orphan
         world.clock.now += world.settings.orphan_age_ms + 1
@@ -204,12 +180,16 @@ def finish_in_stream(world: World, jobs: list[Job]) -> None:
             world.clock.now += world.settings.grace_period_ms + 1
         _read_everything(world, "end1")
     world.clock.now += world.settings.header_retention_ms + 1
-    Party(world, Process(world, "end")).hands.sweeper.sweep().complain()
+    _end(world).sweeper.sweep().complain()
     left = sum(key.path.startswith(COORDINATORS) for key in world.state.records)
     history = world.history
     history.events.append(Counts(history.now(), "at the end", {"entries of a coordinator": left}, {"entries of a coordinator": 0}))
 
 
+def _end(world: World) -> InStream:
+    return Process(world, "end").client.instream
+
+
 def _read_everything(world: World, name: str) -> None:
     for topic in (P, Q):
-        read_all(world, Party(world, Process(world, name)), "reader at the end", topic, final=True)
+        read_all(world, Process(world, name).client.instream.buffer, "reader at the end", topic, final=True)

@@ -15,10 +15,10 @@ from conformance.history.format import Ack, Entry, Event
 from conformance.history.in_stream import InStream
 from conformance.simulator.backups import Backups, Taken, start_backup, wrong_backups
 from conformance.simulator.casts import Cast
+from conformance.simulator.consuming import start_consumer
 from conformance.simulator.cursors import acknowledged, common, covered
-from conformance.simulator.in_stream import finish_in_stream, settle_in_stream, start_keeper
-from conformance.simulator.in_stream_clients import start_client, start_in_stream_driver, start_producer
-from conformance.simulator.in_stream_consumers import SUBSCRIPTION, start_in_stream_consumer
+from conformance.simulator.in_stream import SUBSCRIPTION, finish_in_stream, settle_in_stream, start_keeper
+from conformance.simulator.in_stream_clients import start_client, start_producer
 from conformance.simulator.in_stream_logs import SYSTEM
 from conformance.simulator.plan import Plan
 from conformance.simulator.quiet import quiet
@@ -57,13 +57,13 @@ def cast_of(rng: random.Random, trace: bool) -> tuple[Cast, Backups]:
         Job("r", "r-random", "", (Q,), (1,), random=True),
     ]
     for job in jobs:
-        start_in_stream_driver(world, job, within=150)
+        start_driver(world, job, tries=6, within=150)
     other = Job("t", "t", T, (T,), (0, 1), replays=True, by="query-t")
     start_driver(world, other)
     start_client(world, "c0", (P, Q), 2, within=200)
     start_producer(world, "plain", P, 3, within=200)
     for i in range(3):
-        start_in_stream_consumer(world, f"u{i}", P, rounds=3, plain=i == 2, within=250)
+        start_consumer(world, f"u{i}", P, SUBSCRIPTION, rounds=3, plain=i == 2, within=250, cumulative=0.3)
     for i in range(rng.choice((0, 1, 2))):
         start_keeper(world, f"w{i}", 2, within=250)
     for i in range(3):

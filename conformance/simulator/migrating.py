@@ -10,20 +10,16 @@ from functools import partial
 
 from conformance.history.format import Event, Layout
 from conformance.simulator.casts import Cast, may_nap
-from conformance.simulator.in_stream import start_keeper, start_trimmer, world_of
-from conformance.simulator.in_stream_clients import Party, start_client, start_in_stream_driver, start_producer
-from conformance.simulator.in_stream_readers import (
-    read_all,
-    start_in_stream_reader,
-    start_in_stream_stream,
-    unexplained,
-)
-from conformance.simulator.onward_consumers import drain, start_onward_consumer
-from conformance.simulator.onward_readers import Query, Streaming, micro_batch, read_onward, start_onward_batch, start_query
-from conformance.simulator.readers import Stream, start_batch_reader
+from conformance.simulator.consuming import drain, start_consumer
+from conformance.simulator.in_stream import PACE, SUBSCRIPTION, start_keeper, start_trimmer, world_of
+from conformance.simulator.in_stream_clients import start_client, start_producer
+from conformance.simulator.in_stream_readers import read_all, start_in_stream_reader
+from conformance.simulator.readers import start_batch_reader, start_stream
 from conformance.simulator.scheduler import Actor, Process, World
+from conformance.simulator.spark_readers import Running, SparkStream, read_onward, start_spark_batch
 from conformance.simulator.splitting import Splitter, start_splitter
 from conformance.simulator.stage import P, Q, T, W, Y, Z
+from conformance.simulator.working import start_rounds
 from conformance.simulator.writers import Job, start_driver
 from metadata.common.errors import OptionError, TopicExists, TopicSealed, TxnSegmentError
 from metadata.instream.txn_rules import FINAL
@@ -55,7 +51,7 @@ class Stage:
     world: World
     moves: list[Move]
     writers: list[Job]
-    queries: list[Query]
+    queries: list[SparkStream]
     consumed: bool
     further: list[Job] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
@@ -99,7 +95,7 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     for move in stage.moves:
         start_migrator(world, move, within=2 * within)
     for job in stage.writers:
-        start_in_stream_driver(world, job, within=within)
+        start_driver(world, job, tries=6, within=within)
         may_nap(world.actors[-1], 0.3, 16)
     for i in range(rng.choice((1, 2, 3) if long else (0, 1, 1, 2))):
         start_client(world, f"c{i}", (P, Q), rng.choice((1, 2)), within=2 * within)
@@ -110,10 +106,11 @@ def _cast(rng: random.Random, trace: bool, *, long: bool) -> Cast:
     _start_readers(stage, long=long, within=within)
     _start_keepers(world, long=long, within=within)
     if consumed:
-        plain = {"u2"}
-        world.history.acking = lambda: world.current is None or world.current.name in plain  # or the end
+        world.history.acking = lambda: world.current is None or world.current.name == "u2"  # or the end
         for i in range(3):
-            may_nap(start_onward_consumer(world, f"u{i}", P, rounds=3, plain=i == 2, within=3 * within), 0.4, 12)
+            plain = i == 2
+            consumer = start_consumer(world, f"u{i}", P, SUBSCRIPTION, rounds=3, plain=plain, within=3 * within, onward=True)
+            may_nap(consumer, 0.4, 12)
     kept = frozenset({T} if mixed else ())
     if mixed:
         start_driver(world, Job("t", "q", T, (T,), (0, 1), replays=True, by="query-t"), tries=4, within=30)
@@ -157,13 +154,13 @@ def _start_readers(stage: Stage, *, long: bool, within: int) -> None:
     if rng.random() < 0.3:
         start_in_stream_reader(world, "b0", (P, Q), rng.choice((2, 4) if long else (1, 2)), within=2 * within)
     if rng.random() < 0.2:
-        start_in_stream_stream(world, Stream("s9", Selection((P,)), rng.choice((None, 1)), left=4), P, within=2 * within)
+        start_stream(world, SparkStream("s9", rng.choice((None, 1)), topic=P), within=2 * within)
     if rng.random() < 0.5:
-        start_onward_batch(world, "b1", rng.choice((P, P, Y)), rng.choice((1, 2)), within=4 * within)
+        start_spark_batch(world, "b1", rng.choice((P, P, Y)), rng.choice((1, 2)), within=4 * within)
     for i in range(rng.choice((1, 2) if long else (0, 1, 1))):
         topic = rng.choice((P, P, P, Y))
-        stage.queries.append(Query(f"s{i}", topic, rng.choice((None, 1, 2)), left=rng.choice((4, 8))))
-        start_query(world, stage.queries[-1], within=2 * within)
+        stage.queries.append(SparkStream(f"s{i}", rng.choice((None, 1, 2)), rng.choice((4, 8)), topic=topic))
+        start_stream(world, stage.queries[-1], within=2 * within)
 
 
 def _start_keepers(world: World, *, long: bool, within: int) -> None:
@@ -178,22 +175,13 @@ def _start_keepers(world: World, *, long: bool, within: int) -> None:
 
 def _start_sweeper(world: World, name: str, rounds: int, *, within: int) -> Actor:
     """Somebody who sweeps both kinds of topics, as `txnsegment sweep` does."""
-    process = Process(world, name)
 
-    def run() -> None:
-        client = process.client
-        for _ in range(rounds):
-            began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
-            try:
-                client.sweep()
-            except TxnSegmentError as error:
-                if unexplained(error):
-                    world.history.bad(f"{name}: {error}", 5)
-                    return
-                continue
-            world.history.swept(name, began, min(now_ms, *world.clock.falls[falls:], now_ms))
+    def sweep(process: Process) -> None:
+        began, now_ms, falls = world.history.now(), world.clock.now, len(world.clock.falls)
+        process.client.sweep()
+        world.history.swept(name, began, min(now_ms, *world.clock.falls[falls:], now_ms))
 
-    return world.spawn(process, name, run, delay=world.rng.randrange(within))
+    return start_rounds(world, name, rounds, sweep, within=within)
 
 
 # --- who migrates -----------------------------------------------------------------------------------------------------------
@@ -253,14 +241,14 @@ def _settle(stage: Stage) -> None:
             start_migrator(world, move, within=20)
     for job in stage.writers:
         if not job.done:
-            start_in_stream_driver(world, job)
+            start_driver(world, job, **PACE)
     for job in stage.further:
         if not job.done:
             start_driver(world, job)
     _start_calm_sweeper(stage)
     for query in stage.queries:
         query.left = 3
-        start_query(world, query, within=60)
+        start_stream(world, query, within=60)
 
 
 def _start_calm_sweeper(stage: Stage) -> None:
@@ -277,7 +265,7 @@ def _start_calm_sweeper(stage: Stage) -> None:
 
 
 def _is_sealed(world: World, topic: str) -> bool:
-    return Party(world, Process(world, "look")).hands.migrator.onward(persistent_name(topic)) is not None
+    return Process(world, "look").client.instream.migrator.onward(persistent_name(topic)) is not None
 
 
 def _finish(stage: Stage) -> None:
@@ -293,7 +281,7 @@ def _finish(stage: Stage) -> None:
     if left := [str(txn.least) for txn in client.instream.coordinator.log.live() if txn.state not in FINAL]:
         history.bad(f"transactions that nobody has ended are left: {', '.join(left)}", 10)
     for topic in (P, Q):
-        read_all(world, Party(world, Process(world, "end")), "reader at the end", topic, final=True)
+        read_all(world, Process(world, "end").client.instream.buffer, "reader at the end", topic, final=True)
     fresh = Process(world, "end").client
     for topic in (P, *sorted({move.to for move in stage.moves if move.over == "done"})):
         read_onward(world, fresh, "batch at the end", topic, final=True)
@@ -301,7 +289,7 @@ def _finish(stage: Stage) -> None:
         if query.topic in (P, *stage.shown):
             _to_its_end(world, query)
     if stage.consumed:
-        drain(world, fresh, P)
+        drain(world, fresh, P, SUBSCRIPTION)
 
 
 def _ended(stage: Stage) -> None:
@@ -330,10 +318,10 @@ def _went_on(stage: Stage, move: Move) -> None:
         world.history.bad(f"{to} has no active segment", 12)
 
 
-def _to_its_end(world: World, query: Query) -> None:
+def _to_its_end(world: World, query: SparkStream) -> None:
     """The stream has read all there is, whatever had become of it: each row once, as its history is judged."""
-    reader = Streaming(Process(world, "end").client, query.options())
+    running = Running(world, Process(world, "end").client, query)
     for _ in range(60):
-        if not micro_batch(world, reader, query):
+        if not running.run_batch():
             return
     world.history.bad(f"{query.name} does not come to an end: {query.at}", 9)

@@ -6,24 +6,25 @@ the mover's application; two movers of one application are twins.
 from __future__ import annotations
 
 import random
+from itertools import count
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from conformance.history.format import Commit, Poll, Row, Written
+from conformance.history.format import Commit, Poll, Written
 from conformance.simulator.acking import SUBSCRIPTIONS, subscribed
 from conformance.simulator.casts import PAST_NAMES, Cast, go_on, may_nap
+from conformance.simulator.consuming import choose
 from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
-from conformance.simulator.readers import rows_of
 from conformance.simulator.scheduler import SETTINGS, Actor, Process, World
 from conformance.simulator.stage import D, T, U, staged
 from conformance.simulator.storage import GatedStorage
 from conformance.simulator.sweepers import start_sweeper
+from conformance.simulator.working import start_rounds
 from conformance.simulator.writers import Job, start_driver
 from ledgers.model import Part
 from metadata.client.client import Client
 from metadata.common.errors import TxnSegmentError
-from metadata.read.backlog import acked, pending, taken
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name
 from metadata.store.contract import time_ms
@@ -72,17 +73,12 @@ def short(rng: random.Random, trace: bool) -> Cast:
 
 
 def start_mover(world: World, name: str, app: str, *, rounds: int, within: int = 120) -> Actor:
-    process = Process(world, name)
+    versions = count(1)
 
-    def run() -> None:
-        client = process.client
-        for version in range(1, rounds + 1):
-            try:
-                _move(world, client, name, app, version)
-            except TxnSegmentError:
-                continue  # a conflict, or a fault: what it had taken comes again
+    def move(process: Process) -> None:
+        _move(world, process.client, name, app, next(versions))
 
-    return world.spawn(process, name, run, delay=world.rng.randrange(within))
+    return start_rounds(world, name, rounds, move, within=within)
 
 
 def _move(world: World, client: Client, name: str, app: str, version: int) -> None:
@@ -111,15 +107,8 @@ def _move(world: World, client: Client, name: str, app: str, version: int) -> No
 def _take(world: World, client: Client, txn: SparkTransaction, read: str) -> None:
     history, began = world.history, world.history.now()
     reading = client.buffer.read(Selection((T,)))
-    cursors = client.coordinator.acks.read((segment.name, SUBSCRIPTIONS[0]) for segment in reading.segments)
-    done = acked({segment: cursor for (segment, _), cursor in cursors.items()})
-    rows = list[Row]()
-    for segment in reading.segments:
-        ledgers = [ledger for ledger, _ in pending(segment, done[segment.name], 0, reading.cut)]
-        ledgers = ledgers[: world.rng.choice((1, 2, 10))]
-        rows += [row for found in ledgers for row in rows_of(world, segment.name, found)]
-        ack = taken(segment.name, SUBSCRIPTIONS[0], done[segment.name], ledgers)
-        txn.acknowledge([] if ack is None else [ack])
+    rows, acks = choose(world, reading, client.coordinator.acks, SUBSCRIPTIONS[0], single=0.0)
+    txn.acknowledge(acks)
     history.saw(Poll(history.now(), began, read, 0, (T,), tuple(rows), subscription=SUBSCRIPTIONS[0], ordered=False))
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from conformance.history.format import Horizon, Plan, Poll, Read, Row
 from conformance.simulator import keyed, origins
 from conformance.simulator.scheduler import Actor, Process, World
-from ledgers.errors import CorruptSnapshot, MissingFile
+from conformance.simulator.working import missed, start_rounds
 from ledgers.model import CompactedPart, Ledger
-from metadata.common.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
+from metadata.common.errors import DataLoss, TxnSegmentError
 from metadata.read.backlog import extent
 from metadata.read.reading import Reading, Selection
 from metadata.read.transaction_buffer import TransactionBuffer
@@ -24,50 +26,48 @@ from spark_txn_source.selection import Earliest
 def start_batch_reader(
     world: World, name: str, selection: Selection, rounds: int, process: Process | None = None, *, within: int = 100
 ) -> Actor:
-    process = process or Process(world, name)
+    def read(process: Process) -> None:
+        began = world.history.now()
+        reading = process.buffer.read(selection)
+        rows = collect(world, reading, 0, reading.cut, known_trims(reading, Earliest()))
+        saw(world, name, began, selection.names, reading, rows)
 
-    def run() -> None:
-        for _ in range(rounds):
-            began = world.history.now()
-            try:
-                reading = process.buffer.read(selection)
-                rows = collect(world, reading, 0, reading.cut, known_trims(reading, Earliest()))
-            except (CorruptSnapshot, MissingFile) as error:
-                world.history.missed(name, error)
-                return
-            except TxnSegmentError:
-                continue
-            saw(world, name, began, selection.names, reading, rows)
+    return start_rounds(world, name, rounds, read, process=process, within=within, judge=missed)
 
-    return world.spawn(process, name, run, delay=world.rng.randrange(within))
+
+class Query(Protocol):
+    """A streaming query that runs in one process."""
+
+    def run_batch(self) -> object: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass
-class Stream:
-    """A streaming query's checkpoint: the offset it has finished, and the end it has planned but perhaps not finished.
-
-    `left`: how often Spark still asks for the latest offset.
+class Checkpoint(ABC):
+    """What is left of a streaming query when its process ends: where it is, and the batch that it has planned but perhaps not
+    finished. `left`: how often Spark still asks for the latest offset. `rest`: seconds until it asks again after a failure.
     """
 
     name: str
-    selection: Selection
     max_rows: int | None
-    offset: int = 0
-    planned: int | None = None
     left: int = 4
     batch: int = 0
     restarts: int = 0
-    known: Mapping[str, int] | None = None
-    """What retention had taken when it was planned for the first time; None: it was not."""
     lives: int = 0
+    rest: float = 0.0
+
+    @abstractmethod
+    def open(self, world: World, process: Process) -> Query: ...
 
     def anew(self) -> None:
         """With a new checkpoint, from the first rows that are kept: it is another stream from now on."""
-        self.name = f"{self.name.partition('#')[0]}#{self.lives + 1}"
-        self.offset, self.planned, self.batch, self.known, self.lives = 0, None, 0, None, self.lives + 1
+        self.lives += 1
+        self.name, self.batch = f"{self.name.partition('#')[0]}#{self.lives}", 0
 
 
-def start_stream(world: World, stream: Stream, *, within: int = 40) -> Actor:
+def start_stream(world: World, stream: Checkpoint, *, within: int = 40) -> Actor:
+    """A streaming query; it is restarted when it crashes, and reads a planned batch again."""
     process = Process(world, f"{stream.name}.{stream.restarts}")
 
     def again() -> None:
@@ -75,27 +75,53 @@ def start_stream(world: World, stream: Stream, *, within: int = 40) -> Actor:
         if stream.restarts < 5:
             start_stream(world, stream, within=within)
 
-    delay = world.rng.randrange(within)
-    return world.spawn(process, process.name, lambda: _stream(world, process, stream), on_crash=again, delay=delay)
+    def run() -> None:
+        query = stream.open(world, process)
+        while stream.left > 0:
+            stream.left -= 1
+            try:
+                query.run_batch()
+            except TxnSegmentError as error:
+                if missed(world, stream.name, error):
+                    return
+                if isinstance(error, DataLoss):
+                    stream.anew()
+                elif stream.rest:
+                    process.cluster.clock.sleep(stream.rest)
+        query.close()
+
+    return world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
 
 
-def _stream(world: World, process: Process, stream: Stream) -> None:
-    following = Following(process.client, stream.selection)
-    while stream.left > 0:
-        stream.left -= 1
-        try:
-            _micro_batch(world, process.buffer, following, stream)
-        except DataLoss as error:
-            if not world.history.trimmed:
-                world.history.missed(stream.name, error)
-                return
-            stream.anew()
-        except (CorruptSnapshot, MissingFile, OffsetOutOfRange) as error:
-            world.history.missed(stream.name, error)
-            return
-        except TxnSegmentError:
-            continue
-    following.close()
+@dataclass(kw_only=True)
+class Stream(Checkpoint):
+    """A query on topics of topic://, by what Spark's long-lived stream reader follows them with. `known`: what retention had taken
+    when it was planned for the first time; None: it was not.
+    """
+
+    selection: Selection
+    offset: int = 0
+    planned: int | None = None
+    known: Mapping[str, int] | None = None
+
+    def anew(self) -> None:
+        super().anew()
+        self.offset, self.planned, self.known = 0, None, None
+
+    def open(self, world: World, process: Process) -> Query:
+        return _Following(world, process, self)
+
+
+class _Following:
+    def __init__(self, world: World, process: Process, stream: Stream) -> None:
+        self._world, self._buffer, self._stream = world, process.buffer, stream
+        self._following = Following(process.client, stream.selection)
+
+    def run_batch(self) -> None:
+        _micro_batch(self._world, self._buffer, self._following, self._stream)
+
+    def close(self) -> None:
+        self._following.close()
 
 
 def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, stream: Stream) -> None:
@@ -157,11 +183,22 @@ def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
 
 
 def saw(
-    world: World, who: str, began: int, topics: tuple[str, ...], reading: Reading, rows: tuple[Row, ...], *, final: bool = False
+    world: World,
+    who: str,
+    began: int,
+    topics: tuple[str, ...],
+    reading: Reading,
+    rows: tuple[Row, ...],
+    *,
+    final: bool = False,
+    log: str = "",
 ) -> None:
-    """A batch read of everything up to its cut has returned, and its horizon is known."""
+    """A batch read of everything up to its cut has returned, and its horizon is known. `log`: whose numbers these are, of a
+    persistent topic.
+    """
     history, cut = world.history, reading.cut
-    known = tuple(s.name for s in reading.segments)
-    history.saw(Read(history.now(), began, who, topics, rows, 0, cut, cut, known, final))
-    tops = ((s.name, s.last(reading.cut)) for s in reading.segments)
-    history.saw(Horizon(history.now(), began, who, topics, cut, tuple((name, top) for name, top in tops if top is not None)))
+    known = None if log else tuple(s.name for s in reading.segments)
+    history.saw(Read(history.now(), began, who, topics, rows, 0, cut, cut, known, final, log=log))
+    tops = ((s.name, s.last(cut)) for s in reading.segments)
+    positions = tuple((name, top) for name, top in tops if top is not None)
+    history.saw(Horizon(history.now(), began, who, topics, cut, positions, log=log))

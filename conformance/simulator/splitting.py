@@ -8,9 +8,10 @@ import random
 from dataclasses import dataclass, replace
 
 from conformance.history.format import Event, Layout
-from conformance.simulator.acking import SUBSCRIPTIONS, start_consumer, subscribed
+from conformance.simulator.acking import SUBSCRIPTIONS, subscribed
 from conformance.simulator.casts import PAST_NAMES, Cast, may_nap
 from conformance.simulator.clock import SimulatedClock
+from conformance.simulator.consuming import start_consumer
 from conformance.simulator.faults import GatedStore
 from conformance.simulator.pasts import past
 from conformance.simulator.plan import Plan
@@ -20,6 +21,7 @@ from conformance.simulator.stage import T, U, staged
 from conformance.simulator.storage import Disk, GatedStorage
 from conformance.simulator.subscribing import start_subscriber
 from conformance.simulator.sweepers import start_sweeper
+from conformance.simulator.working import start_rounds
 from conformance.simulator.writers import Job, start_driver
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import OptionError, TxnSegmentError
@@ -76,7 +78,7 @@ def drawn(rng: random.Random, trace: bool) -> Cast:
         start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
     streams = []
     if rng.random() < 0.7:
-        streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=rng.choice((3, 5))))
+        streams.append(Stream("s0", rng.choice((None, 6)), selection=Selection(names), left=rng.choice((3, 5))))
         start_stream(world, streams[0], within=60)
     if rng.random() < 0.5:
         start_batch_reader(world, "b0", Selection((T,)), 2, within=90)
@@ -117,7 +119,7 @@ def short(rng: random.Random, trace: bool) -> Cast:
             start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
     streams, reads = [], rng.random()
     if reads < 0.55:
-        streams.append(Stream("s0", Selection(names), rng.choice((None, 6)), left=3))
+        streams.append(Stream("s0", rng.choice((None, 6)), selection=Selection(names), left=3))
         start_stream(world, streams[0], within=40)
     elif reads < 0.65:
         may_nap(start_batch_reader(world, "b0", Selection((T,)), 1, within=40), 0.35, 15)
@@ -139,7 +141,7 @@ def _with_consumers(world: World, *, sought: bool, rounds: int = 2) -> None:
     if sought:
         start_subscriber(world, T, SUBSCRIPTIONS[0], 2, within=120)
     for name in ("c0", "c1"):
-        start_consumer(world, name, rounds=rounds, plain=name in plain, within=60 * rounds)
+        start_consumer(world, name, T, SUBSCRIPTIONS[0], rounds=rounds, plain=name in plain, within=60 * rounds)
 
 
 def _have_cursors(world: World, shown: Event, lasting: tuple[str, ...]) -> None:
@@ -187,16 +189,7 @@ def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) ->
     """A candidate that splits and merges by policy when it leads; one that crashes is followed by the other."""
     process = Process(world, name)
     autoscaler = Autoscaler(process.cluster, process.buffer)
-
-    def run() -> None:
-        for _ in range(rounds):
-            try:
-                autoscaler.scale()
-            except TxnSegmentError:
-                continue
-            process.cluster.clock.sleep(0.1)
-
-    world.spawn(process, name, run, delay=world.rng.randrange(within))
+    start_rounds(world, name, rounds, lambda _: autoscaler.scale(), process=process, pause=0.1, within=within)
 
 
 def _change(world: World, topics: Topics, topic: Topic) -> None:

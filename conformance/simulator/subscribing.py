@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.simulator.scheduler import Process, World
-from metadata.common.errors import TxnSegmentError
+from conformance.simulator.working import start_rounds
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name
 
@@ -18,19 +18,15 @@ def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *
         """Somewhere in the log; often at an end of it."""
         return rng.choice((0, top, rng.randint(0, top)))
 
-    def run() -> None:
+    def change(process: Process) -> None:
         client = process.client
-        for _ in range(rounds):
-            what = rng.choice(("seek", "seek", "delete", "renew"))
-            try:
-                aims.append(number(client.buffer.read(Selection((topic,))).cut))
-                if what == "seek":
-                    client.subscriptions.seek(where, subscription, to=aims[-1])
-                    continue
-                client.subscriptions.delete(where, subscription)
-                if what == "renew":
-                    client.subscriptions.create(where, subscription, at=aims[-1])
-            except TxnSegmentError:
-                continue
+        what = rng.choice(("seek", "seek", "delete", "renew"))
+        aims.append(number(client.buffer.read(Selection((topic,))).cut))
+        if what == "seek":
+            client.subscriptions.seek(where, subscription, to=aims[-1])
+            return
+        client.subscriptions.delete(where, subscription)
+        if what == "renew":
+            client.subscriptions.create(where, subscription, at=aims[-1])
 
-    world.spawn(process, process.name, run, delay=rng.randrange(within))
+    start_rounds(world, process.name, rounds, change, process=process, within=within)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from conformance.simulator.scheduler import Actor, Process, World
+from conformance.simulator.working import start_rounds
 from ledgers.errors import CorruptSnapshot, MissingFile
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import StorageError, SweepIncomplete, TxnSegmentError
@@ -63,15 +64,10 @@ def _move_on(sweeper: Sweeper) -> None:
 
 
 def start_deleter(world: World, name: str, topic: str, *, recreate: bool, within: int = 250) -> None:
-    process = Process(world, name)
-
-    def run() -> None:
+    def delete(process: Process) -> None:
         topics = Topics(process.cluster)
-        try:
-            topics.delete(topic_name(topic))
-            if recreate:
-                topics.create(topic_name(topic), segments=1)
-        except TxnSegmentError:
-            return
+        topics.delete(topic_name(topic))
+        if recreate:
+            topics.create(topic_name(topic), segments=1)
 
-    world.spawn(process, name, run, delay=world.rng.randrange(within))
+    start_rounds(world, name, 1, delete, within=within)

@@ -1,10 +1,13 @@
-"""Drivers in a simulated world: each version of a job is staged by tasks and committed by the sink's own commit path."""
+"""Drivers in a simulated world, of either model: each version of a job is staged by tasks and committed by the code of the sink or
+by the coordinator of the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from random import Random
 
 from pyspark.sql.types import StructType
 
@@ -14,8 +17,15 @@ from conformance.simulator.scheduler import Process, World
 from conformance.simulator.storage import GatedStorage
 from ledgers.model import Part
 from metadata.client.client import Client
-from metadata.common.errors import TopicNotFound, TxnSegmentError, VersionConflict
-from metadata.records.names import topic_name
+from metadata.common.errors import (
+    OptionError,
+    TopicNotFound,
+    TopicSealed,
+    TransactionUnfinished,
+    TxnSegmentError,
+    VersionConflict,
+)
+from metadata.records.names import is_persistent, topic_name
 from metadata.rules.transitions import Claim
 from metadata.topics.routing import Target, targets
 from metadata.write.write_set import Committed, WriteSet
@@ -48,6 +58,11 @@ class Job:
     @property
     def done(self) -> bool:
         return bool(self.stopped) or self.at >= len(self.versions)
+
+    @property
+    def in_stream(self) -> bool:
+        """Whether its topics are persistent ones."""
+        return is_persistent(self.topics[0])
 
 
 def start_driver(world: World, job: Job, *, tries: int = 8, within: int = 20) -> Process:
@@ -110,7 +125,7 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
     assert actor is not None
     client = process.client
     while not job.done:
-        write = Write(client, job, job.versions[job.at], world.unique(), world.rng.choice((200, 1_000)))
+        write = begun(world, client, job)
         actor.opened = False
         txn = ""
         try:
@@ -118,10 +133,11 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
             world.history.asked(write.asked(process.name, world.history.now()))
             answer = write.commit()
             said, txn = ("skipped" if answer.skipped else "committed"), answer.txn_id or ""
-        except VersionConflict:
-            said, job.stopped = "VersionConflict", "VersionConflict"
-        except TopicNotFound:
-            said, job.stopped = "TopicNotFound", "TopicNotFound"
+        except (VersionConflict, TopicNotFound, TopicSealed, TransactionUnfinished) as error:
+            said = job.stopped = type(error).__name__
+        except OptionError as error:  # of its topics some were migrated, and others were not (yet)
+            said = type(error).__name__
+            job.stopped = said if world.calm else ""
         except TxnSegmentError as error:
             said = type(error).__name__
         if write.staged:
@@ -133,6 +149,14 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
 def _abort_late(world: World, job: Job, write: Write) -> None:
     process = Process(world, f"{job.name}.abort")
     start_late_abort(world, process, write.claim.attempt, partial(write.abort, process.client))
+
+
+def begun(world: World, client: Client, job: Job) -> Write:
+    """An attempt at the job's next version."""
+    version, attempt = job.versions[job.at], world.unique()
+    if job.in_stream:
+        return InStreamWrite(client, job, version, attempt, world.rng)
+    return Write(client, job, version, attempt, world.rng.choice((200, 1_000)))
 
 
 class Write:
@@ -213,17 +237,18 @@ class Write:
         )
 
     def commit(self) -> Committed:
-        job = self._job
-        if job.app_topic:
+        if self._job.app_topic:
             return sink.commit(self._client, self._plan(), self._identity, self._timeout_ms, self._messages)
-        parts: dict[str, list[Part]] = {}
+        return self._client.coordinator.commit(self._work(self._timeout_ms))
+
+    def _work(self, timeout_ms: int) -> WriteSet:
+        job, parts = self._job, dict[str, list[Part]]()
         for message in self._messages:
             assert message is not None
             for segment, part in message.parts:
                 parts.setdefault(segment, []).append(part)
         keys = dict.fromkeys(job.topics, keyed.COLUMN) if job.keyed else {}
-        work = WriteSet(job.app, "", self.claim, parts, self._staged_ms, self._timeout_ms, random=job.random, keys=keys)
-        return self._client.coordinator.commit(work)
+        return WriteSet(job.app, job.app_topic, self.claim, parts, self._staged_ms, timeout_ms, random=job.random, keys=keys)
 
     def abort(self, client: Client) -> None:
         """Spark's abort, in whatever process."""
@@ -246,3 +271,35 @@ class Write:
             self._client.cluster.storage.uri,
             options,
         )
+
+
+class InStreamWrite(Write):
+    """One attempt at one version, of a job whose topics are persistent. Its coordinator commits a write of any number of topics."""
+
+    def __init__(self, client: Client, job: Job, version: int, staging_id: str, rng: Random) -> None:
+        super().__init__(client, replace(job, app_topic=""), version, staging_id, 0)
+        self._job, self._rng = job, rng
+
+    def stage(self) -> None:
+        job, version = self._job, self.claim.version
+        self._staged_ms = self._client.cluster.store.view().now_ms()
+        topics = () if version in job.empty else job.topics
+        parts = staged(self._client, topics, f"{job.app}/{version}/{self.claim.attempt}", 1 + version % 2)
+        self._messages = [self._message([(topic, part) for topic, own in parts.items() for part in own], self._staged_ms)]
+        self._rows = [Written(part.path, None, topic) for topic, own in parts.items() for part in own]
+        self.staged = True
+
+    def commit(self) -> Committed:
+        return self._client.instream.coordinator.commit(self._work(self._rng.choice((200, 1_000))))
+
+    def abort(self, client: Client) -> None:
+        client.instream.coordinator.abort_attempt(self._job.app, self._job.app_topic, self.claim)
+
+
+def staged(client: Client, topics: Iterable[str], stem: str, count: int = 1) -> dict[str, list[Part]]:
+    """Parts of one row each, so many for each persistent topic; their files are one step, nothing names them yet."""
+    storage = client.cluster.storage
+    assert isinstance(storage, GatedStorage)
+    parts = {topic: [Part(f"parts/{stem}/{topic[-1]}-{i}.parquet", 1, 4, 0, (1,), 0) for i in range(count)] for topic in topics}
+    storage.publish_all({part.path: b"part" for found in parts.values() for part in found})
+    return parts

@@ -17,10 +17,14 @@ from metadata.instream.sweeping import InStreamReport, InStreamSweeper
 from metadata.instream.topics import PersistentTopic
 
 
+SEEDS = (*range(200, 330), 466, 508)
+"""466, 508: a transaction that is aborted releases what it had claimed."""
+
+
 def test_schedules_of_the_older_model_break_no_rule_and_see_everything() -> None:
     seen = Counter[str]()
     with quiet():
-        for seed in range(200, 330):
+        for seed in SEEDS:
             found = schedule(seed, only="instream", digest=True)
             assert not found.violations, (seed, found.violations)
             ended, both = set[str](), set[str]()

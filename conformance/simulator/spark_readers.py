@@ -1,4 +1,4 @@
-"""Those who read a topic by the name that it had before its migration, or by the new one: Spark's own readers, without the JVM."""
+"""Readers of a topic of either model, also of one that is migrated meanwhile: Spark's own readers, without the JVM."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from conformance.history.format import Plan, Poll, Read, Row, Seal
-from conformance.simulator.in_stream_readers import GONE
-from conformance.simulator.scheduler import Process, World
+from conformance.simulator.readers import Checkpoint
+from conformance.simulator.scheduler import Actor, Process, World
+from conformance.simulator.working import missed, start_rounds
 from metadata.client.client import Client
-from metadata.common.errors import DataLoss, OffsetOutOfRange, TxnSegmentError
 from metadata.records.names import is_persistent
 from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
@@ -65,22 +65,13 @@ def migrated_to(world: World, topic: str) -> str:
 # --- batches ----------------------------------------------------------------------------------------------------------------
 
 
-def start_onward_batch(world: World, name: str, topic: str, rounds: int, *, within: int) -> None:
+def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, within: int) -> Actor:
     """Somebody who reads all there is, by either name."""
-    process = Process(world, name)
 
-    def run() -> None:
-        client = process.client
-        for _ in range(rounds):
-            try:
-                read_onward(world, client, name, topic)
-            except (*GONE, OffsetOutOfRange) as error:
-                world.history.missed(name, error)
-                return
-            except TxnSegmentError:
-                continue
+    def read(process: Process) -> None:
+        read_onward(world, process.client, name, topic)
 
-    world.spawn(process, name, run, delay=world.rng.randrange(within))
+    return start_rounds(world, name, rounds, read, within=within, judge=missed)
 
 
 def read_onward(world: World, client: Client, who: str, topic: str, *, final: bool = False) -> None:
@@ -96,68 +87,45 @@ def read_onward(world: World, client: Client, who: str, topic: str, *, final: bo
 # --- streams ----------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Query:
-    """A streaming query's checkpoint: the offset that it has finished, and the end that it has planned but perhaps not finished.
+@dataclass(kw_only=True)
+class SparkStream(Checkpoint):
+    """A query on one topic of either model, by Spark's own stream reader."""
 
-    `left`: how often Spark still asks for the latest offset.
-    """
-
-    name: str
     topic: str
-    max_rows: int | None
-    left: int
     at: dict[str, Any] | None = None
     planned: dict[str, Any] | None = None
-    batch: int = 0
-    restarts: int = 0
-    lives: int = 0
+    rest: float = 0.1
 
     def options(self) -> dict[str, str]:
         limit = {} if self.max_rows is None else {"maxRowsPerTrigger": str(self.max_rows)}
         return {"topic": self.topic, **limit}
 
     def anew(self) -> None:
-        """With a new checkpoint, from the first rows that are kept: it is another stream from now on."""
-        self.lives += 1
-        self.name = f"{self.name.partition('#')[0]}#{self.lives}"
-        self.at, self.planned, self.batch = None, None, 0
+        super().anew()
+        self.at, self.planned = None, None
+
+    def open(self, world: World, process: Process) -> Running:
+        return Running(world, process.client, self)
 
 
-def start_query(world: World, query: Query, *, within: int) -> None:
-    """A query on one topic; it is restarted when it crashes, and reads a planned batch again."""
-    process = Process(world, f"{query.name}.{query.restarts}")
+class Running:
+    """The query while its process lives."""
 
-    def again() -> None:
-        query.restarts += 1
-        if query.restarts < 5:
-            start_query(world, query, within=within)
+    def __init__(self, world: World, client: Client, stream: SparkStream) -> None:
+        self._world, self._client, self._stream = world, client, stream
+        self._reader: Streaming | None = None
 
-    def run() -> None:
-        reader: Streaming | None = None
-        client = process.client
-        while query.left > 0:
-            query.left -= 1
-            try:
-                reader = reader or Streaming(client, query.options())
-                micro_batch(world, reader, query)
-            except DataLoss as error:
-                if not world.history.trimmed:
-                    world.history.missed(query.name, error)
-                    return
-                query.anew()
-            except (*GONE, OffsetOutOfRange) as error:
-                world.history.missed(query.name, error)
-                return
-            except TxnSegmentError:
-                process.cluster.clock.sleep(0.1)
-        if reader is not None:
-            reader.stop()
+    def run_batch(self) -> bool:
+        """Whether it moved."""
+        self._reader = self._reader or Streaming(self._client, self._stream.options())
+        return micro_batch(self._world, self._reader, self._stream)
 
-    world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.stop()
 
 
-def micro_batch(world: World, reader: Streaming, query: Query) -> bool:
+def micro_batch(world: World, reader: Streaming, query: SparkStream) -> bool:
     """Plan the next one, read it, now and then again as a replay. Whether it moved."""
     if query.at is None:
         query.at = reader.initialOffset()
@@ -175,7 +143,7 @@ def micro_batch(world: World, reader: Streaming, query: Query) -> bool:
     return end != start
 
 
-def _planned(world: World, query: Query, began: int, start: dict[str, Any], end: dict[str, Any]) -> None:
+def _planned(world: World, query: SparkStream, began: int, start: dict[str, Any], end: dict[str, Any]) -> None:
     history = world.history
     left = query.topic not in end and _number(end, "log") > 0  # it was taken whole, and its segment is in no layout any more
     for where in ("log",) if left else ("log", query.topic):
@@ -187,14 +155,14 @@ def _planned(world: World, query: Query, began: int, start: dict[str, Any], end:
     history.saw(Plan(history.now(), began, query.name, (topic,), first or 0, last, log=log))
 
 
-def _polled(world: World, reader: Streaming, query: Query, start: dict[str, Any], end: dict[str, Any]) -> None:
+def _polled(world: World, reader: Streaming, query: SparkStream, start: dict[str, Any], end: dict[str, Any]) -> None:
     history, began = world.history, world.history.now()
     rows = rows_of(world, reader.partitions(start, end))
     topic, log, first, last = _range(world, query, start, end)
     history.saw(Poll(history.now(), began, query.name, query.batch, (topic,), rows, first, last, log=log))
 
 
-def _range(world: World, query: Query, start: dict[str, Any], end: dict[str, Any]) -> tuple[str, str, int | None, int]:
+def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[str, Any]) -> tuple[str, str, int | None, int]:
     """Of which topic, by the numbers of which log, a micro-batch reads from where to where. What goes on from a persistent topic
     begins where that ended, which is no number that the offset names (None).
     """
