@@ -87,6 +87,8 @@ class Deployment:
         self.fed: list[float] = []
         """When each batch of input was laid down."""
         self._drained = False
+        self.drained = 0.0
+        """When everything was written and the readers were told to end."""
 
     def start(self) -> Self:
         try:
@@ -153,6 +155,7 @@ class Deployment:
             job.cores,
             checkpoint / "commits",
             topics=json.dumps(self.topics),
+            name=job.name,
             checkpoint=checkpoint,
             seen=self.seen(job.name),
             limit=job.limit,
@@ -165,7 +168,7 @@ class Deployment:
         return self.folder / f"{name}-checkpoint"
 
     def seen(self, name: str) -> Path:
-        """What a reader has kept of what it got."""
+        """The folder of a reader's histories."""
         return self.folder / f"{name}-seen"
 
     def _start_changing(self) -> Session:
@@ -283,7 +286,11 @@ class Deployment:
             if party.restarts > party.slow or party.restarts >= DEATHS:
                 raise Late(f"The {party.name} died before anything was done to it: {party.last_words()}")
         kept = [(job.name, kind) for job in self.scene.readers for kind in (("poll", "read") if job.batches else ("poll",))]
-        return all(p.at for p in self.progress.values()) and all(any(self.seen(name).glob(f"{kind}-*")) for name, kind in kept)
+        return all(p.at for p in self.progress.values()) and all(self._has_read(name, kind) for name, kind in kept)
+
+    def _has_read(self, name: str, kind: str) -> bool:
+        """Whether a reader has recorded anything of this kind beyond the start of its history."""
+        return any(file.read_bytes().count(b"\n") > 1 for file in self.seen(name).glob(f"{kind}-*"))
 
     def drain(self, seconds: float) -> None:
         """No more input: the writers write what is there and end; then the readers read that and end."""
@@ -293,6 +300,7 @@ class Deployment:
         self.stop.touch()
         self.wait("the writers' end", lambda: all(self.parties[name].done for name in self.writers), seconds)
         self.wait("the last changes to the topics", self._changed, seconds)
+        self.drained = time.monotonic() * 1000
         self._readers_stop.touch()
         self.wait("the readers' end", lambda: all(self.parties[name].done for name in self.readers), seconds)
         for progress in self.progress.values():

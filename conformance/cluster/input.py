@@ -1,4 +1,4 @@
-"""What the writers write: rows that say where they belong, so that any reader's rows can be judged.
+"""What the writers write, and how the history names it: rows that say where they belong.
 
 One batch is one transaction. `batch` counts from 0 in each topic; `seq` is a row's place in its topic, `of` the rows of its batch;
 rows of one key are written in the order of `seq`.
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import concat, lit
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from conformance.history.format import Row
 from conformance.input_files import lay_down
 
 ROWS = 200
@@ -31,6 +32,8 @@ SCHEMA = StructType(
 )
 WRITTEN = StructType([*SCHEMA.fields, StructField("writer", StringType())])
 """What is in the topics."""
+COLUMNS = ("key", "seq", "__topic", "__segment", "__messageId", "__txnId")
+"""What the history needs of a row that was read."""
 _ARROW = pa.schema([("key", pa.string()), ("seq", pa.int64()), ("batch", pa.int64()), ("of", pa.int32())])
 
 
@@ -46,6 +49,21 @@ def written(batch: int, writer: str) -> list[tuple[str, int]]:
 
 def _rows(batch: int) -> list[tuple[str, int]]:
     return [(f"key-{seq % KEYS}", seq) for seq in range(batch * ROWS, (batch + 1) * ROWS)]
+
+
+def identity(topic: str, key: str, seq: int) -> str:
+    """The name of a row in the history."""
+    return f"{topic}#{key}#{seq}"
+
+
+def rows_of(found: pa.Table) -> tuple[Row, ...]:
+    """Rows that were read, as the history has them. `found`: the columns `COLUMNS`."""
+    rows = []
+    for row in found.to_pylist():
+        ledger, entry, index = map(int, row["__messageId"].split(":"))
+        name = identity(row["__topic"], row["key"], row["seq"])
+        rows.append(Row(name, row["__segment"], (ledger, entry, index), row["key"], row["__txnId"]))
+    return tuple(rows)
 
 
 def table(batch: int) -> pa.Table:

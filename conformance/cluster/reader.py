@@ -1,43 +1,43 @@
-"""A reader: a streaming query over all topics that notes each micro-batch, and batch reads beside it, one after the other.
+"""A reader: a streaming query over all topics that records each micro-batch, and batch reads beside it, one after the other.
 
-    spark-submit run.py conformance.cluster.reader --url URL --topics JSON --checkpoint FOLDER --seen FOLDER
+    spark-submit run.py conformance.cluster.reader --url URL --topics JSON --name NAME --checkpoint FOLDER --seen FOLDER
         --limit ROWS --batches yes|no --marks FOLDER --stop FILE
 
-`SEEN/poll-<batch>-<unique>.parquet` holds the rows of one run of a micro-batch, `SEEN/read-<unique>.parquet` those of a batch
-read; began and ended (`time.monotonic()` in ms) are in the file's metadata. Every batch read is judged here (`SEEN/wrong-<unique>`
-says what was wrong), and is kept only when the rows have grown by a third since the last one kept.
+`SEEN/poll-<unique>.jsonl` and `SEEN/read-<unique>.jsonl` are the histories of one driver, for the checker.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from conformance.cluster.checks import COLUMNS, partial, vanished
+from conformance.cluster.input import COLUMNS, rows_of
 from conformance.cluster.jobs import announce
+from conformance.history.files import Writer, shortened
+from conformance.history.format import Poll, Read, Row, Start
 from conformance.jobs import given, run_until
 
-GROWTH = 4 / 3
 PAUSE_SECONDS = 0.5
 """Between two batch reads at least; else as long as the last one took, so that they leave the cores to others."""
 
 
 def main() -> None:
-    words = given("conformance.cluster.reader", "url", "topics", "checkpoint", "seen", "limit", "batches", "marks", "stop")
-    stop = Path(words.stop)
+    words = given("conformance.cluster.reader", "url", "topics", "name", "checkpoint", "seen", "limit", "batches", "marks", "stop")
+    stop, name, topics = Path(words.stop), words.name, tuple(json.loads(words.topics))
     spark = announce(words)
     options = {"serviceUrl": words.url, "topics": words.topics, "includeMetadata": "true"}
     limit = {} if words.limit == "0" else {"maxRowsPerTrigger": words.limit}
+    polls = history(words.seen, "poll", name)
 
     def note(rows: DataFrame, batch: int) -> None:
         began = now()
-        keep(Path(words.seen), f"poll-{batch}", taken(rows), began)
+        found = taken(rows)
+        polls.add(Poll(now(), began, f"{name}, stream", batch, topics, found, ordered=False))
 
     query = (
         spark.readStream.format("txnsegment")
@@ -47,8 +47,9 @@ def main() -> None:
         .option("checkpointLocation", words.checkpoint)
         .start()
     )
-    reads = Reads(spark, options, Path(words.seen)) if words.batches == "yes" else None
-    if reads is not None:
+    reads = None
+    if words.batches == "yes":
+        reads = Reads(spark, options, topics, f"{name}, batches", history(words.seen, "read", name))
         reads.start()
     run_until(stop, query)
     if reads is not None:
@@ -59,9 +60,9 @@ def main() -> None:
 class Reads(threading.Thread):
     """Batch reads until `finish`; one more then. An error ends it, and is raised by `finish`."""
 
-    def __init__(self, spark: SparkSession, options: dict[str, str], seen: Path) -> None:
+    def __init__(self, spark: SparkSession, options: dict[str, str], topics: tuple[str, ...], who: str, history: Writer) -> None:
         super().__init__(name="reads", daemon=True)
-        self._spark, self._options, self._seen = spark, options, seen
+        self._spark, self._options, self._topics, self._who, self._history = spark, options, topics, who, history
         self._ending = threading.Event()
         self._error: Exception | None = None
 
@@ -72,23 +73,16 @@ class Reads(threading.Thread):
             self._error = error
 
     def _read_on(self) -> None:
-        before: pa.Table | None = None
-        kept = 0
+        before: Read | None = None
         last = False
         pause = PAUSE_SECONDS
         while not last:
             last = self._ending.wait(pause)
             began = now()
             rows = taken(self._spark.read.format("txnsegment").options(**self._options).load())
-            wrong = [*partial(rows), *(vanished(before, rows) if before is not None else [])]
-            if wrong:
-                (self._seen / f"wrong-{uuid.uuid4().hex}").write_text("\n".join(wrong))
-            if wrong or last or rows.num_rows > kept * GROWTH:
-                keep(self._seen, "read", rows, began)
-                kept = rows.num_rows
-            with (self._seen / "reads").open("a") as log:
-                log.write(f"{began} {now()} {rows.num_rows}\n")
-            before = rows
+            whole = Read(now(), began, self._who, self._topics, rows, ordered=False)
+            self._history.add(shortened(before, whole))
+            before = whole
             pause = max(PAUSE_SECONDS, (now() - began) / 1000)
 
     def finish(self) -> None:
@@ -98,15 +92,12 @@ class Reads(threading.Thread):
             raise self._error
 
 
-def taken(rows: DataFrame) -> pa.Table:
-    return rows.select(*(f"`{name}`" for name in COLUMNS)).toArrow()
+def taken(rows: DataFrame) -> tuple[Row, ...]:
+    return rows_of(rows.select(*(f"`{name}`" for name in COLUMNS)).toArrow())
 
 
-def keep(folder: Path, name: str, rows: pa.Table, began: float) -> None:
-    """Whole under its name at once."""
-    made = folder / f".{uuid.uuid4().hex}"
-    pq.write_table(rows.replace_schema_metadata({"began": repr(began), "ended": repr(now())}), made)
-    made.rename(folder / f"{name}-{uuid.uuid4().hex}.parquet")
+def history(folder: str, kind: str, name: str) -> Writer:
+    return Writer(Path(folder) / f"{kind}-{uuid.uuid4().hex}.jsonl", Start(now(), name))
 
 
 def now() -> float:

@@ -1,4 +1,4 @@
-"""One run of the cluster suite: warm up, measure in the quiet, strike after the plan, drain, count every row."""
+"""One run of the cluster suite: warm up, measure in the quiet, strike after the plan, drain, judge the history."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from pyspark.sql.datasource import InputPartition
 from conformance.chaos.driver import Place, unfinished
 from conformance.chaos.forks import Died, Forks
 from conformance.chaos.left_open import wait_for_deadlines
-from conformance.cluster.checks import COLUMNS, Stream, complete, streamed
 from conformance.cluster.deployment import Deployment, Late
 from conformance.cluster.faults import Missed, strike
-from conformance.cluster.input import ROWS
-from conformance.cluster.plan import BY_NAME, Fault, make_plan
-from conformance.cluster.recording import Seen, events, seen, write
+from conformance.cluster.input import COLUMNS, ROWS, rows_of
+from conformance.cluster.plan import BY_NAME, make_plan
+from conformance.cluster.plan import Fault as Planned
+from conformance.cluster.recording import events, kept
 from conformance.cluster.scene import Scene, usual
-from conformance.history import files as history_files
-from conformance.history import format as history_format
 from conformance.history.checker import verdict
+from conformance.history.files import write
+from conformance.history.format import Fault, Poll, Read
 from conformance.results import Outcome, Result, Span
 from metadata.records.names import is_persistent
 from pyspark_txnsegment import DefaultSource
@@ -48,7 +48,7 @@ class Struck:
     `gap` the longest time without a commit from the last one before the strike on. None: the next fault came on top of it.
     """
 
-    fault: Fault
+    fault: Planned
     began: float
     lasted: float
     hit: str
@@ -106,7 +106,7 @@ def run(
     return report
 
 
-def _drive(deployment: Deployment, plan: Sequence[Fault], report: Report, quiet_seconds: float, say: Say) -> None:
+def _drive(deployment: Deployment, plan: Sequence[Planned], report: Report, quiet_seconds: float, say: Say) -> None:
     deployment.warm(START_SECONDS)
     say(f"three servers, master and two workers, {len(deployment.parties)} jobs run; the disk can be full by {deployment.disk.how}")
     report.quiet_rate = _rate(deployment, lambda: time.sleep(quiet_seconds))
@@ -122,7 +122,7 @@ def _rate(deployment: Deployment, phase: Callable[[], None]) -> float:
     return (deployment.batches() - before) * ROWS / (time.monotonic() - began)
 
 
-def _strike_all(deployment: Deployment, plan: Sequence[Fault], report: Report, say: Say) -> None:
+def _strike_all(deployment: Deployment, plan: Sequence[Planned], report: Report, say: Say) -> None:
     for fault in plan:
         time.sleep(fault.quiet)
         began = time.monotonic()
@@ -156,59 +156,37 @@ def _recover(deployment: Deployment, done: Struck) -> None:
 
 
 def _judge(deployment: Deployment, report: Report, out: Path | None, say: Say) -> None:
-    """Count what is there, in three ways: the tables of the readers, a last read after a sweep, the history."""
+    """A last read after a sweep; then the history checker judges what everybody recorded."""
     forks = Forks()
     report.wrong += forks.call(wait_for_deadlines, deployment.url)  # of who was killed last while he changed the topics, above all
     for topic in ("", *(topic for topic in deployment.topics if is_persistent(topic))):
         report.wrong += forks.call(unfinished, Place(deployment.url, topic))
-    final: Seen = forks.call(read_all, deployment.url, deployment.topics)
+    final: Read = forks.call(read_all, deployment.url, deployment.topics)
     batches = len(deployment.fed)
-    report.wrong += complete(final.rows, {Stream(job.topic, job.name): batches for job in deployment.scene.writers})
-    found: list[Seen] = []
-    micro_batches = reads = 0
-    for name in deployment.readers:
-        mine = seen(deployment.seen(name), name)
-        wrong, followed = _followed(mine, final)
-        report.wrong += [f"{name}: {what}" for what in wrong]
-        for file in deployment.seen(name).glob("wrong-*"):
-            report.wrong += [f"{name}: batch read: {what}" for what in file.read_text().splitlines()]
-        if (noted := deployment.seen(name) / "reads").exists():
-            reads += len(noted.read_text().splitlines())
-        found, micro_batches = found + mine, micro_batches + followed
     for name in deployment.writers:
         if deployment.committed(name) != batches:
             report.wrong.append(f"{name}: {deployment.committed(name)} commits for {batches} batches of input")
-    transactions = len(deployment.writers) * batches
-    history = list(events(deployment, found, final, report.seed))
-    history += [history_format.Fault(one.began * 1000, str(one.fault)) for one in report.struck]
-    history += [
-        one for one in history_files.read(deployment.changes / "history.jsonl") if not isinstance(one, history_format.Start)
-    ]
-    changes = Counter(changed((deployment.changes / "done").read_text().splitlines()))
+    readers = [event for name in deployment.readers for event in kept(deployment.seen(name))]
+    history = [*events(deployment, readers, final, report.seed), *kept(deployment.changes)]
+    history += [Fault(one.began * 1000, str(one.fault)) for one in report.struck]
+    if out is not None:
+        write(out / "history.jsonl", sorted(history, key=lambda event: event.at))
     judged = verdict(history)
     report.judged = str(judged)
     report.findings += [str(one) for one in judged.findings]
-    if out is not None:
-        write(sorted(history, key=lambda event: event.at), out / "history.jsonl")
+    changes = Counter(changed((deployment.changes / "done").read_text().splitlines()))
+    transactions, rows = len(deployment.writers) * batches, len(final.rows)
+    micro_batches = len({(event.stream, event.batch) for event in readers if isinstance(event, Poll)})
+    reads = sum(isinstance(event, Read) for event in readers)
     report.figures |= {
-        "rows": float(final.rows.num_rows),
+        "rows": float(rows),
         "transactions": float(transactions),
         "micro_batches": float(micro_batches),
         "batch_reads": float(reads),
         **{what: float(count) for what, count in sorted(changes.items())},
     }
     say(f"while they ran: {', '.join(f'{count} {what}' for what, count in sorted(changes.items()))}")
-    say(f"{final.rows.num_rows} rows of {transactions} transactions, {micro_batches} micro-batches, {reads} batch reads; {judged}")
-
-
-def _followed(found: Sequence[Seen], final: Seen) -> tuple[list[str], int]:
-    """What is wrong with the micro-batches of one reader, and how many there were."""
-    polls = sorted((one for one in found if one.batch is not None), key=lambda one: (one.batch, one.ended))
-    wrong = streamed([(one.batch, one.rows) for one in polls if one.batch is not None])
-    rows = sum(one.rows.num_rows for i, one in enumerate(polls) if not i or polls[i - 1].batch != one.batch)
-    if rows != final.rows.num_rows:
-        wrong.append(f"the streaming query got {rows} rows, and there are {final.rows.num_rows}")
-    return wrong, len({one.batch for one in polls})
+    say(f"{rows} rows of {transactions} transactions, {micro_batches} micro-batches, {reads} batch reads; {judged}")
 
 
 def changed(notes: Iterable[str]) -> Iterator[str]:
@@ -219,15 +197,14 @@ def changed(notes: Iterable[str]) -> Iterator[str]:
         yield "refused_changes" if how == "failed:" else names[kind]
 
 
-def read_all(url: str, topics: Sequence[str]) -> Seen:
+def read_all(url: str, topics: Sequence[str]) -> Read:
     """One batch read of all these topics without Spark, by the real source's classes. To be called in a process of its own."""
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     began = time.monotonic() * 1000
     reader = BatchReader(options, DefaultSource(options).schema())
     tasks: list[InputPartition] = list(reader.partitions())
-    batches = [batch for task in tasks for batch in reader.read(task)]
-    rows = pa.Table.from_batches(batches).select(list(COLUMNS))
-    return Seen("last reader", rows, began, time.monotonic() * 1000, None)
+    rows = rows_of(pa.Table.from_batches([batch for task in tasks for batch in reader.read(task)]).select(list(COLUMNS)))
+    return Read(time.monotonic() * 1000, began, "last-reader", tuple(topics), rows, final=True, ordered=False)
 
 
 def _keep_logs(folder: Path, out: Path) -> None:
@@ -272,17 +249,11 @@ def results(report: Report) -> list[Result]:
         )
     figures = {"quiet_rows_per_s": report.quiet_rate, "fault_rows_per_s": report.fault_rate, **report.figures}
     spans = tuple(_span(one) for one in report.struck)
+    wrong = [*report.wrong, *report.findings, *([] if report.judged else ["The run did not come to its end: nothing was judged."])]
     says = "Nothing is lost, doubled or split, keys keep their order, each version is committed once."
-    outcome = Outcome.FAILED if report.wrong else Outcome.OK
-    found.append(
-        Result(
-            SUITE, "exactly once", "8", says, outcome, report.seconds, report.seed, "\n".join(report.wrong[:SHOWN]), figures, spans
-        )
-    )
-    says = "The recorded history breaks no invariant."
-    judged = not report.findings and bool(report.judged)
-    detail = "\n".join([report.judged or "The run did not come to its end.", *report.findings[:SHOWN]]) if not judged else ""
-    found.append(Result(SUITE, "history", "8", says, Outcome.OK if judged else Outcome.FAILED, 0.0, report.seed, detail))
+    outcome = Outcome.FAILED if wrong else Outcome.OK
+    detail = "\n".join(wrong[:SHOWN])
+    found.append(Result(SUITE, "exactly once", "8", says, outcome, report.seconds, report.seed, detail, figures, spans))
     return found
 
 

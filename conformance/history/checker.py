@@ -5,7 +5,7 @@ It goes over the events twice: first who decided what, in their order, which giv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -33,6 +33,7 @@ from conformance.history.format import (
     Read,
     ReadFailed,
     Registration,
+    Row,
     Seal,
     Sweep,
     Told,
@@ -128,7 +129,7 @@ def _judged(
     _first_pass(history, truth, found)
     onward(truth)
     if not stored:
-        learn(truth, found, (e for e in _whole(history) if isinstance(e, (Read, Poll))))
+        learn(truth, found, (e for e in history if isinstance(e, (Read, Poll))))
         versions_in_order(truth, found)
     return truth, _second_pass(history, truth, found, acks=acks)
 
@@ -166,12 +167,12 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
     streams, cursors = Streams(truth, ranges, reading, found), Acks(acking or truth, found)
     deliveries = Deliveries(truth, reading, cursors, found)
     reads, settled = 0, NEVER
-    for event in _whole(history):
+    for event, new in _whole(history):
         kind = type(event)
         if kind is Read:
             assert isinstance(event, Read)
             reads += 1
-            reading.read(event)
+            reading.read(event, new)
             if event.cut is not None:
                 horizons.cut(event)
             if event.final:
@@ -204,16 +205,17 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
     return reads
 
 
-def _whole(history: list[Event]) -> Iterable[Event]:
-    """With the rows of reads that were recorded as additions to an earlier one (`Read.more`)."""
+def _whole(history: list[Event]) -> Iterator[tuple[Event, tuple[Row, ...] | None]]:
+    """With the rows of reads that were recorded as additions to an earlier one (`Read.more`), and which of them are new (None: all)."""
     before: dict[str, Read] = {}
     for event in history:
+        new = None
         if isinstance(event, Read):
-            if event.more:
-                rows = (*before[event.who].rows, *event.rows) if event.who in before else event.rows
-                event = event._replace(rows=rows, ordered=False)
+            if event.more and event.who in before:
+                new = event.rows
+                event = event._replace(rows=(*before[event.who].rows, *new), ordered=False)
             before[event.who] = event
-        yield event
+        yield event, new
 
 
 def _bounded(event: Counts, found: Findings) -> None:

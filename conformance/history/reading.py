@@ -25,8 +25,13 @@ class Reading:
         """What lies at each position of a segment, as it was first seen."""
         self._shown: dict[tuple[str, ...], tuple[list[Time], list[int]]] = {}
         """For each selection of topics: when reads returned, and the highest number that any had shown by then."""
+        self._keys: dict[str, Keys] = {}
+        """Of each reader, as far as its last read went on from those before it."""
 
-    def read(self, event: Read) -> None:
+    def read(self, event: Read, new: tuple[Row, ...] | None = None) -> None:
+        """`new`: those of its rows that were not in the read before it of the same reader, all of whose rows came again as they were.
+        None: it stands for itself.
+        """
         top = max((row[2][0] for row in event.rows), default=-1)
         start: float = -1 if event.start is None else event.start
         end: float = top if event.end is None else event.end
@@ -34,13 +39,14 @@ class Reading:
             end = NEVER
         elif event.end is None:
             end = max(end, self._ranges.floor(event.topics, event.began), self._shown_before(event))
-        self.compare(event, start, end)
+        self.compare(event, start, end, new)
         for batch in self._ranges.unseen(event.topics, event.began, event.final) if event.end is None or event.final else ():
             self._found.note(
                 "lost write", f"{event.who} got nothing of {batch.label}, nor did anybody else", *batch.calls[-1:], event
             )
-        if any(row.key is not None for row in event.rows):
-            Keys(self._truth, self._found).more(event, event.who)
+        if new is None or event.who not in self._keys:
+            self._keys[event.who] = Keys(self._truth, self._found)
+        self._keys[event.who].more(event if new is None else event._replace(rows=new), event.who)
 
     def _shown_before(self, event: Read) -> int:
         """The highest number that a read of these topics had shown before this one began: all below it was decided then."""
@@ -51,8 +57,8 @@ class Reading:
                 best = max(best, tops[passed - 1] if passed else -1)
         return best
 
-    def compare(self, event: Read | Poll, start: float, end: float) -> None:
-        """The rows are exactly those of the range, each at its place, in order."""
+    def compare(self, event: Read | Poll, start: float, end: float, new: tuple[Row, ...] | None = None) -> None:
+        """The rows are exactly those of the range, each at its place, in order; of those that are not new the place is known."""
         rows = event.rows
         if event.end is None and rows:
             ats, tops_shown = self._shown.setdefault(event.topics, ([], []))
@@ -69,7 +75,7 @@ class Reading:
             cells = self._less_trimmed(event, cells, got)
         if len(got) != len(cells) or expected.latest > event.at or not cells.issuperset(got) or len(set(got)) != len(got):
             self._differ(event, start, end, Counter(got), cells)
-        self._at_their_places(event)
+        self._at_their_places(event if new is None else event._replace(rows=new))
 
     def _less_trimmed(self, event: Read | Poll, cells: frozenset[Cell], got: list[Cell]) -> frozenset[Cell]:
         """Without what retention has taken in time, as far as the read did not get it."""
@@ -173,6 +179,7 @@ class Reading:
 def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
     """Without the store: which number each version has, from the rows that readers saw. What was seen once is committed."""
     twice: set[tuple[str, int]] = set()
+    of_txn: dict[str, Batch] = {}
     for event in reads:
         for row in event.rows:
             batch, number = truth.writer_of.get(row.id), row.position[0]
@@ -191,6 +198,8 @@ def learn(truth: Truth, found: Findings, reads: Iterable[Read | Poll]) -> None:
                 continue
             batch.number = number
             batch.txn = batch.txn or row.txn
+            if row.txn is not None and (first := of_txn.setdefault(row.txn, batch)) is not batch:
+                found.note("txn id reused", f"{row.txn} committed {first.label} and {batch.label}", *batch.calls[:1], event)
             batch.committed_at = min(batch.committed_at, event.at)
             truth.committed.setdefault(number, batch)
             if batch.version is not None:
