@@ -5,12 +5,13 @@ It goes over the events twice: first who decided what, in their order, which giv
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from conformance.history import logs
+from conformance.history import logs, successors
 from conformance.history.acks import Acks
 from conformance.history.deciding import Deciding
 from conformance.history.deliveries import Deliveries
@@ -47,7 +48,7 @@ from conformance.history.migrations import Migrations
 from conformance.history.ranges import Ranges
 from conformance.history.reading import Reading, learn, versions_in_order
 from conformance.history.streams import Streams
-from conformance.history.truth import NEVER, Truth
+from conformance.history.truth import NEVER, Batch, Truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,25 +76,61 @@ def verdict(events: Iterable[Event]) -> Verdict:
     """`check`, with the counts of what was judged."""
     history = sorted(events, key=attrgetter("at"))
     kinds = {type(event) for event in history}
-    found, topics = Findings(), logs.persistent(history)
+    found = Findings()
     stored = not {Header, Registration, Entry}.isdisjoint(kinds)
+    commits, reads = _by_the_store(history, found) if stored else _by_clients(history, found, acks=Ack in kinds)
+    successors.left_undone(history, found)
+    return Verdict(found, len(history), commits, reads, stored)
+
+
+def _by_the_store(history: list[Event], found: Findings) -> tuple[int, int]:
+    """How many commits and reads were judged by the records of the store."""
+    topics = logs.persistent(history)
     if not topics:
-        truth, reads = _judged(history, found, acks=stored or Ack in kinds, stored=stored)
-        return Verdict(found, len(history), len(truth.committed), reads, stored)
+        truth, reads = _judged(history, found, acks=True, stored=True)
+        return len(truth.committed), reads
     in_stream = InStream(found)
-    followed = logs.with_headers(history, in_stream) if stored else history
+    followed = logs.with_headers(history, in_stream)
     migrations = Migrations(history, in_stream, found)
     common = logs.common(migrations.common(followed))
-    truth, reads = _judged(common, found, acks=stored or Ack in kinds, stored=stored, onward=migrations.into)
+    truth, reads = _judged(common, found, acks=True, stored=True, onward=migrations.into)
     commits = len(truth.committed)
     for topic in sorted(topics):
-        part = logs.of_topic(history, topic)
-        if stored:
-            own, more = _by_its_log(part, in_stream, topic, truth, found)
-        else:
-            own, more = _judged(part, found, acks=Ack in kinds, stored=False)
+        own, more = _by_its_log(logs.of_topic(history, topic), in_stream, topic, truth, found)
         commits, reads = commits + len(own.committed), reads + more
-    return Verdict(found, len(history), commits, reads, stored)
+    return commits, reads
+
+
+def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[int, int]:
+    """The same by what clients were told and saw alone: each log by itself, then what spans several."""
+    migrated = successors.pairs(history)
+    rest = successors.without(history, migrated) if migrated else history
+    persistent = sorted(logs.persistent(rest))
+    parts = [logs.common(rest) if persistent else rest]
+    parts += [logs.of_topic(rest, topic) for topic in persistent]
+    parts += [successors.of_pair(history, pair, found) for pair in migrated]
+    truths = []
+    reads = 0
+    for part in parts:
+        truth, more = _judged(part, found, acks=acks, stored=False)
+        truths.append((truth, any(isinstance(event, Read) and event.final for event in part)))
+        reads += more
+    _whole_commits([truth for truth, ended in truths if ended], found)
+    return sum(len(truth.committed) for truth, _ in truths), reads
+
+
+def _whole_commits(truths: list[Truth], found: Findings) -> None:
+    """What wrote to several logs is in all of them in the end, or in none; what somebody was told of is missed in its own log."""
+    seen: dict[str, list[Batch]] = defaultdict(list)
+    for truth in truths:
+        for batch in (batch for batches in truth.batches.values() for batch in batches if batch.rows):
+            for call in batch.calls:
+                seen[call.call].append(batch)
+    for name, batches in seen.items():
+        lacking = next((batch for batch in batches if batch.number is None and batch.told_at == NEVER), None)
+        if lacking is not None and any(batch.number is not None for batch in batches):
+            text = f"{lacking.label} ({name}) is in one topic and not in {lacking.place(lacking.rows[0])}"
+            found.note("participant left out", text, *lacking.calls[-1:])
 
 
 def _by_its_log(part: list[Event], in_stream: InStream, topic: str, common: Truth, found: Findings) -> tuple[Truth, int]:
@@ -206,7 +243,7 @@ def _second_pass(history: list[Event], truth: Truth, found: Findings, *, acks: b
 
 
 def _whole(history: list[Event]) -> Iterator[tuple[Event, tuple[Row, ...] | None]]:
-    """With the rows of reads that were recorded as additions to an earlier one (`Read.more`), and which of them are new (None: all)."""
+    """Reads that were recorded as additions to an earlier one (`Read.more`) with all their rows; and which are new (None: all)."""
     before: dict[str, Read] = {}
     for event in history:
         new = None

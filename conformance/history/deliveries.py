@@ -10,6 +10,7 @@ from collections import defaultdict
 from conformance.history.acks import Acks, Row
 from conformance.history.findings import Findings
 from conformance.history.format import Poll, Time
+from conformance.history.keys import Keys
 from conformance.history.reading import Reading
 from conformance.history.truth import Truth
 
@@ -26,6 +27,9 @@ class Deliveries:
         self._began: dict[str, Time] = {}
         """When the last poll of each stream began."""
         self._polls: list[Poll] = []
+        self._first: dict[str, Keys] = {}
+        """Of each subscription, the keys of the rows that were given to it for the first time."""
+        self._known: dict[str, set[Name]] = defaultdict(set)
 
     def poll(self, event: Poll) -> None:
         self._reading.delivered(event)
@@ -35,8 +39,18 @@ class Deliveries:
         if twice and not self._moved(event, self._began.get(event.stream, event.began), event.at):
             self._found.note("duplicate", f"{event.stream}: {len(twice)} rows came before, e.g. {min(twice)}", event)
         given |= rows
+        self._in_order(event)
         self._began[event.stream] = event.began
         self._polls.append(event)
+
+    def _in_order(self, event: Poll) -> None:
+        """The rows of a key are given for the first time in written order, unless the subscription was moved between."""
+        assert event.subscription is not None
+        known = self._known[event.subscription]
+        new = tuple(row for row in event.rows if (row.position[0], row.id) not in known)
+        known.update((row.position[0], row.id) for row in new)
+        keys = self._first.setdefault(event.subscription, Keys(self._truth, self._found))
+        keys.more(event._replace(rows=new), event.stream)
 
     def end(self, settled: Time) -> None:
         """Once all places and acks are known: below what a consumer has been given, what had it not been given? `settled` as in

@@ -49,6 +49,8 @@ WORDS = {
     "ack of an aborted transaction": (11, "an ack whose transaction did not commit reached the cursor"),
     "committed ack lost": (11, "an ack of a committed transaction was released, or was never settled"),
     "redelivered after ack": (11, "a subscription was given what it had acked"),
+    "never delivered": (11, "a subscription that had nothing left was never given a committed row"),
+    "acknowledged without its rows": (9, "a row was moved to another topic with its acknowledgement, and is not there"),
     "not redelivered": (11, "a subscription passed over what had been released to it"),
     "written after the seal": (12, "a sealed segment took a new ledger"),
     "stalled by a seal": (
@@ -61,7 +63,10 @@ WORDS = {
     "unbounded": (14, "more is at rest than what is in flight, retention and the applications explain"),
     # of the older model (persistent://)
     "marker without a decision": (4, "a topic got a marker that the log of the transaction's coordinator does not bear out"),
-    "participant left out": (9, "a committed transaction never ended, or ended as aborted, in a topic that it had written to"),
+    "participant left out": (
+        9,
+        "a committed transaction never ended, or ended as aborted, in a topic that it had written to, or has no rows there",
+    ),
     "ended before its markers": (9, "a final state was logged before every participant had its marker"),
     "low-water mark too high": (4, "a marker told a low-water mark at or above a transaction that had not ended"),
     "complaint": (0, "the recorder itself saw something to be wrong"),

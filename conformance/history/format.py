@@ -1,7 +1,7 @@
 """The recorded history: what an outside observer of a deployment saw, event by event, as JSON lines.
 
 A recorder notes what clients asked for and were told (`Commit`, `Abort`, `Told`), what readers got (`Read`, `Plan`, `Poll`,
-`Horizon`, `ReadFailed`), and, where it can watch the store, what records were seen to change (`Header`, `Registration`,
+`Horizon`, `ReadFailed`, `Drained`), and, where it can watch the store, what records were seen to change (`Header`, `Registration`,
 `Application`, `Watermark`, `Trim`, `Seal`, `Layout`, `Ack`, and for the older model `Entry`), besides sweeps, counts of what is at
 rest, and faults. Every recorder gives what it has: the checker decides as much as that allows. In memory an event is a named
 tuple; in a file it is one line,
@@ -24,7 +24,8 @@ transactions `<most>_<least>`. An application is the pair (`app`, `topic`); for 
 
 **The older model.** `persistent://tenant/namespace/name` stands where topic:// has a topic or a segment. Each such topic has a log
 of its own: what a reader of it records names it in `log`, and all numbers are of that log then. With `log` absent they are of the
-common log, and say nothing of persistent topics that the event names besides.
+common log, and say nothing of persistent topics that the event names besides. Where clients alone are recorded, a topic that was
+migrated needs a `Successor`; it is named by its old name in commits, and its rows come from both.
 
 What to record, at the least (a suite that sees clients only): a `Commit` before each commit with its rows, its `Told` after it
 (none if the client died: the outcome is then open), `Read`s with their rows, `Poll`s of each stream, and a `Read` with
@@ -212,7 +213,28 @@ class ReadFailed(NamedTuple):
     text: str = ""
 
 
+class Drained(NamedTuple):
+    """A subscription was said to have nothing left of these topics: its lag is 0, and nobody writes to them any more.
+
+    into   what it was given was written there in the transactions that acknowledged it; each row has there the id that it had
+    """
+
+    at: Time
+    began: Time
+    subscription: str
+    topics: tuple[str, ...]
+    into: str = ""
+
+
 # --- around -------------------------------------------------------------------------------------------------------
+
+
+class Successor(NamedTuple):
+    """The persistent topic was migrated: it goes on as `successor`. For a recorder of clients; the store shows a `Layout`."""
+
+    at: Time
+    topic: str
+    successor: str
 
 
 class Sweep(NamedTuple):
@@ -270,6 +292,8 @@ Event = (
     | Poll
     | Horizon
     | ReadFailed
+    | Drained
+    | Successor
     | Sweep
     | Counts
     | Fault
@@ -284,6 +308,7 @@ __all__ = [
     "Commit",
     "Complaint",
     "Counts",
+    "Drained",
     "End",
     "Entry",
     "Event",
@@ -302,6 +327,7 @@ __all__ = [
     "Seal",
     "Segment",
     "Start",
+    "Successor",
     "Sweep",
     "Time",
     "Told",

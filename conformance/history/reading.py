@@ -29,8 +29,8 @@ class Reading:
         """Of each reader, as far as its last read went on from those before it."""
 
     def read(self, event: Read, new: tuple[Row, ...] | None = None) -> None:
-        """`new`: those of its rows that were not in the read before it of the same reader, all of whose rows came again as they were.
-        None: it stands for itself.
+        """`new`: the rows that the read before it of the same reader did not have; all of that one came again as it was. None: the
+        read stands for itself.
         """
         top = max((row[2][0] for row in event.rows), default=-1)
         start: float = -1 if event.start is None else event.start

@@ -20,6 +20,7 @@ from conformance.history.format import (
     Commit,
     Complaint,
     Counts,
+    Drained,
     End,
     Event,
     Header,
@@ -147,6 +148,13 @@ SPLIT = (
 
 def acks(state: str, txn: str | None, first: int, last: int, **more: Any) -> dict[str, Any]:
     return {"segment": S, "subscription": "x", "state": state, "ranges": (((first, 0), (last, 0)),), "txn": txn, **more}
+
+
+def moved(*names: str) -> H:
+    """What `x` was given of a segment, and said to have moved to another topic: so much of it is registered there."""
+    seen = row("p", 1), row("q", 1, 1)
+    h = H().register(1, None, ("p", S), ("q", S)).register(2, None, *((name, SU) for name in names))
+    return h.polls(0, 0, 1, *seen, subscription="x").add(Drained, 2, "x", (T,), U).reads(*seen, final=True)
 
 
 CASES: list[tuple[str, int, H, H]] = [
@@ -669,6 +677,18 @@ CASES: list[tuple[str, int, H, H]] = [
         11,
         H().commits(1, 0).add(Ack, **acks("acked", None, 1, 1)).polls(0, 0, 1, *both(1), subscription="x"),
         H().commits(1, 0).add(Ack, **acks("acked", None, 1, 1)).polls(0, 0, 1, *both(1), subscription="x1"),
+    ),
+    (
+        "never delivered",
+        11,
+        H().commits(1, 0).polls(0, 0, 1, at(1), subscription="x").add(Drained, 4, "x", (T,)).reads(*both(1), final=True),
+        H().commits(1, 0).polls(0, 0, 1, *both(1), subscription="x").add(Drained, 4, "x", (T,)).reads(*both(1), final=True),
+    ),
+    (
+        "acknowledged without its rows",
+        9,
+        moved("p").reads(row("p", 2, segment=SU), topics=(U,), final=True),
+        moved("p", "q").reads(row("p", 2, segment=SU), row("q", 2, 1, segment=SU), topics=(U,), final=True),
     ),
     (
         "not redelivered",
