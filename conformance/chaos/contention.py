@@ -28,7 +28,7 @@ from metadata.client.client import Client, client
 from metadata.cluster.cluster import open_cluster
 from metadata.read.reading import Reading, Selection
 from metadata.records.cluster_records import Settings
-from metadata.records.names import topic_name
+from metadata.records.names import any_topic_name, topic_name
 from metadata.rules.transitions import Claim
 from metadata.write.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
@@ -304,15 +304,23 @@ def followed(query: Session, folder: Path, topic: str) -> Watched:
     if code != 0:
         seen.wrong.append(f"the streaming query ended with {code}: {query.tail()}")
     through, before = 0, 0.0
-    for line in (folder / "spark" / "seen").read_text().splitlines():
+    seen.events += polls(folder / "spark" / "seen", topic)
+    for poll in seen.events:
+        assert isinstance(poll, history.Poll)
+        through = max([through, *(row.position[0] for row in poll.rows)])
+        seen.answers.append(Answer(before, poll.at, through))
+        before = poll.at  # a micro-batch is planned once the one before it is over
+    return seen
+
+
+def polls(seen: Path, topic: str) -> list[history.Poll]:
+    """The micro-batches that `conformance.chaos.follower` has noted whole."""
+    topics, found = (str(any_topic_name(topic)),), list[history.Poll]()
+    for line in seen.read_text().split("\n")[:-1]:
         noted = json.loads(line)
         rows = [Row(key, seq, batch, of, segment, position_of(at), txn) for key, seq, batch, of, segment, at, txn in noted["rows"]]
-        at_ms, topics = noted["at_ms"], (str(topic_name(topic)),)
-        seen.events.append(history.Poll(at_ms, at_ms, "spark", noted["batch"], topics, rows_seen(rows), ordered=False))
-        through = max([through, *(r.position[0] for r in rows)])
-        seen.answers.append(Answer(before, at_ms, through))
-        before = at_ms  # a micro-batch is planned once the one before it is over
-    return seen
+        found.append(history.Poll(noted["at_ms"], noted["at_ms"], "spark", noted["batch"], topics, rows_seen(rows), ordered=False))
+    return found
 
 
 READERS = {"buffer": watch_buffer, "batch": watch_batches, "stream": watch_stream}

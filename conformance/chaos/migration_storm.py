@@ -8,15 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conformance.chaos import carrying_on as parties
-from conformance.chaos.carried import Cast
-from conformance.chaos.carrying_on import ROWS, Scene
+from conformance.chaos import migration_workload as parties
 from conformance.chaos.driver import Place, make
 from conformance.chaos.forks import Child, Died, Forks, Killed, Struck, strike
 from conformance.chaos.left_open import die_registered, wait_for_deadlines
+from conformance.chaos.migration_checker import Cast
+from conformance.chaos.migration_workload import ROWS, Scene
 from conformance.chaos.migrations import LAST_SECONDS, SETTINGS, WAIT_SECONDS, die_midway, judge, prepare
+from conformance.history.files import read
+from conformance.history.format import Commit, Poll, Read, Told
 
 KILLS_A_ROUND = 6
+WRITING = ("writer", "spanning", "sender")
+"""Who writes rows of its own."""
 BETWEEN_SECONDS = (0.05, 0.5)
 
 
@@ -76,9 +80,9 @@ def _cast(number: int) -> Cast:
 def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random, report: Stormed) -> None:
     cast, scene = _cast(report.rounds), Scene(place.url, folder)
     scene.begin()
-    forks.call(prepare, place.url, list(cast.goes_on), ["consumer", "mover"])
-    hows = [rng.choice((None, WAIT_SECONDS)) for _ in cast.goes_on]
-    migrates = (scene, "migrator", list(cast.goes_on.items()), 1 + report.rounds % 3, hows)
+    forks.call(prepare, place.url, list(cast.successors), ["consumer", "mover"])
+    hows = [rng.choice((None, WAIT_SECONDS)) for _ in cast.successors]
+    migrates = (scene, "migrator", list(cast.successors.items()), 1 + report.rounds % 3, hows)
     starts: dict[str, Callable[[], Child]] = {
         "writer": lambda: forks.start(parties.write_on, scene, "writer", cast.writers["writer"]),
         "spanning": lambda: forks.start(parties.write_on, scene, "spanning", cast.writers["spanning"]),
@@ -106,9 +110,9 @@ def _round(forks: Forks, place: Place, folder: Path, kills: int, rng: random.Ran
             report.stops += hit is Struck.STOPPED
             report.migrators += name == "migrator" and hit is not Struck.MISSED
         running.pop("migrator").result(LAST_SECONDS)
-        writing = [*cast.writers, *cast.senders]
+        writing = list(WRITING)
         scene.wait_for_work([*writing, *cast.movers], running.values(), more=2)
-        expect_kill(forks.start(die_registered, place.url, list(cast.goes_on)), "who registered a transaction", report)
+        expect_kill(forks.start(die_registered, place.url, list(cast.successors)), "who registered a transaction", report)
         scene.end_work()
         for name in writing:
             running.pop(name).result(LAST_SECONDS)
@@ -137,10 +141,15 @@ def expect_kill(child: Child, who: str, report: Stormed) -> bool:
 
 
 def _count(folder: Path, report: Stormed) -> None:
-    for note in (note for file in folder.glob("*.jsonl") for note in parties.read_notes(file)):
-        report.transactions += "version" in note
-        report.again += "again" in note
-        report.rows += ROWS * ("version" in note) + ("sent" in note)
-        report.micro_batches += "batch" in note
-        report.looks += "look" in note
-        report.slowest_ms = max(report.slowest_ms, note.get("took_ms", 0))
+    for file in folder.glob("*.jsonl"):
+        rows = {event.call: len(event.rows) for event in read(file) if isinstance(event, Commit)}
+        for event in read(file):
+            if isinstance(event, Told) and file.stem in WRITING:
+                done = event.said == "committed"
+                report.transactions += done and rows[event.call] == ROWS
+                report.rows += rows[event.call] if done else 0
+                report.again += event.said == "unknown"
+            report.micro_batches += isinstance(event, Poll) and event.subscription is None
+            report.looks += isinstance(event, Read)
+    took = [int(line) for file in folder.glob("*-ms") for line in file.read_text().split()]
+    report.slowest_ms = max([report.slowest_ms, *took])

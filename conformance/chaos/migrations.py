@@ -1,7 +1,7 @@
 """Migrations of persistent topics under load: killed, put to sleep, doubled and failed at every store call.
 
 While a topic migrates others write to it (transactions, plain messages), read it, acknowledge its rows and move them
-(`carrying_on`). Everything here runs in processes of its own (`forks`); `carried` judges what they noted.
+(`migration_workload`). Everything here runs in processes of its own (`forks`); `migration_checker` takes what they recorded.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from conformance.chaos import carrying_on as parties
-from conformance.chaos.carried import Cast, judged
-from conformance.chaos.carrying_on import ROWS, SCHEMA, Scene
+from conformance.chaos import migration_workload as parties
 from conformance.chaos.crashing import Crash, Fate, When
 from conformance.chaos.driver import Place, crashing_client, make, unfinished
 from conformance.chaos.forks import Died, Forks
 from conformance.chaos.left_open import leave_behind, open_in
+from conformance.chaos.migration_checker import Cast, checked
+from conformance.chaos.migration_workload import ROWS, SCHEMA, Scene
+from conformance.chaos.reading import final_read, read_named
+from conformance.history.files import read
 from metadata.common.errors import TxnConflict, TxnSegmentError
 from metadata.records.cluster_records import Settings
 from metadata.records.names import persistent_name, topic_name
@@ -119,22 +121,18 @@ def at_work(scene: Scene, topic: str) -> list[str]:
 
 
 def judge(place: Place, folder: Path, cast: Cast) -> list[str]:
-    """Sweep, read everything by the old names and the new ones, judge it and the notes."""
+    """Sweep, read everything by the old names and the new ones, judge it with what the parties recorded."""
     found: list[str] = []
-    final = {}
-    for old, new in cast.goes_on.items():
-        for name in (old, new):
-            found += unfinished(dataclasses.replace(place, topic=name))
-        final[old] = parties.read_all(place.url, [old])
-        if sorted(parties.read_all(place.url, [new])) != sorted(final[old]):
-            found.append(f"{old} and {new} do not show the same")
-    notes = {file.stem: parties.read_notes(file) for file in sorted(folder.glob("*.jsonl"))}
-    return found + judged(cast, ROWS, notes, final)
+    names = [name for pair in cast.successors.items() for name in pair]
+    for name in names:
+        found += unfinished(dataclasses.replace(place, topic=name))
+    final = [final_read(place.url, name) for name in names]
+    return found + checked(cast, [read(file) for file in sorted(folder.glob("*.jsonl"))], final)
 
 
 def die_midway(scene: Scene, who: str, topics: Sequence[tuple[str, str]], segments: int, how: Sequence[float | None]) -> None:
-    """As `carrying_on.migrate_on`, but be killed in the second topic: right after the first entry that it appends to a log, its
-    SEAL or the end of a transaction that is in its way. Raises Died, with what it was told, if it comes to its end.
+    """As `migration_workload.migrate_on`, but be killed in the second topic: right after the first entry that it appends to a log,
+    its SEAL or the end of a transaction that is in its way. Raises Died, with what it was told, if it comes to its end.
     """
     parties.migrate_on(scene, who, topics[:1], segments, how[:1])
     told = migrate(scene.url, *topics[1], segments, how[1], Crash(1, When.AFTER, of="write Append"))
@@ -269,7 +267,7 @@ def _refused_then(place: Place, wait: float | None) -> list[str]:
             with suppress(TxnConflict):
                 coordinator.end(txn, commit=True)
                 found.append(f"{txn} committed after it was aborted")
-    rows = [row[5] for row in parties.read_all(place.url, [to])]
+    rows = [row.id for row in read_named(place.url, [to], "reader").rows]
     if rows != ["plain.0"] * (wait is None) + ["open.0", "plain.0"] * (wait is not None):
         found.append(f"{to} holds {rows}")
     return found

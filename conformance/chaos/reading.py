@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from conformance.chaos.history import Row, now
+from conformance.history import format as events
 from metadata.records.names import is_persistent
 from pyspark_txnsegment import DefaultSource
 from spark_txn_source.batch import BatchReader
@@ -33,6 +34,29 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 def position_of(message_id: str) -> tuple[int, int, int]:
     ledger, entry, index = message_id.split(":")
     return int(ledger), int(entry), int(index)
+
+
+def named_rows(batches: Iterable[pa.RecordBatch]) -> tuple[events.Row, ...]:
+    """Rows with metadata columns whose column `id` is their name in the history, and `key` their key."""
+    return tuple(
+        events.Row(row["id"], row["__segment"], position_of(row["__messageId"]), row["key"], row["__txnId"])
+        for batch in batches
+        for row in batch.to_pylist()
+    )
+
+
+def read_named(url: str, topics: Sequence[str], who: str, *, final: bool = False) -> events.Read:
+    """One batch read of everything that is visible now, of rows with names."""
+    began = now()
+    options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
+    reader = BatchReader(options, DefaultSource(options).schema())
+    rows = named_rows(batch for task in reader.partitions() for batch in reader.read(task))
+    return events.Read(now(), began, who, tuple(topics), rows, final=final, ordered=False)
+
+
+def final_read(url: str, topic: str) -> events.Read:
+    """The last one, once everything is decided."""
+    return read_named(url, [topic], "last reader", final=True)
 
 
 def _options(url: str, topic: str, **more: str) -> dict[str, str]:

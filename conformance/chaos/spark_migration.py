@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,15 +9,15 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from conformance.chaos.carried import place as place_in_topic
-from conformance.chaos.contention import follow
+from conformance.chaos.contention import follow, polls
 from conformance.chaos.driver import Place, make, planned
 from conformance.chaos.files import add_batches
 from conformance.chaos.forks import Died, Forks
-from conformance.chaos.history import ROWS
-from conformance.chaos.reading import position_of
+from conformance.chaos.history import ROWS, commit, committed, judged
 from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
+from conformance.history.format import Event, Plan, Successor
 from conformance.processes import Session
+from metadata.records.names import is_persistent
 from txnsegment.cli.app import build
 
 BATCHES, MORE = 40, 10
@@ -55,8 +54,8 @@ def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
     jobs: list[Session] = []
     try:
         jobs.append(_job(place, folder))
-        wait_for_rows(folder, jobs[0])
-        to = place.topic.replace("persistent://", "topic://")
+        wait_for_rows(folder, place.topic, jobs[0])
+        to = successor(place.topic)
         began = time.monotonic()
         code, said = forks.start(
             command, ["--service-url", place.url, "topics", "migrate", place.topic, "--to", to, "--wait", "120"]
@@ -75,7 +74,7 @@ def spark_migration(forks: Forks, place: Place, folder: Path) -> Report:
     finally:
         for session in (*jobs, reading):
             session.kill()
-    judge(folder, report)
+    judge(folder, place.topic, report)
     return report
 
 
@@ -95,20 +94,15 @@ def _job(place: Place, folder: Path) -> Session:
     return launched("conformance.chaos.job", words, output, SPARK_ENVIRONMENT)
 
 
-def wait_for_rows(folder: Path, job: Session) -> None:
+def wait_for_rows(folder: Path, topic: str, job: Session) -> None:
     """Until the reader has a micro-batch of the job's. Raises Died if none comes, or if the job ends before."""
     seen = folder / "spark" / "seen"
     until = time.monotonic() + START_SECONDS
-    while not any(_noted(seen)):
+    while not any(poll.rows for poll in polls(seen, topic)):
         code = job.wait(LOOK_SECONDS)
         if code is not None or time.monotonic() > until:
             ended = f"within {START_SECONDS:g} s" if code is None else f"before it ended with {code}"
             raise Died(f"The job wrote no rows {ended}: {job.tail()}")
-
-
-def _noted(seen: Path) -> list[list[list[object]]]:
-    """The rows of each micro-batch that is noted whole."""
-    return [json.loads(text)["rows"] for text in seen.read_text().split("\n")[:-1]]
 
 
 def _end(job: Session, folder: Path, report: Report) -> None:
@@ -120,33 +114,26 @@ def _end(job: Session, folder: Path, report: Report) -> None:
         report.wrong.append(f"a job ended with {code}: {job.tail()}")
 
 
-def judge(folder: Path, report: Report) -> None:
-    """Every row once, those of a key in order, no micro-batch over both sides; the job was under way when the topic migrated."""
-    last: dict[object, int] = {}
-    there: set[int] = set()
-    found = _noted(folder / "spark" / "seen")
-    for number, rows in enumerate(found):
-        if len({_is_onward(row) for row in rows}) > 1:
-            report.wrong.append(f"micro-batch {number} has rows of before the migration and of after it")
-        ordered = sorted(rows, key=lambda row: place_in_topic([row[4], *position_of(str(row[5]))]))
-        for key, seq, *_ in ordered:
-            assert isinstance(seq, int)
-            if seq in there:
-                report.wrong.append(f"row {seq} was read twice")
-            if seq < last.get(key, -1):
-                report.wrong.append(f"row {seq} of {key} was read after {last[key]}")
-            there.add(seq)
-            last[key] = seq
-    lost = sorted(set(range((BATCHES + MORE) * ROWS)) - there)
-    report.wrong += [f"{len(lost)} rows were never read, {lost[:5]}"] if lost else []
+def judge(folder: Path, topic: str, report: Report) -> None:
+    """The history checker judges what the query got of all batches; the job was under way when the topic migrated."""
+    found = polls(folder / "spark" / "seen", topic)
+    rows = [row for poll in found for row in poll.rows]
+    after = [row for row in rows if not is_persistent(row.segment)]
     report.batches, report.micro_batches = BATCHES + MORE, len(found)
-    onward = {row[2] for rows in found for row in rows if _is_onward(row)}
-    before = {row[2] for rows in found for row in rows} - onward
-    report.after = len(onward & set(range(BATCHES)))
+    long_ago = -report.batches
+    jobs: list[Event] = [
+        event for n in range(report.batches) for event in (commit(long_ago + n, n, topic), committed(long_ago + n + 0.5, n))
+    ]
+    ended, top = max((poll.at for poll in found), default=0), max((row.position[0] for row in after), default=0)
+    said: list[Event] = [Successor(0, topic, successor(topic)), Plan(ended + 2, ended + 1, "spark", (topic,), top, top)]
+    report.wrong += judged([jobs, said, found])
+    batches = {int(row.id) // ROWS for row in after}
+    before = {int(row.id) // ROWS for row in rows} - batches
+    report.after = len(batches & set(range(BATCHES)))
     if not before or not report.after:
         report.wrong.append(f"the topic did not migrate while the job ran: {len(before)} batches before, {report.after} after")
 
 
-def _is_onward(row: Sequence[object]) -> bool:
-    """Whether it stands in what goes on from the persistent topic."""
-    return str(row[4]).startswith("segment://")
+def successor(topic: str) -> str:
+    """The name that a persistent topic goes on by here."""
+    return topic.replace("persistent://", "topic://")

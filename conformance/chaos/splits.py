@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,15 +19,13 @@ from conformance.chaos.driver import Place, make
 from conformance.chaos.forks import Child, Forks, Struck, strike
 from conformance.chaos.history import judged, now
 from conformance.chaos.left_open import wait_for_deadlines
-from conformance.chaos.reading import micro_batches, position_of
-from conformance.history.files import line, repair
+from conformance.chaos.reading import final_read, micro_batches, named_rows
+from conformance.history.files import Resumed
 from conformance.history.files import read as read_history
-from conformance.history.format import Commit, Event, Poll, Read, Row, Start, Told, Written
+from conformance.history.format import Commit, Poll, Read, Start, Told, Written
 from metadata.common.errors import SegmentSealed
 from metadata.records.cluster_records import Settings
 from metadata.records.names import topic_name
-from pyspark_txnsegment import DefaultSource
-from spark_txn_source.batch import BatchReader
 from txnsegment import Cluster, connect
 
 WRITERS, READERS = 3, 3
@@ -67,27 +65,11 @@ class Report:
 # --- the processes ----------------------------------------------------------------------------------------------------
 
 
-class Log:
-    """The events of one party, in a file that outlives its processes."""
-
-    def __init__(self, file: Path) -> None:
-        if file.exists():
-            repair(file)
-        else:
-            file.write_text(line(Start(now(), file.stem)) + "\n")
-        self.events = read_history(file)
-        self._file = file.open("a")
-
-    def add(self, event: Event) -> None:
-        self._file.write(line(event) + "\n")
-        self._file.flush()
-
-
 def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
     """One transaction after the other, each a version; the first one again that nobody was told of."""
-    log = Log(folder / f"{name}.jsonl")
-    version = sum(isinstance(event, Told) for event in log.events)
-    attempt = sum(isinstance(event, Commit) for event in log.events)
+    log = Resumed(folder / f"{name}.jsonl", Start(now(), name))
+    version = sum(isinstance(event, Told) for event in log.before)
+    attempt = sum(isinstance(event, Commit) for event in log.before)
     topic = str(topic_name(place.topic))
     with connect(place.url) as cluster:
         while not stop.exists():
@@ -106,11 +88,11 @@ def write_on(place: Place, name: str, folder: Path, stop: Path) -> None:
 
 def read_on(place: Place, name: str, folder: Path, stop: Path, limit: int | None) -> None:
     """Micro-batch by micro-batch; once there is `stop` it goes on until there is nothing new."""
-    log, topics = Log(folder / f"{name}.jsonl"), (str(topic_name(place.topic)),)
+    log, topics = Resumed(folder / f"{name}.jsonl", Start(now(), name)), (str(topic_name(place.topic)),)
     options = {"path": place.topic, "serviceUrl": place.url}
     for one in micro_batches(options, folder / f"{name}.checkpoint", stop.exists, limit):
         bounds = int(one.start["log"]), int(one.end["log"])
-        log.add(Poll(now(), one.began, name, one.number, topics, rows_of(one.found), *bounds, ordered=False))
+        log.add(Poll(now(), one.began, name, one.number, topics, named_rows(one.found), *bounds, ordered=False))
 
 
 def split_on(place: Place, folder: Path, stop: Path) -> None:
@@ -144,24 +126,11 @@ def _last(noted: Path) -> str:
     return noted.read_text().split()[-1] if noted.exists() else ""
 
 
-def rows_of(batches: Sequence[pa.RecordBatch]) -> tuple[Row, ...]:
-    return tuple(
-        Row(row["id"], row["__segment"], position_of(row["__messageId"]), row["key"], row["__txnId"])
-        for batch in batches
-        for row in batch.to_pylist()
-    )
-
-
-def last_read(place: Place) -> Event:
+def last_read(place: Place) -> Read:
     """Everything, after a sweep."""
     with connect(place.url) as cluster:
         cluster.sweep()
-        began = now()
-        options = {"path": place.topic, "serviceUrl": place.url, "includeMetadata": "true"}
-        reader = BatchReader(options, DefaultSource(options).schema())
-        found = [batch for task in reader.partitions() for batch in reader.read(task)]
-        topics = (str(topic_name(place.topic)),)
-        return Read(now(), began, "last reader", topics, rows_of(found), final=True, ordered=False)
+    return final_read(place.url, str(topic_name(place.topic)))
 
 
 def prepare(place: Place) -> None:
@@ -211,13 +180,12 @@ def splits(forks: Forks, place: Place, folder: Path, *, seconds: float, faults: 
 
 def _judge(forks: Forks, place: Place, folder: Path, report: Report) -> None:
     histories = [read_history(file) for file in sorted(folder.glob("*.jsonl"))]
-    final: Event = forks.call(last_read, place)
+    final: Read = forks.call(last_read, place)
     report.wrong += judged([*histories, [final]])
     asked = {event.call: event.at for history in histories for event in history if isinstance(event, Commit)}
     taken = [e.at - asked[e.call] for history in histories for e in history if isinstance(e, Told)]
     report.median_ms, report.slowest_ms = statistics.median(taken), max(taken)
     report.commits = len({(e.app, e.version) for h in histories for e in h if isinstance(e, Commit)})
-    assert isinstance(final, Read)
     report.rows = len(final.rows)
     report.micro_batches = sum(isinstance(event, Poll) for history in histories for event in history)
     done = (folder / "splits").read_text().split()

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from conformance.history.files import Writer, read, repair
+from conformance.history.files import Resumed
 from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Written
 from conformance.jobs import given
 from metadata.common.errors import TxnSegmentError
@@ -65,11 +65,8 @@ class Changes:
         self._topics = [topic for topic in topics if not is_persistent(topic)]
         self.kinds = _kinds(older=len(topics) - len(self._topics), newer=len(self._topics))
         self._passing = str(topic_name(PASSING))
-        file = notes / "history.jsonl"
-        if file.exists():
-            repair(file)
-        before = read(file) if file.exists() and file.stat().st_size else []  # of who was killed
-        self._history = Writer(file, Start(now(), APP))
+        self._history = Resumed(notes / "history.jsonl", Start(now(), APP))
+        before = self._history.before
         self._version = sum(isinstance(event, Told) for event in before)
         self._asked = sum(isinstance(event, Commit) for event in before)
         trims = [event for event in before if isinstance(event, Trim)]

@@ -126,3 +126,13 @@ class Writer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class Resumed(Writer):
+    """Goes on in the file of a process that was killed, without the half line that it left. `before`: its events."""
+
+    def __init__(self, path: Path, start: Start) -> None:
+        if path.exists():
+            repair(path)
+        self.before = read(path) if path.exists() and path.stat().st_size else []
+        super().__init__(path, start)

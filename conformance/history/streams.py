@@ -46,6 +46,9 @@ class Streams:
             if waiting is not None or floor > event.start:
                 text = f"{event.stream} stands still at {event.start} although {waiting or floor} is visible (cut {event.cut})"
                 self._found.note("stands still", text, event)
+            for batch in self._ranges.unseen(event.topics, event.began, final=False):
+                text = f"{event.stream} stands still at {event.start} although {batch.label} is committed, which nobody ever got"
+                self._found.note("stands still", text, *batch.calls[-1:], event)
 
     def poll(self, event: Poll) -> None:
         stream = self._streams.get(event.stream)

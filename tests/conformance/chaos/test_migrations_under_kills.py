@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from conformance.chaos import migration_storm, migrations
-from conformance.chaos.carrying_on import Scene
 from conformance.chaos.crashing import Fate
 from conformance.chaos.driver import Place, make
 from conformance.chaos.forks import Forks
+from conformance.chaos.migration_workload import Scene
 
 
 @pytest.mark.slow
@@ -30,9 +30,7 @@ def test_what_is_open_is_named_waited_for_or_aborted(cluster_at: Callable[[str],
     assert forks.call(migrations.refusals, cluster_at("sqlite")) == []
 
 
-def test_who_was_to_be_killed_and_was_not_says_what_it_was_told(
-    cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path
-) -> None:
+def test_migration_failing_before_kill_reports_its_error(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
     place, report = cluster_at("sqlite"), migration_storm.Stormed()
     there, missing = ((f"persistent://public/default/{name}", f"topic://public/default/{name}") for name in ("there", "missing"))
     forks.call(make, place, migrations.SETTINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import threading
@@ -11,12 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos import carrying_on, spark_migration
-from conformance.chaos.carrying_on import Scene, read_notes
+from conformance.chaos import migration_workload, spark_migration
 from conformance.chaos.forks import Child, Died, Forks, Struck, strike
+from conformance.chaos.history import now
+from conformance.chaos.migration_workload import Scene
+from conformance.history.files import Resumed
+from conformance.history.format import Commit, Plan, Poll, Read, Start, Told
 from conformance.processes import Session
 
 ALWAYS, NEVER = 1.0, 0.0
+TOPIC = "persistent://public/default/chaos"
 
 
 def ended(child: Child) -> Child:
@@ -49,13 +54,13 @@ def test_who_has_ended_is_missed_and_what_it_raised_is_told(kill: float, forks: 
 def test_work_is_waited_for_and_its_lack_is_told(forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene("memory://nobody", tmp_path / "scene")
     scene.begin()
-    notes = scene.notes("writer")
-    notes.add(again=0)
+    history = scene.history("writer")
+    history.add(Told(now(), "writer-0", "unknown"))
     with pytest.raises(Died, match=r"writer, reader are waited for\): 2\.0"):
         scene.wait_for_work(["writer", "reader"], [ended(forks.start(math.sqrt, 4))])
-    monkeypatch.setattr(carrying_on, "WORK_SECONDS", 0.0)
-    notes.add(version=0)
-    with pytest.raises(Died, match=r"writer noted less than 2 pieces of work in 0 s\."):
+    monkeypatch.setattr(migration_workload, "WORK_SECONDS", 0.0)
+    history.add(Told(now(), "writer-0", "committed"))
+    with pytest.raises(Died, match=r"writer recorded less than 2 pieces of work in 0 s\."):
         scene.wait_for_work(["writer"], [], more=2)
 
 
@@ -75,14 +80,14 @@ def test_work_is_waited_for_until_so_much_is_noted_after_the_call(tmp_path: Path
     """What was noted before it does not count, nor what is no work; it returns with the last piece that it wants."""
     scene = LookedAt("memory://nobody", tmp_path / "scene")
     scene.begin()
-    notes = scene.notes("writer")
-    notes.add(version=0)
+    history = scene.history("writer")
+    history.add(Told(now(), "writer-0", "committed"))
 
     def work() -> None:
-        """A note after each look, the first of which is how much was there when the call began."""
-        for noted in ({"again": 1}, {"version": 1}, {"again": 2}, {"version": 2}):
+        """An event after each look, the first of which is how much was there when the call began."""
+        for said in ("unknown", "committed", "unknown", "committed"):
             assert scene.looks.acquire(timeout=60)
-            notes.add(**noted)
+            history.add(Told(now(), "writer-1", said))
 
     writer = threading.Thread(target=work, daemon=True)
     writer.start()
@@ -99,24 +104,42 @@ def test_a_job_that_writes_nothing_is_told(
 ) -> None:
     (tmp_path / "spark").mkdir()
     seen = tmp_path / "spark" / "seen"
-    seen.write_text('{"rows": []}\n{"rows": [["half')
+    seen.write_text('{"at_ms": 1, "batch": 0, "rows": []}\n{"rows": [["half')
     monkeypatch.setattr(spark_migration, "START_SECONDS", seconds)
     job = Session(["sh", "-c", command], tmp_path / "job.log")
     try:
         with pytest.raises(Died, match=f"wrote no rows .*{says}"):
-            spark_migration.wait_for_rows(tmp_path, job)
-        seen.write_text('{"rows": [["key"]]}\n')
-        spark_migration.wait_for_rows(tmp_path, job)
+            spark_migration.wait_for_rows(tmp_path, TOPIC, job)
+        row = ["key", 0, 0, 1, TOPIC, "1:0:0", None]
+        seen.write_text(json.dumps({"at_ms": 1, "batch": 0, "rows": [row]}) + "\n")
+        spark_migration.wait_for_rows(tmp_path, TOPIC, job)
     finally:
         job.kill()
 
 
-def test_half_a_line_is_not_read_and_whoever_goes_on_drops_it(tmp_path: Path) -> None:
-    file = tmp_path / "writer.jsonl"
-    assert read_notes(file) == []
-    file.write_text('{"version": 0}\n{"vers')
-    assert read_notes(file) == [{"version": 0}]
-    assert file.read_text().endswith('{"vers'), "who reads writes nothing"
-    notes = carrying_on.Notes(file)
-    notes.add(version=1)
-    assert (notes.before, read_notes(file)) == ([{"version": 0}], [{"version": 0}, {"version": 1}])
+def test_half_a_line_is_no_work_and_whoever_goes_on_drops_it(tmp_path: Path) -> None:
+    scene = Scene("memory://nobody", tmp_path)
+    file, told = tmp_path / "writer.jsonl", Told(1, "writer-0", "committed")
+    assert scene.done("writer") == 0
+    with scene.history("writer") as history:
+        history.add(told)
+    with file.open("a") as half:
+        half.write('{"event":"told","said":"committed"')
+    assert scene.done("writer") == 1
+    assert file.read_text().endswith('"committed"'), "who reads writes nothing"
+    with Resumed(file, Start(9, "writer")) as again:
+        assert again.before[1:] == [told]
+        again.add(told)
+    assert scene.done("writer") == 2
+
+
+def test_pieces_of_work_are_what_was_committed_delivered_and_read(tmp_path: Path) -> None:
+    scene = Scene("memory://nobody", tmp_path)
+    with scene.history("anybody") as history:
+        history.add(Commit(1, "c", "anybody", "app", "", 0, ()))
+        history.add(Told(2, "c", "failed"))
+        history.add(Plan(3, 2, "anybody", (), 0, 0))
+        assert scene.done("anybody") == 0
+        history.add(Poll(4, 3, "anybody", 0, (), ()))
+        history.add(Read(5, 4, "anybody", (), ()))
+        assert scene.done("anybody") == 2

@@ -104,7 +104,7 @@ def moved_alone(history: History) -> None:
 Harm = Callable[[History], object]
 HARMS: dict[str, tuple[Harm, str]] = {
     "lost": (lambda h: h.there.pop(0), "torn read"),
-    "lost with its transaction": (lambda h: h.there.__delitem__(slice(2)), "lost write"),
+    "lost with its transaction": (lambda h: h.there.__delitem__(slice(2)), "internal skip"),
     "doubled": (lambda h: h.there.append(row(CHILD, 8, 0, "w.3")), "version committed twice"),
     "reordered": (
         lambda h: h.there.__setitem__(slice(2), [row(OLD, 7, 1, "w.0"), row(OLD, 7, 0, "w.1")]),
@@ -112,7 +112,7 @@ HARMS: dict[str, tuple[Harm, str]] = {
     ),
     "torn": (lambda h: h.there.append(row(CHILD, 9, 0, "w.5")), "torn read"),
     "of nobody": (lambda h: h.there.append(row(OLD, 9, 1, "x.0")), "unwritten read"),
-    "a plain one lost": (lambda h: h.there.pop(2), "lost write"),
+    "a plain one lost": (lambda h: h.there.pop(2), "internal skip"),
     "a refused one there": (lambda h: h.there.append(row(OLD, 9, 1, "p.1")), "aborted read"),
     "delivered again": (lambda h: h.given.insert(1, h.gives(33, 0, THERE[:3], "next")), "redelivered after ack"),
     "never delivered": (lambda h: h.given.__setitem__(1, h.gives(34, 1, THERE[3:5])), "never delivered"),

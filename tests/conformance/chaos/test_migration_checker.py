@@ -1,0 +1,133 @@
+"""What the parties of a migration recorded, checked: damage reaches the history checker, and work that nobody did is named.
+
+Each kind of loss, doubling, tearing and disorder that it finds is in tests/conformance/history/test_history_successors.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.chaos.history import ROWS, written
+from conformance.chaos.migration_checker import Cast, checked
+from conformance.chaos.spark_migration import BATCHES, MORE, Report, judge
+from conformance.history.format import Commit, Drained, Event, Poll, Read, Row, Told, Written
+
+OLD, OTHER, NEW = "persistent://t/n/a", "persistent://t/n/b", "topic://t/n/a"
+CHILD, OTHER_CHILD = "segment://t/n/a/0000-ffff-1", "segment://t/n/b/0000-ffff-1"
+CAST = Cast(
+    {OLD: NEW, OTHER: "topic://t/n/b"},
+    writers={"w": [OLD]},
+    senders={"p": OLD},
+    consumers={"c": [OLD]},
+    movers={"m": (OLD, OTHER)},
+)
+
+
+def row(segment: str, ledger: int, name: str) -> Row:
+    return Row(name, segment, (ledger, 0, 0), f"{name.partition('.')[0]}-k")
+
+
+THERE = [row(OLD, 7, "w.0"), row(OLD, 9, "p.0"), row(CHILD, 3, "w.1"), row(CHILD, 4, "p.1")]
+MOVED = [row(OTHER if i < 2 else OTHER_CHILD, 20 + i, one.id) for i, one in enumerate(THERE)]
+
+
+def calls(topic: str, app: str) -> list[Event]:
+    found: list[Event] = []
+    for n, one in enumerate(THERE):
+        found.append(Commit(n, f"{app} {one.id}", app, f"{app} {one.id}", "", 0, (Written(one.id, one.key, topic),)))
+        found.append(Told(n + 0.5, f"{app} {one.id}", "committed"))
+    return found
+
+
+def found(
+    there: list[Row] = THERE, moved: list[Row] = MOVED, given: list[Row] = THERE, *, drained: tuple[str, ...] = ("c", "m")
+) -> list[str]:
+    polls: list[Event] = [Poll(30, 29, who, 0, (OLD,), tuple(given), subscription=who) for who in ("c", "m")]
+    ends: list[Event] = [Drained(40, 39, who, (OLD,), OTHER if who == "m" else "") for who in drained]
+    final = [Read(80, 79, "last", (topic,), tuple(there), final=True, ordered=False) for topic in (OLD, NEW)]
+    final.append(Read(80, 79, "last", (OTHER,), tuple(moved), final=True, ordered=False))
+    return checked(CAST, [calls(OLD, "w"), calls(OTHER, "m"), polls, ends], final)
+
+
+def test_all_is_well() -> None:
+    assert found() == []
+
+
+def test_damage_reaches_the_history_checker() -> None:
+    assert any("lost write" in what for what in found(there=THERE[:-1]))
+    assert any("acknowledged without its rows" in what for what in found(moved=MOVED[:-1]))
+    assert any("never delivered" in what for what in found(given=THERE[:-1]))
+
+
+def on(segment: str, rows: list[Row], who: str = "") -> list[Row]:
+    return [one._replace(segment=segment) if one.id.startswith(who) else one for one in rows]
+
+
+UNDER_LOAD = f"{OLD} did not migrate under load: it has no row of"
+MISSED: dict[str, tuple[Callable[[], list[str]], str]] = {
+    "nobody wrote before": (
+        lambda: found(on(CHILD, THERE, "w")),
+        f"{UNDER_LOAD} w from before it",
+    ),
+    "nobody wrote after": (
+        lambda: found(on(OLD, THERE, "w")),
+        f"{UNDER_LOAD} w from after it",
+    ),
+    "nobody sent after": (lambda: found(THERE[:-1]), f"{UNDER_LOAD} p from after it"),
+    "nobody moved before": (
+        lambda: found(moved=on(OTHER_CHILD, MOVED)),
+        f"{OTHER} did not migrate under load: it has no row of m from before it",
+    ),
+    "left over": (lambda: found(drained=("m",)), "c did not come to an end"),
+    "not all moved": (lambda: found(drained=("c",)), "m did not come to an end"),
+}
+
+
+@pytest.mark.parametrize("name", MISSED)
+def test_work_that_nobody_did_is_named(name: str) -> None:
+    check, says = MISSED[name]
+    assert says in check()
+
+
+# --- what a Spark query has seen of a Spark job --------------------------------------------------------------------------
+
+
+def seen(*micro_batches: list[int]) -> str:
+    """As the query notes it: by micro-batch, the job's batches in it; those below 20 are from before the migration."""
+    lines = []
+    for batches in micro_batches:
+        rows = [
+            [key, seq, batch, of, CHILD if batch >= 20 else OLD, f"{batch + 1}:0:{i}", None]
+            for batch in batches
+            for i, (key, seq, _, of) in enumerate(written(batch))
+        ]
+        lines.append(json.dumps({"at_ms": 1000 + len(lines), "batch": len(lines), "rows": rows}) + "\n")
+    return "".join(lines)
+
+
+ALL = range(BATCHES + MORE)
+QUERIES: dict[str, tuple[str, list[str]]] = {
+    "good": (seen(list(ALL[:20]), list(ALL[20:])), []),
+    "lost": (seen(list(ALL[:20]), list(ALL[20:-1])), ["stands still"]),
+    "both sides": (seen(list(ALL)), ["parent with child"]),
+    "twice": (seen(list(ALL[:20]), list(ALL[19:])), ["parent with child", "duplicate"]),
+    "disorder": (seen(list(ALL[20:]), list(ALL[:20])), ["poll skip", "key in several segments"]),
+    "nothing before": (seen(list(ALL[20:])), ["the topic did not migrate while the job ran: 0 batches before"]),
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+def test_a_query_is_judged(name: str, tmp_path: Path) -> None:
+    there, says = QUERIES[name]
+    (tmp_path / "spark").mkdir()
+    (tmp_path / "spark" / "seen").write_text(there)
+    report = Report()
+    judge(tmp_path, OLD, report)
+    for text in says:
+        assert any(text in what for what in report.wrong), report.wrong
+    assert bool(report.wrong) is bool(says), report.wrong
+    assert (report.batches, ROWS) == (BATCHES + MORE, 39)
