@@ -120,10 +120,9 @@ def judge(folder: Path, topic: str, report: Report) -> None:
     rows = [row for poll in found for row in poll.rows]
     after = [row for row in rows if not is_persistent(row.segment)]
     report.batches, report.micro_batches = BATCHES + MORE, len(found)
-    long_ago = -report.batches
-    jobs: list[Event] = [
-        event for n in range(report.batches) for event in (commit(long_ago + n, n, topic), committed(long_ago + n + 0.5, n))
-    ]
+    jobs: list[Event] = []
+    for batch, at in enumerate(range(-report.batches, 0)):
+        jobs += [commit(at, batch, topic), committed(at + 0.5, batch)]
     ended, top = max((poll.at for poll in found), default=0), max((row.position[0] for row in after), default=0)
     said: list[Event] = [Successor(0, topic, successor(topic)), Plan(ended + 2, ended + 1, "spark", (topic,), top, top)]
     report.wrong += judged([jobs, said, found])
