@@ -106,13 +106,13 @@ def _by_clients(history: list[Event], found: Findings, *, acks: bool) -> tuple[i
     migrated = successors.pairs(history)
     rest = successors.without(history, migrated) if migrated else history
     persistent = sorted(logs.persistent(rest))
-    parts = [logs.common(rest) if persistent else rest]
-    parts += [logs.of_topic(rest, topic) for topic in persistent]
-    parts += [successors.of_pair(history, pair, found) for pair in migrated]
+    parts = [(logs.common(rest) if persistent else rest, "")]
+    parts += [(logs.of_topic(rest, topic), "") for topic in persistent]
+    parts += [(successors.of_pair(history, pair, found), pair.new) for pair in migrated]
     truths = []
     reads = 0
-    for part in parts:
-        truth, more = _judged(part, found, acks=acks, stored=False)
+    for part, successor in parts:
+        truth, more = _judged(part, found, acks=acks, stored=False, unkeyed=frozenset({successor}))
         truths.append((truth, any(isinstance(event, Read) and event.final for event in part)))
         reads += more
     _whole_commits([truth for truth, ended in truths if ended], found)
@@ -158,11 +158,12 @@ def _judged(
     acks: bool,
     stored: bool,
     onward: Callable[[Truth], None] = lambda truth: None,
+    unkeyed: frozenset[str] = frozenset(),
 ) -> tuple[Truth, int]:
     """The truth of one log, or of a history that knows one alone, and how many reads were judged by it. `onward`: adds what other
-    logs committed that went on in this one.
+    logs committed that went on in this one. `unkeyed`: topics without a key.
     """
-    truth = Truth(store=stored)
+    truth = Truth(store=stored, unkeyed=unkeyed)
     _first_pass(history, truth, found)
     onward(truth)
     if not stored:

@@ -230,7 +230,9 @@ class Drained(NamedTuple):
 
 
 class Successor(NamedTuple):
-    """The persistent topic was migrated: it goes on as `successor`. For a recorder of clients; the store shows a `Layout`."""
+    """The persistent topic was migrated: it goes on as `successor`, which has no key, as it had none. For a recorder of clients:
+    the store shows a `Layout`.
+    """
 
     at: Time
     topic: str

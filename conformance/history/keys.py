@@ -8,6 +8,7 @@ from functools import lru_cache
 from conformance.history.findings import Findings
 from conformance.history.format import Poll, Read
 from conformance.history.truth import Truth
+from conformance.history.words import topic_of
 
 _SEGMENT = re.compile(r".*/([0-9a-f]{4})-([0-9a-f]{4})-([0-9]+)")
 
@@ -34,7 +35,8 @@ class Keys:
             last[name] = (number, at, segment)
             if before is None:
                 continue
-            if before[2] != segment and (before[0] == number or not follows(before[2], segment)):
+            spread = before[2] != segment and topic_of(segment) not in self._truth.unkeyed
+            if spread and (before[0] == number or not follows(before[2], segment)):
                 text = f"{who} got key {row.key} in {before[2]} ({before[0]}) and in {segment} ({number})"
                 found.note("key in several segments", text, event)
             elif (number, at) < before[:2]:

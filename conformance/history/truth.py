@@ -92,6 +92,8 @@ class Truth:
     deleted: dict[str, Time] = field(default_factory=dict)
     """Topic -> when its deletion began."""
     trims: Trims = field(default_factory=Trims)
+    unkeyed: frozenset[str] = frozenset()
+    """Topics without a key: rows of one key may lie in any segment, in the order of their numbers."""
 
     def decided_at(self, number: int) -> Time:
         """When the registration's fate was sealed; NEVER while its transaction is OPEN, 0 if nobody ever opened it."""

@@ -119,7 +119,7 @@ HARMS: dict[str, tuple[Harm, str]] = {
     "delivered in disorder": (lambda h: h.given.__setitem__(1, h.gives(34, 1, THERE[:2:-1])), "internal reorder"),
     "delivered in disorder by two batches": (
         lambda h: h.given.__setitem__(slice(2), [h.gives(30, 0, THERE[3:]), h.gives(34, 1, THERE[:3])]),
-        "key in several segments",
+        "internal reorder",
     ),
     "not moved": (lambda h: h.moved.pop(), "torn read"),
     "acknowledged and not moved": (moved_alone, "acknowledged without its rows"),
@@ -146,6 +146,19 @@ def test_harm_is_found(name: str) -> None:
     history = History()
     harm(history)
     assert says in history.found()
+
+
+def test_rows_of_a_key_go_on_in_any_segment_of_a_successor_and_keep_their_order() -> None:
+    """It has no key, as the old topic had none."""
+    beside = "segment://t/n/a/8000-ffff-2"
+    history = History()
+    history.there[-3:-1] = [one._replace(segment=beside, position=(3, 0, i)) for i, one in enumerate(THERE[3:5])]
+    history.streamed[2] = history.polls(42, 1, history.there[3:])
+    history.given[1] = history.gives(34, 1, history.there[3:])
+    history.looks.pop()
+    assert history.found() - {"moved row"} == set(), "one more reader has it elsewhere"
+    history.there[-3:-1] = [one._replace(position=(3, 0, 1 - i)) for i, one in enumerate(history.there[3:5])]
+    assert "internal reorder" in history.found()
 
 
 def spanning(*, told: bool, everywhere: bool) -> set[str]:
