@@ -210,7 +210,7 @@ def batch_tokens_without_their_query(real: Real, claim: Claim, by: str | None) -
     "8.5",
     "A write with a task that did not report is never committed.",
     at="spark_txn_sink.commit:reported",
-    by="tests/spark_txn_sink/test_sink_commit.py",
+    by="tests/spark_txn_sink/test_sink_commit.py::test_a_task_that_does_not_report_is_an_error",
 )
 def silent_task_is_left_out(real: Real, messages: Sequence[Any]) -> list[Any]:
     return [message for message in messages if message is not None]

@@ -34,7 +34,7 @@ _TEXT = "tests/metadata/common/test_hostile_text.py"
     "a part's checksum not verified, 8.5",
     "A part's footer has the CRC-32 that its registration keeps.",
     at="ledgers.part_reader:_difference",
-    by=_PARTS,
+    by=f"{_PARTS}::test_missing_short_longer_or_another_file",
 )
 def part_checksum_unchecked(real: Real, footer: Footer, part: Part) -> Any:
     return real(footer._replace(crc=part.crc), part)
@@ -55,7 +55,7 @@ def page_headers_unchecked(real: Real, *rest: Any, headers: bool) -> Any:
     "8.5",
     "A snapshot's head has the CRC-32 that stands in its name.",
     at="ledgers.snapshots:_has_its_crc",
-    by="tests/ledgers/test_snapshots.py",
+    by="tests/ledgers/test_snapshots.py::test_every_damage_is_noticed",
 )
 def snapshot_checksum_unchecked(real: Real, path: str, data: bytes) -> bool:
     return True
@@ -65,7 +65,7 @@ def snapshot_checksum_unchecked(real: Real, path: str, data: bytes) -> bool:
     "8.5",
     "A registration's manifest has the length and CRC-32 that the registration keeps.",
     at="metadata.log.live_log:ledger",
-    by="tests/metadata/write/test_manifests.py",
+    by="tests/metadata/write/test_manifests.py::test_a_damaged_manifest_is_an_error_that_names_it",
 )
 def manifest_checksum_unchecked(real: Real, storage: Any, number: int, registration: Registration, segment: str) -> Any:
     return real(storage, number, registration.model_copy(update={"manifest_crc": None}), segment)
@@ -128,7 +128,7 @@ def compacted_rows_off_by_one(real: Real, outputs: Any) -> Moved | None:
     "routing by the low 16 bits, 8.13",
     "The HIGH 16 bits of a key's hash pick its segment.",
     at="metadata.topics.routing:_high_bits",
-    by="tests/spark_txn_sink/test_routing.py",
+    by="tests/spark_txn_sink/test_routing.py::test_each_row_goes_where_its_key_hashes_and_keeps_its_order",
 )
 def routing_by_the_low_bits(real: Real, digests: Any) -> Any:
     return digests & np.uint32(0xFFFF)
@@ -148,7 +148,7 @@ def segments_leave_a_gap(real: Real, count: int) -> list[HashRange]:
     "8.15",
     "Null fields are left out of records.",
     at="metadata.records.json_records:JsonRecord.to_bytes",
-    by="tests/metadata/records/test_records.py",
+    by="tests/metadata/records/test_records.py::test_bytes",
 )
 def null_fields_are_written(real: Real, self: JsonRecord) -> bytes:
     nulls = [f'"{name}":null' for name, value in self.model_dump(by_alias=True).items() if value is None]
@@ -159,7 +159,7 @@ def null_fields_are_written(real: Real, self: JsonRecord) -> bytes:
     "8.15, time in the wrong unit",
     "Instants are written digit by digit from integers, never through a float.",
     at="metadata.records.records:_to_seconds",
-    by="tests/metadata/records/test_records.py",
+    by="tests/metadata/records/test_records.py::test_bytes",
 )
 def times_pass_through_a_float(real: Real, nanos: int) -> Decimal:
     return Decimal(nanos / 1e9)
@@ -168,7 +168,12 @@ def times_pass_through_a_float(real: Real, nanos: int) -> Decimal:
 # --- what others wrote --------------------------------------------------------------------------------------------
 
 
-@fault("4, 8.5", "JSON of a record has 200 levels at most.", at="ledgers.json_text:_check_depth", by=_JSON)
+@fault(
+    "4, 8.5",
+    "JSON of a record has 200 levels at most.",
+    at="ledgers.json_text:_check_depth",
+    by=f"{_JSON}::test_a_hostile_record_is_a_corrupt_record_at_once",
+)
 def nesting_without_a_bound(real: Real, raw: bytes) -> None:
     return None
 
@@ -177,7 +182,7 @@ def nesting_without_a_bound(real: Real, raw: bytes) -> None:
     "4, 8.5",
     "Of columns in a record no type is read that makes Spark import a module.",
     at="ledgers.spark_json:_check_type",
-    by=_JSON,
+    by=f"{_JSON}::test_columns_of_other_types_are_refused_and_run_no_code",
 )
 def columns_of_user_types(real: Real, found: Any) -> None:
     return None
@@ -188,7 +193,7 @@ def columns_of_user_types(real: Real, found: Any) -> None:
     "Bytes that are no Avro of the schema are refused, never taken for other values.",
     at="ledgers.avro.rows:Codec._same",
     within="ledgers.avro.rows:Codec.decode",
-    by="tests/ledgers/test_hostile_avro.py",
+    by="tests/ledgers/test_hostile_avro.py::test_bytes_that_are_no_value_of_the_schema_are_refused_by_topic_and_row",
 )
 def avro_not_looked_at_twice(real: Real, self: Any, records: Any, given: Any) -> bool:
     return True
@@ -199,7 +204,7 @@ def avro_not_looked_at_twice(real: Real, self: Any, records: Any, given: Any) ->
     "A head with a right checksum is checked, too.",
     at="ledgers.snapshot_checks:check_head",
     within="ledgers.snapshots:read_head",
-    by="tests/ledgers/test_hostile_files.py",
+    by="tests/ledgers/test_hostile_files.py::test_a_head_of_hostile_content_is_a_corrupt_snapshot",
 )
 def heads_believed(real: Real, record: Any) -> None:
     return None
@@ -210,7 +215,7 @@ def heads_believed(real: Real, record: Any) -> None:
     "A new topic's name has no control character and no mark of direction.",
     at="metadata.records.names:check_new",
     within="metadata.topics.topics:Topics.create",
-    by=_TEXT,
+    by=f"{_TEXT}::test_a_new_topic_subscription_or_application_has_no_control_or_mark_of_direction",
 )
 def names_with_escapes(real: Real, name: Any) -> None:
     return None
@@ -223,7 +228,7 @@ def names_with_escapes(real: Real, name: Any) -> None:
     "3",
     "The metadata database is readable by its owner alone, whatever the umask.",
     at="metadata.store.sqlite_database:Database._make_file",
-    by="tests/metadata/store/test_file_modes.py",
+    by="tests/metadata/store/test_file_modes.py::test_the_database_and_backups_are_readable_by_their_owner_alone",
 )
 def database_readable_by_all(real: Real, self: Any) -> None:
     os.close(os.open(self.path, os.O_CREAT | os.O_WRONLY, 0o644))

@@ -24,7 +24,7 @@ _KEPT = "tests/metadata/instream/test_migrated_remains.py"
     "8.8",
     "What an application committed before the migration is known after it: a replay is skipped, an older version refused.",
     at=f"{_MIGRATOR}._carry_applications",
-    by=f"{_TESTS}::test_a_migration_fails_at_every_step",
+    by="script instream_migrate",
 )
 def migration_forgets_what_applications_committed(real: Real, *rest: Any) -> bool:
     return True
@@ -35,6 +35,7 @@ def migration_forgets_what_applications_committed(real: Real, *rest: Any) -> boo
     "The cursor of a subscription is carried over as it stood at its own last word.",
     at="metadata.cursors.cursors:make_missing",
     within=f"{_MIGRATOR}.carry",
+    by="script instream_migrate_subscriptions",
 )
 def subscriptions_of_a_migrated_topic_begin_anew(real: Real, store: Any, wanted: Any, cursor: Any) -> Any:
     return real(store, wanted)
@@ -56,6 +57,7 @@ def migration_revives_a_deleted_subscription(real: Real, *rest: Any) -> bool:
     "The SEAL says where a topic goes on; another name counts only if that one is another topic's for ever.",
     at=f"{_MIGRATOR}._is_taken",
     within=f"{_MIGRATOR}._said",
+    by="script instream_migrate",
 )
 def two_migrations_two_names(real: Real, *rest: Any) -> bool:
     return True

@@ -98,7 +98,7 @@ def temporary_name_used_twice(real: Real, path: Path) -> Path:
     "8.5",
     "The disk under real clusters asks the system to make files and folders durable.",
     at="ledgers.disk:LocalDisk.sync",
-    by="tests/ledgers/test_disk.py",
+    by="tests/ledgers/test_disk.py::test_the_real_disk_syncs_the_very_file_and_folder",
 )
 def real_disk_syncs_nothing(real: Real, self: Any, path: Path) -> None:
     return None

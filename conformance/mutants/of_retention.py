@@ -29,7 +29,7 @@ _CHANGE = "metadata.maintenance.compaction:change_snapshot"
     "What compaction replaced stays for the grace period.",
     at="metadata.maintenance.retired:retire",
     within=_CHANGE,
-    by=_COMPACTING,
+    by=f"{_COMPACTING}::test_rows_stay_and_old_files_go_after_the_grace_period_by_the_orphan_sweep_alone",
 )
 def compaction_without_a_note(real: Real, *rest: Any) -> None:
     return None
@@ -39,7 +39,7 @@ def compaction_without_a_note(real: Real, *rest: Any) -> None:
     "5 Late commit, 7",
     "Before it takes an old compacted file the orphan sweep makes sure that nobody can name it any more.",
     at="metadata.maintenance.orphans:_fence",
-    by=_COMPACTING,
+    by=f"{_COMPACTING}::test_a_compaction_that_slept_too_long_does_not_name_files_that_may_be_gone",
 )
 def late_compaction_not_fenced(real: Real, *rest: Any) -> None:
     return None
@@ -50,7 +50,7 @@ def late_compaction_not_fenced(real: Real, *rest: Any) -> None:
     "A compaction that has taken longer than half the orphan age names nothing: its files may be gone.",
     at="metadata.store.contract:time_ms",
     within="metadata.maintenance.compaction:Compactor._name",
-    by=_COMPACTING,
+    by=f"{_COMPACTING}::test_a_compaction_that_slept_too_long_does_not_name_files_that_may_be_gone",
 )
 def late_compaction(real: Real, store: Any) -> int:
     return 0
@@ -64,13 +64,18 @@ def late_compaction(real: Real, store: Any) -> int:
     "`trimmedTo` moves in the CAS that takes the rows away.",
     at=_CHANGE,
     within=f"{_TRIMMER}._trim_segment",
-    by=_TRIMMING,
+    by=f"{_TRIMMING}::test_rows_older_than_the_limit_go_and_readers_hear_of_it",
 )
 def trim_without_a_guard(real: Real, cluster: Any, segment: str, change: Any, **options: Any) -> Any:
     return real(cluster, segment, change)
 
 
-@fault("7", "Subscriptions hold retention back.", at="metadata.rules.retention:is_done", by=_TRIMMING)
+@fault(
+    "7",
+    "Subscriptions hold retention back.",
+    at="metadata.rules.retention:is_done",
+    by=f"{_TRIMMING}::test_what_a_subscription_needs_is_held_back_unless_told_otherwise",
+)
 def trim_past_a_subscription(real: Real, ledger_id: int, last_entry: int, needed: Row | None) -> bool:
     return needed is None or (ledger_id, 0, 0) <= needed
 
@@ -101,7 +106,7 @@ def trim_half_of_a_transaction(real: Real, segments: Any, through: int) -> int:
     "7, 8.12",
     "A sealed segment leaves the layout only once nobody can be on the way to it.",
     at="metadata.rules.retention:is_drained",
-    by=_TRIMMING,
+    by=f"{_TRIMMING}::test_one_segment_is_read_beside_another_that_has_left",
 )
 def drained_within_the_grace_period(real: Real, *rest: Any, now_ms: int, grace_ms: int) -> Any:
     return real(*rest, now_ms=now_ms, grace_ms=grace_ms - (1 << 60))
@@ -114,7 +119,7 @@ def drained_within_the_grace_period(real: Real, *rest: Any, now_ms: int, grace_m
     "7, 8.5",
     "The smallest lead of the clocks within the limit counts, not that of now: a clock that has leapt shows it by its lead.",
     at="metadata.rules.elapsed:now_for",
-    by=_ELAPSED,
+    by=f"{_ELAPSED}::test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays",
 )
 def age_by_the_clocks_of_now(real: Real, seen: SeenTime, keep_ms: int) -> int:
     return seen.elapsed_ms + seen.looks[-1].lead_ms
@@ -124,7 +129,7 @@ def age_by_the_clocks_of_now(real: Real, seen: SeenTime, keep_ms: int) -> int:
     "7, 8.5",
     "What was not in the log at a look within the limit is not old, whatever its publish time says.",
     at="metadata.rules.elapsed:known_to",
-    by=_ELAPSED,
+    by=f"{_ELAPSED}::test_a_row_published_while_the_clock_was_behind_is_not_old_when_it_is_right_again",
 )
 def age_by_publish_times_alone(real: Real, seen: SeenTime, keep_ms: int) -> int:
     return seen.looks[-1].number
@@ -134,7 +139,7 @@ def age_by_publish_times_alone(real: Real, seen: SeenTime, keep_ms: int) -> int:
     "7, 8.5",
     "How much time has passed is said by the monotonic clock besides the store's.",
     at="metadata.rules.elapsed:_since",
-    by=_ELAPSED,
+    by=f"{_ELAPSED}::test_a_clock_that_leaps_ahead_makes_no_row_old",
 )
 def time_passes_by_a_clock_that_can_be_set(real: Real, mine: Witness, now: Clocks) -> int:
     return max(0, now.store_ms - mine.store_ms)
@@ -145,7 +150,7 @@ def time_passes_by_a_clock_that_can_be_set(real: Real, mine: Witness, now: Clock
     "The orphan sweep does not go by the store's clock alone: it may leap beyond the orphan age.",
     at="metadata.rules.elapsed:now_for",
     within="metadata.maintenance.orphans:sweep_orphans",
-    by=_ELAPSED,
+    by=f"{_ELAPSED}::test_a_staged_part_outlives_a_leap_of_the_clock",
 )
 def orphans_by_the_store_s_clock(real: Real, seen: SeenTime, keep_ms: int) -> int:
     return seen.store_ms
@@ -156,7 +161,7 @@ def orphans_by_the_store_s_clock(real: Real, seen: SeenTime, keep_ms: int) -> in
     "The first look is made when the cluster is: a leap before the first sweep is seen, too.",
     at="metadata.cluster.clock_looks:look",
     within="metadata.cluster.cluster:open_cluster",
-    by=_ELAPSED,
+    by=f"{_ELAPSED}::test_a_staged_part_outlives_a_leap_of_the_clock",
 )
 def nobody_looks_at_the_clocks_of_a_new_cluster(real: Real, *rest: Any) -> None:
     return None

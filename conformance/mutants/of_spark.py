@@ -71,7 +71,12 @@ def new_name_reads_again(real: Real, self: Any, migrated: Iterable[str]) -> Any:
 # --- rows ---------------------------------------------------------------------------------------------------------
 
 
-@fault("8.5, 8.9", "A piece that is cut by size is cut whole: every entry of it is in a task.", at="spark_txn_source.pieces:split")
+@fault(
+    "8.5, 8.9",
+    "A piece that is cut by size is cut whole: every entry of it is in a task.",
+    at="spark_txn_source.pieces:split",
+    by="script partitions_by_size",
+)
 def last_entry_lost_in_the_split(real: Real, found: Iterable[Piece], size: int) -> Iterator[Piece]:
     for one in found:
         *before, last = real([one], size)
@@ -83,7 +88,7 @@ def last_entry_lost_in_the_split(real: Real, found: Iterable[Piece], size: int) 
     "6, 8.5",
     "The rows that are wanted of an entry are counted within the entry, whichever of its batches they come in.",
     at="spark_txn_source.tasks:_wanted",
-    by=_RULES,
+    by=f"{_RULES}::test_rows_of_an_entry_that_comes_in_several_batches",
 )
 def rows_of_the_first_batch_of_an_entry_only(real: Real, found: EntryBatch, piece: Piece) -> Any:
     cut = piece.row or piece.stop is not None
@@ -105,7 +110,7 @@ def migrated_rows_out_of_order(real: Real, self: Any, ledger_id: int) -> int:
     "6, 8.5",
     "An end by publish time of a persistent topic is not final while a transaction is open that may append to it.",
     at="metadata.instream.end:Ending.open_transactions",
-    by="tests/spark_txn_source/test_persistent_timestamps.py",
+    by="tests/spark_txn_source/test_persistent_timestamps.py::test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error",
 )
 def open_transactions_of_persistent_topics_hold_no_timestamp(real: Real, self: Any) -> OpenTransactions:
     found: OpenTransactions = real(self)
@@ -119,7 +124,7 @@ def open_transactions_of_persistent_topics_hold_no_timestamp(real: Real, self: A
     "A19, 6",
     "A read that needs trimmed rows is an error.",
     at="spark_txn_source.losses:check_trims",
-    by="tests/metadata/maintenance/test_trimming.py",
+    by="tests/metadata/maintenance/test_trimming.py::test_rows_older_than_the_limit_go_and_readers_hear_of_it",
 )
 def loss_is_silent(real: Real, *rest: Any) -> None:
     return None
@@ -129,7 +134,7 @@ def loss_is_silent(real: Real, *rest: Any) -> None:
     "6, 8.9",
     "A read from `earliest` leaves out what is left of a transaction of which another segment has lost its rows.",
     at="spark_txn_source.losses:hidden",
-    by="tests/metadata/maintenance/test_torn_trims.py",
+    by="tests/metadata/maintenance/test_torn_trims.py::test_earliest_shows_no_half_of_a_transaction_while_a_trim_is_half_done",
     kind="compacting",
 )
 def half_done_trim_shows_half_of_a_transaction(real: Real, *rest: Any, **options: Any) -> dict[str, Any]:
@@ -140,7 +145,7 @@ def half_done_trim_shows_half_of_a_transaction(real: Real, *rest: Any, **options
     "6, A19",
     "The guard of deletions is the highest seal of those that were forgotten.",
     at="metadata.rules.transitions:without_gone",
-    by="tests/metadata/rules/test_transitions.py",
+    by="tests/metadata/rules/test_transitions.py::test_the_guard_of_deletions_is_the_newest_one_that_was_forgotten",
 )
 def guard_of_the_oldest_deletion(real: Real, layout: Layout, *, now_ms: int, grace_ms: int) -> Layout:
     after: Layout = real(layout, now_ms=now_ms, grace_ms=grace_ms)
@@ -159,7 +164,7 @@ def guard_of_the_oldest_deletion(real: Real, layout: Layout, *, now_ms: int, gra
     "8.5",
     "Of two writes of one Spark transaction to topics of both kinds, the second is refused before it stages a row.",
     at="metadata.write.staging_manifests:StagingArea._refuse_both_kinds",
-    by="tests/spark_txn_sink/test_staging_kinds.py",
+    by="tests/spark_txn_sink/test_staging_kinds.py::test_the_second_kind_is_refused",
 )
 def staged_writes_to_both_kinds(real: Real, self: Any, write: str, topic: str) -> None:
     if is_persistent(topic):

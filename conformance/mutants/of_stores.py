@@ -23,7 +23,7 @@ _FULL = "tests/metadata/store/test_full_disk.py::"
     "A put replaces the record's index entries.",
     at=f"{_STATE}._place",
     store="memory",
-    by="script a07_replay_shows_nothing_aborted",
+    by="store records/a-put-of-any-version-replaces-what-another-session-wrote",
 )
 def index_entry_left(real: Real, self: Any, record: Record, session: int) -> None:
     old = self.records.get(record.key)
@@ -49,7 +49,7 @@ def index_scan_by_prefix(real: Real, self: Any, index: str, first: str, last: st
     "A range of keys ends with its last key.",
     at=f"{_STATE}.keys",
     store="memory",
-    by="script a01_late_commit_hits_no_successor",
+    by="store ranges/keys-are-exact-and-in-order",
 )
 def key_range_one_too_wide(real: Real, self: Any, within: KeyRange) -> list[Key]:
     found: list[Key] = real(self, within)
@@ -63,7 +63,7 @@ def key_range_one_too_wide(real: Real, self: Any, within: KeyRange) -> list[Key]
     at="metadata.store.contract:expected_version",
     within=f"{_STATE}._apply",
     store="memory",
-    by="script a01_late_commit_hits_no_successor",
+    by="store records/absent-is-none-and-a-delete-of-any-tolerates-it",
 )
 def version_ignored(real: Real, expect: Any) -> int | None:
     return -1 if real(expect) == -1 else None
@@ -74,7 +74,7 @@ def version_ignored(real: Real, expect: Any) -> int | None:
     "A number of a sequence is never used again, also after its record is deleted.",
     at=f"{_STATE}._append",
     store="memory",
-    by="script a07_replay_shows_nothing_aborted",
+    by="store sequences/numbers-begin-at-one-rise-and-are-never-used-again",
 )
 def number_used_again(real: Real, self: MemoryState, write: Append, undo: list[Any]) -> Any:
     self.numbers.pop(write.prefix, None)
