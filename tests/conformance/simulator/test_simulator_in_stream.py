@@ -16,7 +16,6 @@ from metadata.common.errors import SweepIncomplete
 from metadata.instream.sweeping import InStreamReport, InStreamSweeper
 from metadata.instream.topics import PersistentTopic
 
-
 SEEDS = (*range(200, 330), 466, 508)
 """466, 508: a transaction that is aborted releases what it had claimed."""
 
