@@ -21,15 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from conformance.harness.spark_start import spark_class_path, spark_environment
 from conformance.ports import LOCAL, free_ports
 from conformance.processes import Found, Session, processes
-from conformance.zookeeper_server import zookeeper_classpath
 from metadata.common.errors import ConfigurationError, Unavailable
 from txnsegment.java import find_java
 
 START_SECONDS = 300.0
-SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For JVMs that live for minutes beside many others: they start in less processor time."""
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
@@ -95,22 +93,22 @@ class SparkCluster:
         return self
 
     def _launch(self, name: str, main: str, *words: str) -> None:
-        options = ["-Xmx256m", *SMALL_JVM.split(), "-Dspark.deploy.maxExecutorRetries=-1", "-Dspark.worker.cleanup.enabled=false"]
-        command = [str(find_java()), *options, "-cp", zookeeper_classpath(), f"org.apache.spark.deploy.{main}", *words]
+        options = ["-Xmx256m", "-Dspark.deploy.maxExecutorRetries=-1", "-Dspark.worker.cleanup.enabled=false"]
+        command = [str(find_java()), *options, "-cp", spark_class_path(), f"org.apache.spark.deploy.{main}", *words]
         self._sessions.append(Session(command, self.folder / f"{name}.log", environment=self._environment({}), folder=self.folder))
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
         """Ours without what would lead Spark or Python elsewhere, and the cluster's."""
         ours = {k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
+        spark = spark_environment()
         (core,) = (self.home / "jars").glob("spark-core_*.jar")
         scala = core.name.removeprefix("spark-core_").split("-")[0]  # Spark's own scripts would set it for the workers
         found = {
             **ours,
             "SPARK_HOME": str(self.home),
             "SPARK_SCALA_VERSION": scala,
-            "SPARK_LOCAL_IP": LOCAL,
-            "SPARK_CONF_DIR": str(self.folder),
-            "JDK_JAVA_OPTIONS": f"{SMALL_JVM} -XX:-UsePerfData -Djava.io.tmpdir={self._temporary}",
+            **spark,
+            "JDK_JAVA_OPTIONS": f"{spark['JDK_JAVA_OPTIONS']} -XX:-UsePerfData -Djava.io.tmpdir={self._temporary}",
             "TMPDIR": str(self._temporary),  # what is killed cleans up nothing
             **self._more,
         }
@@ -169,7 +167,6 @@ class SparkCluster:
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
-            "spark.executor.extraJavaOptions": SMALL_JVM,
             "spark.ui.enabled": "false",
             "spark.local.dir": str(self.folder / "local"),
             "spark.sql.warehouse.dir": str(self.folder / f"warehouse-{number}"),

@@ -30,8 +30,10 @@ DAYS = 20
 """That arrive between two runs."""
 
 HERE = Path(__file__).resolve().parents[1] / "out" / "etl"
-SMALL = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For a driver that lives for seconds."""
+SMALL = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"} | {
+    name: os.environ[name] for name in ("SPARK_CONF_DIR", "JDK_JAVA_OPTIONS") if name in os.environ
+}
+"""For a driver that lives for seconds, unless the environment says otherwise."""
 
 
 class Schedule:

@@ -91,14 +91,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """
     from pyspark.sql import SparkSession
 
-    from conformance.chaos.sessions import SPARK_ENVIRONMENT
+    from conformance.harness.spark_start import spark_environment
 
     folder = tmp_path_factory.mktemp("spark")
     monkeypatch = pytest.MonkeyPatch()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     # The variable would give every test one cluster; Spark's JVM keeps the environment that it is started with.
     os.environ.pop("TXNSEGMENT_SERVICE_URL", None)
-    for name, value in SPARK_ENVIRONMENT.items():
+    for name, value in spark_environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent / "workers"), prepend=os.pathsep)
     session = (

@@ -20,8 +20,9 @@ from conformance.chaos.giving_way import give_way
 from conformance.chaos.history import Observation, Row, judged, now
 from conformance.chaos.history import seen as rows_seen
 from conformance.chaos.reading import Following, position_of, read_all
-from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
+from conformance.chaos.sessions import launched
 from conformance.chaos.together import ANSWER_SECONDS, ANSWERS, ENOUGH, LOADED, START, STOP, late, looks, say, wait_until
+from conformance.harness.spark_start import spark_environment
 from conformance.history import format as history
 from conformance.processes import Session
 from metadata.client.client import Client, client
@@ -281,7 +282,7 @@ def follow(place: Place, folder: Path, stop: Path) -> Session:
     (folder / "spark").mkdir()
     given = {"--url": place.url, "--topic": place.topic, "--folder": str(folder / "spark"), "--stop": str(stop)}
     words = [word for pair in given.items() for word in pair]
-    query = launched("conformance.chaos.follower", words, folder / "spark.log", SPARK_ENVIRONMENT, nice=0)
+    query = launched("conformance.chaos.follower", words, folder / "spark.log", spark_environment(), nice=0)
     if not query.wait_for(folder / "spark" / "running", 180):
         query.kill()
         raise Died(f"the streaming query did not start: {query.tail()}")

@@ -10,8 +10,6 @@ from pathlib import Path
 from conformance.processes import Session
 
 NICE = 5
-SPARK_ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""For small drivers that live for seconds: they start in less processor time."""
 
 
 def launched(

@@ -14,7 +14,8 @@ from conformance.chaos.driver import Place, make, planned
 from conformance.chaos.files import add_batches
 from conformance.chaos.forks import Died, Forks
 from conformance.chaos.history import ROWS, commit, committed, judged
-from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
+from conformance.chaos.sessions import launched
+from conformance.harness.spark_start import spark_environment
 from conformance.history.format import Event, Plan, Successor
 from conformance.processes import Session
 from metadata.records.names import is_persistent
@@ -91,7 +92,7 @@ def _job(place: Place, folder: Path) -> Session:
     given["stop"] = folder / JOBS_STOP
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     output = folder / f"job-{len(list(folder.glob('job-*')))}.log"
-    return launched("conformance.chaos.job", words, output, SPARK_ENVIRONMENT)
+    return launched("conformance.chaos.job", words, output, spark_environment())
 
 
 def wait_for_rows(folder: Path, topic: str, job: Session) -> None:

@@ -14,7 +14,8 @@ from conformance.chaos.files import add_batches
 from conformance.chaos.forks import Child, Died, Forks
 from conformance.chaos.history import Observation, commit, committed, judged, now
 from conformance.chaos.reading import Following, read_all
-from conformance.chaos.sessions import SPARK_ENVIRONMENT, launched
+from conformance.chaos.sessions import launched
+from conformance.harness.spark_start import spark_environment
 from conformance.history.format import Event
 from conformance.input_files import Singly
 from conformance.processes import Session
@@ -103,7 +104,7 @@ class StreamingJob:
         given = {"url": self._place.url, "topic": self._place.topic, "input": self._input, "checkpoint": self._checkpoint}
         given |= {"marks": self._marks, "stop": _ends(output)}
         arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
-        driver = launched("conformance.chaos.job", arguments, output, SPARK_ENVIRONMENT)
+        driver = launched("conformance.chaos.job", arguments, output, spark_environment())
         self._launched.append(driver)
         return driver
 

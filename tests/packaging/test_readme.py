@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from conformance.chaos.sessions import SPARK_ENVIRONMENT
+from conformance.harness.spark_start import spark_environment
 from conformance.servers import ZooKeeperServer, free_ports
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def shell(script: str, folder: Path, **environment: str) -> str:
     ran = subprocess.run(
         ["bash", "-euxo", "pipefail", "-c", script],
         cwd=folder,
-        env={**kept, "PATH": path, **SPARK_ENVIRONMENT, "COLUMNS": "200", **environment},
+        env={**kept, "PATH": path, **spark_environment(), "COLUMNS": "200", **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -176,7 +176,7 @@ class Standalone:
         with (self._folder / f"{what}.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(program), f"org.apache.spark.deploy.{what.lower()}.{what}", *arguments],
-                env={**kept, "PATH": self._path, **SPARK_ENVIRONMENT},
+                env={**kept, "PATH": self._path, **spark_environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -17,6 +17,8 @@ from types import ModuleType
 
 import pytest
 
+from conformance.harness.spark_start import spark_environment
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -24,6 +26,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
     """Imports a program of examples/ by its name."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
+    for name, value in spark_environment().items():
+        monkeypatch.setenv(name, value)
     before = set(sys.modules)
     yield importlib.import_module
     for name in set(sys.modules) - before:

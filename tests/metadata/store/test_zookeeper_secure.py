@@ -24,6 +24,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.protocol.states import KeeperState
 
+from conformance.harness.spark_start import spark_environment
 from conformance.proxy import TcpProxy
 from conformance.servers import LOCAL, ZooKeeperServer, free_ports
 from metadata.client.client import shared_client
@@ -38,6 +39,7 @@ from pyspark_txnsegment import DefaultSource
 from tests.support.rows import rows
 from txnsegment import connect
 
+ROOT = Path(__file__).parents[3]
 A = Key("/a", "")
 QUICK = 8.0
 """Seconds in which a mistake has to be told, on a busy machine: less than a call waits for a server."""
@@ -585,7 +587,12 @@ class TestSecrets:
         commit_and_read_back(url, tmp_path / "ledgers")
         done = subprocess.run(
             [sys.executable, str(tmp_path / "job.py"), url, log.as_uri()],
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path(__file__).parents[3])},
+            env={
+                **os.environ,
+                **spark_environment(),
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": str(Path(__file__).parents[3]),
+            },
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -606,5 +613,5 @@ class TestSecrets:
             pickle.dumps(ours)
 
     def test_every_variable_is_in_the_manual(self) -> None:
-        page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
         assert [name for name in VARIABLES if f"`{name}`" not in page] == []

@@ -1,0 +1,108 @@
+"""Spark drivers and executors that start in less processor time, for suites that start many of them.
+
+Half of the processor time of a Spark that lives for seconds goes into loading classes. Java's class data sharing (CDS) keeps loaded
+and verified classes in one file, which later processes map into memory. The first start on a machine runs a small job and writes
+that file into the virtual environment; every later start uses it. A process whose class path is another one ignores the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from conformance.harness.spark_classes import CLASS_PATH
+from metadata.common.errors import ConfigurationError
+from txnsegment.java import find_java
+
+SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a Java process that lives for seconds or minutes beside others: simple compiler, one thread for garbage."""
+
+SILENT = "-Xlog:disable -Xlog:all=error:stderr"
+"""A process of another class path says nothing about the archive that it cannot use."""
+
+
+def spark_environment() -> dict[str, str]:
+    """Environment variables for a small driver, its executors, and whatever they start. Raises ConfigurationError."""
+    archive = class_archive()
+    return {
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": str(_configuration(archive)),
+        "JDK_JAVA_OPTIONS": f"{SMALL_JVM} {SILENT} -XX:SharedArchiveFile={archive}",
+    }
+
+
+def spark_class_path() -> str:
+    """The class path of Spark's start scripts, which the archive belongs to: for masters and workers that Java starts directly."""
+    return _class_path(class_archive()).read_text(encoding="utf-8")
+
+
+@cache
+def class_archive() -> Path:
+    """The file of Spark's classes for this Java and this pyspark; made by the first caller on a machine, which takes some 20 s of
+    the processor. Raises ConfigurationError.
+    """
+    folder = Path(sys.prefix) / "spark-classes"
+    folder.mkdir(exist_ok=True)
+    archive = folder / f"{_fingerprint()}.jsa"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.exists():
+            _configuration(archive).mkdir(exist_ok=True)
+            _make(archive)
+    return archive
+
+
+def _configuration(archive: Path) -> Path:
+    """Spark's folder of settings, empty: it is the first entry of the class path, which must be the same at each start."""
+    return archive.parent / "conf"
+
+
+def _class_path(archive: Path) -> Path:
+    return archive.with_suffix(".classpath")
+
+
+def _fingerprint() -> str:
+    """Java and the jars, by name, size and time: Java refuses an archive of others."""
+    import pyspark
+
+    java = find_java()
+    version = subprocess.run([str(java), "-version"], capture_output=True, text=True, check=True).stderr
+    jars = sorted((jar.name, jar.stat().st_size, jar.stat().st_mtime_ns) for jar in _jars(Path(pyspark.__file__).parent))
+    return hashlib.sha256(repr((version, pyspark.__file__, jars)).encode()).hexdigest()[:16]
+
+
+def _jars(home: Path) -> list[Path]:
+    return list((home / "jars").glob("*.jar"))
+
+
+def _make(archive: Path) -> None:
+    """Run the job of `conformance.harness.spark_classes` and keep its classes. Raises ConfigurationError."""
+    with tempfile.TemporaryDirectory(prefix="txnsegment-spark-classes-") as folder:
+        made = Path(folder) / archive.name
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith(("PYSPARK_", "SPARK_", "TXNSEGMENT_"))},
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_CONF_DIR": str(_configuration(archive)),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "JDK_JAVA_OPTIONS": f"{SMALL_JVM} -XX:ArchiveClassesAtExit={made}",
+        }
+        command = [sys.executable, "-m", "conformance.harness.spark_classes", folder]
+        ran = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=Path(__file__).parents[2]
+        )
+        if ran.returncode != 0 or not made.exists():
+            raise ConfigurationError(
+                f"{' '.join(command)} left no archive of Spark's classes: {ran.stdout[-2000:]}{ran.stderr[-2000:]}",
+                advice="Run it by hand; it needs Java 17 or newer.",
+            )
+        _class_path(archive).write_bytes((Path(folder) / CLASS_PATH).read_bytes())
+        partial = archive.with_suffix(".partial")
+        partial.write_bytes(made.read_bytes())
+        partial.rename(archive)
