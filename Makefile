@@ -1,4 +1,4 @@
-# The one way to run anything. `make help` lists the targets; everything installs into .venv first.
+# All commands of this repository. `make help` lists the targets. Each target first installs into .venv.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -15,7 +15,7 @@ POWER_ARGS ?=
 MUTANTS_ARGS ?=
 FUZZ_ARGS ?=
 
-# The first Python from 3.11 on; give another with `make venv PYTHON=/path/to/python3`.
+# The first Python that is 3.11 or newer. `make venv PYTHON=/path/to/python3` selects another one.
 PYTHON ?=
 define FIND_PYTHON
 python=""; \
@@ -34,7 +34,7 @@ if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
 fi
 endef
 
-# Spark needs Java 17 or newer; the same rule as txnsegment/java.py, before anything is installed.
+# Spark needs Java 17 or newer; the same check as txnsegment/java.py, before the installation.
 define CHECK_JAVA
 java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 if ! found="$$("$$java" -version 2>&1)"; then \
@@ -48,19 +48,19 @@ if [ "$${major:-0}" -lt 17 ]; then \
 fi
 endef
 
-# Tests make thousands of clusters, and each file of those is flushed to the disk. Where there is room in memory they lie there, in
-# a third of the time; TMPDIR says where else.
+# Tests make thousands of clusters and flush each of their files. In a file system in memory, if it has room, they take a third of the
+# time. TMPDIR selects another place.
 define FILES_IN_MEMORY
 if [ -z "$${TMPDIR:-}" ] && [ -w /dev/shm ] && ! grep -q '^[^ ]* /dev/shm .*noexec' /proc/mounts \
   && [ "$$(df -Pk /dev/shm | sed -n '2s/  */ /gp' | cut -d ' ' -f 4)" -ge 4194304 ]; then export TMPDIR=/dev/shm; fi
 endef
 
 .PHONY: help
-help:  ## this list
+help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 .PHONY: venv
-venv: $(STAMP)  ## make the environment in .venv and install into it; again when pyproject.toml changes
+venv: $(STAMP)  ## create the environment in .venv and install into it; repeated when pyproject.toml changes
 
 $(STAMP): pyproject.toml
 	@$(FIND_PYTHON); $(CHECK_JAVA); \
@@ -70,13 +70,13 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 .PHONY: lint
-lint: venv  ## style, formatting, types and import rules
+lint: venv  ## check style, formatting, types and import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# What needs no Spark, no ZooKeeper and no other process: rules, records, golden scripts, files, options, hostile input.
+# Tests that need no Spark, no ZooKeeper and no other process: rules, records, golden scripts, files, options, hostile input.
 PURE := tests/scripts tests/ledgers tests/conformance/history tests/spark_txn_source/test_reading_rules.py \
   $(addprefix tests/spark_txn_source/test_,options_page.py option_values.py source_options.py) \
   tests/spark_txn_sink/test_sink_options.py tests/metadata/store/test_memory.py \
@@ -85,7 +85,7 @@ PURE := tests/scripts tests/ledgers tests/conformance/history tests/spark_txn_so
   write/test_round_trips.py instream/test_instream_rules.py)
 
 .PHONY: check
-check: venv lint  ## lint and the tests that need no other process, within 90 seconds: for the loop at the desk
+check: venv lint  ## lint, then the tests that need no other process (90 seconds)
 	@$(FILES_IN_MEMORY); set -x; \
 	$(BIN)/python -m pytest -q -n 2 $(PURE) $(PYTEST_ARGS)
 
@@ -95,12 +95,12 @@ test: venv lint  ## lint, then all tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: properties
-properties: venv  ## the property tests with new draws (make test has the same ones always); again, for more of them
+properties: venv  ## run the property tests with new random inputs (make test always uses the same ones)
 	@$(FILES_IN_MEMORY); set -x; \
 	$(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile new-draws $(PYTEST_ARGS)
 
 .PHONY: fuzz
-fuzz: venv  ## coverage-guided fuzzing of all that strangers may write, a minute for each target (FUZZ_ARGS=--help; Linux x86-64)
+fuzz: venv  ## fuzz all parsers of untrusted input, guided by coverage, a minute for each target (FUZZ_ARGS=--help; Linux x86-64)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz]' || true
 	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
@@ -113,11 +113,11 @@ quickstart: venv  ## run the quick start of README.md and compare its output
 	$(BIN)/python docs/readme.py quickstart
 
 .PHONY: demo
-demo: venv  ## a year of flights through a driver that is killed in the middle of a commit
+demo: venv  ## stream a year of flights through a driver that is killed in the middle of a commit
 	$(BIN)/python examples/flights.py
 
 .PHONY: examples
-examples: venv  ## one transaction over several topics in a stream and in a scheduled job, killed and counted (long)
+examples: venv  ## run a stream and a scheduled job with transactions over several topics, kill them, count every row (long)
 	$(BIN)/python examples/split_flights.py
 	$(BIN)/python examples/etl_killed.py
 
@@ -126,11 +126,11 @@ bench: venv  ## measure the figures of docs/speed.md again (long)
 	$(BIN)/python -m benchmarks
 
 .PHONY: longevity
-longevity: venv  ## two hours of streams, consumers and a sweeper: memory, descriptors and threads stay flat; a figure in out/longevity (long)
+longevity: venv  ## run streams, consumers and a sweeper for two hours and check that memory, descriptors and threads stay flat (long)
 	$(BIN)/python -m benchmarks.longevity --minutes 120 --out out/longevity
 
 .PHONY: soak
-soak: venv  ## a million simulated schedules, 400,000 wide ones, 20,000 with migrations, the exhaustive search, properties; with date and commit (long)
+soak: venv  ## simulate a million schedules, 400,000 wide ones and 20,000 with migrations; exhaustive search; properties (long)
 	@echo "$$(date -u +%F) $$(git describe --always --dirty) $$(nproc) cores"
 	$(BIN)/python -m conformance --simulate 1000000 --seed 0 --cores $$(nproc)
 	$(BIN)/python -m conformance --simulate 400000 --seed 0 --kind wide --cores $$(nproc)
@@ -139,19 +139,19 @@ soak: venv  ## a million simulated schedules, 400,000 wide ones, 20,000 with mig
 	$(MAKE) properties
 
 .PHONY: power
-power: venv  ## power cuts at every crash point of everything that writes files (POWER_ARGS=--help)
+power: venv  ## simulate power cuts at every crash point of all code that writes files (POWER_ARGS=--help)
 	$(BIN)/python -m conformance.power $(POWER_ARGS)
 
 .PHONY: chaos
-chaos: venv power  ## power cuts, then exactly once under SIGKILL on SQLite and ZooKeeper, and 100 faults on a real cluster (long; CHAOS_ARGS=--help)
+chaos: venv power  ## power cuts, SIGKILL at every store call on SQLite and ZooKeeper, 100 faults on a real cluster (long; CHAOS_ARGS=--help)
 	$(BIN)/python -m conformance.chaos $(CHAOS_ARGS)
 
 .PHONY: surface
-surface: venv  ## everything that a user calls, at random against a model (SURFACE_ARGS="--steps N --seed S --store zookeeper")
+surface: venv  ## call the public API at random and compare with a model (SURFACE_ARGS="--steps N --seed S --store zookeeper")
 	$(BIN)/python -m conformance.surface $(SURFACE_ARGS)
 
 .PHONY: mutants
-mutants: venv  ## plant every bug of the catalogue in the real code and show which suite catches it (MUTANTS_ARGS=--help)
+mutants: venv  ## plant every fault of the catalogue in the real code and show which suite detects it (MUTANTS_ARGS=--help)
 	$(BIN)/python -m conformance --mutants --cores $$(nproc) $(MUTANTS_ARGS)
 
 .PHONY: docs
@@ -159,11 +159,11 @@ docs: venv  ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
 
 .PHONY: wheel
-wheel: venv  ## the wheel, into dist/
+wheel: venv  ## build the wheel into dist/
 	$(BIN)/python -m build --wheel
 
 .PHONY: clean
-clean:  ## remove everything that was made here
+clean:  ## remove all generated files
 	rm -rf $(VENV) build dist out *.egg-info spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""Every number that the README claims, as ratios within one run against named baselines: `make bench`."""
+"""Measures the figures of docs/speed.md, as ratios to named baselines within one run: `make bench`."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks [name ...]`: all benchmarks, or some of them; exits 1 if a figure misses its mark."""
+"""`python -m benchmarks [name ...]`: runs all benchmarks, or the named ones. Exits with 1 if a figure misses its target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ALL = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Exits with 1 if a figure misses its mark.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Exits with 1 if a figure misses its target.")
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; default: all")
     names = parser.parse_args().names or list(ALL)
     for unknown in (name for name in names if name not in ALL):

@@ -1,4 +1,4 @@
-"""What 10,000 commits leave behind on each store once all is old: records, and bytes of storage (protocol.md section 8.14)."""
+"""The steady-state footprint of 10,000 old commits on each store: records, and bytes of storage (protocol.md section 8.14)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from metadata.store.sqlite_database import FILE
 
 COMMITS = 10_000
 SQLITE_MB = 16.0
-"""Of the database and its write-ahead log together, after as many commits."""
+"""The largest size of the database with its write-ahead log after these commits."""
 
 
 def run() -> Report:

@@ -1,7 +1,6 @@
-"""The bare channel: a Python data source that does nothing but write Parquet files, or yield the rows of given ones.
-
-What our source and sink are measured against: the same Arrow channel, the same Parquet settings, fsync and page checksums, but
-no topics, no transactions, no checks.
+"""The bare source: a Python data source that only writes Parquet files, or yields the rows of given files. It is the baseline of
+the source and the sink: the same Arrow channel, Parquet settings, fsync and page checksums, but no topics, transactions or
+checks.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ class BareSource(DataSource):
 
 
 class BareReader(DataSourceReader):
-    """One task per file unless told: what our source makes of parts of about 128 MB. Each task costs Spark some 20 ms, so fewer
-    would compare Spark's tasks and not what they read.
+    """One task for each file by default, like txnsegment's source for parts of about 128 MB. Spark needs some 20 ms for each
+    task, so a different number of tasks would compare Spark's tasks and not the reading.
     """
 
     def __init__(self, files: list[str], tasks: int) -> None:
@@ -100,7 +99,7 @@ class BareWriter(DataSourceArrowWriter):
 
 
 class NoopStreamWriter(DataSourceStreamArrowWriter):
-    """Takes the rows of a micro-batch and drops them."""
+    """Drops the rows of a micro-batch."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         for _ in iterator:

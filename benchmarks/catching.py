@@ -1,4 +1,4 @@
-"""What quick schedules and wide ones of the simulator find in the same time: how often either sees planted faults."""
+"""The detection rate of quick and wide schedules of the simulator: how many mutants each detects in the same time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAULTS = (
 
 
 def rate(fault: Mutant, kind: str, count: int) -> tuple[float, int]:
-    """How many of the first `count` schedules of a kind see the fault: in a second of CPU time, and in all."""
+    """The schedules among the first `count` of a kind that detect the mutant: for each second of CPU time, and in total."""
     with planted(fault), quiet():
         began = time.process_time()
         seen = sum(by_schedule(seed, kind) is not None for seed in range(count))

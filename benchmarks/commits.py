@@ -1,4 +1,4 @@
-"""What a commit costs: sequential store round trips, latency, and commits a second with 1, 4 and 16 writers on each store."""
+"""The cost of a commit: sequential store round trips, latency, and commits a second with 1, 4 and 16 writers on each store."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def lay(storage: LedgerStorage, app: str) -> None:
 
 
 def write_set(topic: str, segments: list[str], app: str, version: int, staged_ms: int, parts: int = 1) -> WriteSet:
-    """A transaction over all segments. Commits look at their parts and never open them: all are one file (`lay`)."""
+    """A transaction over all segments. A commit checks that its parts exist and never opens them, so all parts name one file
+    (`lay`).
+    """
     found = {s: [Part(_path(app), 100, BYTES, 1, (100,), 0) for _ in range(parts)] for s in segments}
     return WriteSet(app, topic, Claim(version, app, f"{app}-{version}", True), found, staged_ms, 30_000)
 
@@ -62,7 +64,7 @@ def _writer(url: str, app: str, seconds: float, results: Queue[list[float]]) -> 
 
 
 def rate(url: str, writers: int, seconds: float = SECONDS) -> tuple[float, float]:
-    """(commits a second, median latency in ms) with so many processes, each its own application, over 4 segments."""
+    """(commits a second, median latency in ms) with this many processes, each an application of its own, over 4 segments."""
     context = multiprocessing.get_context("spawn")
     results: Queue[list[float]] = context.Queue()
     processes = [context.Process(target=_writer, args=(url, f"app-{writers}-{i}", seconds, results)) for i in range(writers)]
@@ -75,7 +77,7 @@ def rate(url: str, writers: int, seconds: float = SECONDS) -> tuple[float, float
 
 
 def round_trips(url: str, segments: int, parts: int, history: int) -> int:
-    """Sequential round trips that one warm commit waits for."""
+    """The number of sequential round trips that one warm commit waits for."""
     cluster = open_cluster(url)
     counting = Counting()
     cluster.store = FaultyStore(cluster.store, counting)
@@ -96,7 +98,7 @@ def round_trips(url: str, segments: int, parts: int, history: int) -> int:
 
 @contextmanager
 def stores() -> Iterator[dict[str, str]]:
-    """A service URL on each store, with a topic of 4 segments named `bench`."""
+    """Service URLs, one on each store, with a topic `bench` of 4 segments."""
     with folder() as root, ZooKeeperServer(root / "zookeeper") as server:
         urls = {"sqlite": f"file://{root}/sqlite", "zookeeper": f"zk://{server.hosts}/bench"}
         for name, url in urls.items():

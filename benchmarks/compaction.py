@@ -1,4 +1,4 @@
-"""Reading many small commits after compaction against the same rows written in one go, and how fast compaction is."""
+"""Compares reading many small commits after compaction with reading the same rows from one write; and the speed of compaction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from txnsegment import connect, scan
 from txnsegment.ddl import parse_schema
 
 COMMITS, ROWS, ROW_BYTES = 100_000, 10, 92
-"""A commit of ten rows of a number and 92 hard-to-compress bytes: one kilobyte."""
+"""Each commit has ten rows of a number and 92 hard-to-compress bytes: one kilobyte."""
 ARROW = pa.schema([("id", pa.int64()), ("payload", pa.binary())])
 DDL = "id bigint, payload binary"
 
@@ -36,8 +36,9 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 
 def commits(made: Client, name: str, count: int) -> None:
-    """A topic of one segment with so many folded commits, each a real part, as sweeping leaves it. (Registered in one go: how fast
-    committing is, is another benchmark.)"""
+    """A topic of one segment with this many folded commits, each a real part, in the state after a sweep. (Registered at once:
+    another benchmark measures committing.)
+    """
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), schema=parse_schema(DDL))
     (segment,) = topic.segments()
@@ -61,7 +62,7 @@ def commits(made: Client, name: str, count: int) -> None:
 
 
 def read(spark: SparkSession, url: str, topic: str) -> None:
-    """Every value is looked at, in the JVM."""
+    """Read every value, in the JVM."""
     frame = spark.read.format("txnsegment").option("serviceUrl", url).load(topic)
     frame.write.format("noop").mode("overwrite").save()
 

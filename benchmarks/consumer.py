@@ -1,4 +1,4 @@
-"""From a commit to the delivery of its rows to a waiting `Consumer`, in another process, on each store."""
+"""The time from a commit to the delivery of its rows to a waiting `Consumer` in another process, on each store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WANTED_MS = 50.0
 
 
 def _consume(url: str, count: int, ready: Event, results: Queue[dict[int, float]]) -> None:
-    """When each row arrived, on the machine's monotonic clock, which all its processes share."""
+    """Report the arrival time of each row on the machine's monotonic clock, which all processes share."""
     arrived: dict[int, float] = {}
     with connect(url) as cluster, cluster.consumer("bench", "latency", start="earliest") as consumer:
         ready.set()
@@ -31,7 +31,7 @@ def _consume(url: str, count: int, ready: Event, results: Queue[dict[int, float]
 
 
 def latencies(url: str, *, segments: int = 4, count: int = COMMITS) -> list[float]:
-    """Milliseconds from the return of `flush` to the delivery of its row, one for each of `count` transactions of one row."""
+    """Milliseconds from the return of `flush` to the delivery of its row, for each of `count` transactions of one row."""
     context = multiprocessing.get_context("spawn")
     results: Queue[dict[int, float]] = context.Queue()
     ready = context.Event()

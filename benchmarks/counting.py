@@ -1,4 +1,4 @@
-"""The round trips to a metadata store, counted."""
+"""Counts the round trips to a metadata store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from conformance.harness.faulty_store import Call
 from metadata.store.zookeeper import ZooKeeperStore
 
 TRIPS = {"get": 1, "keys": 1, "index": 1, "write": 1, "scan": 2}
-"""Round trips of each kind of call that a process waits for. A scan is a list and a get of what it names."""
+"""Round trips of each kind of call that a process waits for. A scan is a list and a get of the listed records."""
 
 
 class Trips:
-    """Sequential round trips by the thread that waits for them, so that what runs in the background is not counted with it."""
+    """Sequential round trips by thread, so that background work is counted apart."""
 
     def __init__(self) -> None:
         self._by_thread: Counter[int] = Counter()
@@ -25,12 +25,14 @@ class Trips:
 
     @property
     def mine(self) -> int:
-        """Those of the calling thread."""
+        """The round trips of the calling thread."""
         return self._by_thread[threading.get_ident()]
 
 
 def count_flights(store: ZooKeeperStore) -> Trips:
-    """From now on count what this store sends and waits for: flights of reads, also those that a write needs first, and multis."""
+    """Start to count the requests that this store sends and waits for: flights of reads, including those before a write, and
+    multis.
+    """
     session, trips = store._session, Trips()
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What history costs: latestOffset, a full batch plan and the planning of a scan over many folded ledgers."""
+"""The cost of history: latestOffset, a full batch plan and the planning of a scan over many folded ledgers."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ SCHEMA = StructType([StructField("id", LongType())])
 
 
 def folded(made: Client, name: str, first: int, last: int, part: Part) -> None:
-    """A topic of one segment whose history is the folded ledgers `first` to `last` of one part each, as sweeping leaves it: the
-    newest registration is still in the log. (The numbers are set, not appended: 100,000 commits are another benchmark.)"""
+    """A topic of one segment whose history is the folded ledgers `first` to `last`, of one part each, in the state after a sweep:
+    the newest registration is still in the log. (The numbers are set directly: another benchmark measures committing.)
+    """
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), schema=SCHEMA)
     (segment,) = topic.segments()
@@ -70,7 +71,7 @@ def median_ms(action: Callable[[], object], runs: int = 15) -> float:
 
 
 def latest_offset(reader: StreamReader, start: dict[str, object]) -> None:
-    """The whole of it, as after a commit: not what an idle query gets, which only looks whether the log has a new record."""
+    """Milliseconds of a full latestOffset, as after a commit. (An idle query only checks whether the log has a new record.)"""
     following = reader.follow()
     assert following is not None
     following.wake()
@@ -78,7 +79,7 @@ def latest_offset(reader: StreamReader, start: dict[str, object]) -> None:
 
 
 def scan_planning(spark: SparkSession, root: Path, parts: int) -> float:
-    """Milliseconds of planning for each part of a topic with so many parts: from scan() to the physical plan."""
+    """Milliseconds of planning for each part of a topic with this many parts, from scan() to the physical plan."""
     url = f"file://{root}/scan"
     made = client(open_cluster(url))
     name = topic_name("many")

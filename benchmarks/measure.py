@@ -1,4 +1,4 @@
-"""Alternating runs, medians, ratios, and a table that says on what machine."""
+"""Alternating runs, medians, ratios, and a report table that names the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rich.table import Table
 
 @dataclass
 class Claim:
-    """One line of the report: what was measured, against what, and what the issue asks for."""
+    """One line of the report: the measured value, and its target."""
 
     what: str
     got: float
@@ -64,7 +64,7 @@ class Report:
 
 
 def alternating(actions: dict[str, Callable[[], None]], *, runs: int = 5, warm: int = 1) -> dict[str, float]:
-    """Seconds of each action: medians of `runs` rounds in which they take turns, after `warm` rounds that do not count."""
+    """Seconds of each action: medians over `runs` rounds in which the actions take turns, after `warm` rounds that do not count."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for round_ in range(warm + runs):
         for name, action in actions.items():
@@ -77,7 +77,7 @@ def alternating(actions: dict[str, Callable[[], None]], *, runs: int = 5, warm: 
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """A description of this machine and its software."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     cores = len(os.sched_getaffinity(0))
     packages = ", ".join(f"{name} {version(name)}" for name in ("pyspark", "pyarrow", "kazoo", "pydantic"))
@@ -110,7 +110,7 @@ def spark_session(**conf: str) -> Iterator[SparkSession]:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A place on the disk of this checkout, not in memory."""
+    """A temporary folder on the disk of this checkout, not in memory."""
     base = Path("out/bench")
     base.mkdir(parents=True, exist_ok=True)
     path = Path(tempfile.mkdtemp(dir=base.resolve()))

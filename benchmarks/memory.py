@@ -1,4 +1,4 @@
-"""Memory of a read task: anonymous memory (RssAnon) of the process that reads topics of 10 MB, 1 GB and 4 GB."""
+"""The memory of a read task: anonymous memory (RssAnon) of the process that reads topics of 10 MB, 1 GB and 4 GB."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def rss_anon_mb() -> float:
 
 
 def write(root: Path, megabytes: int) -> ReadTask:
-    """A part of so many megabytes that do not compress, as one read task."""
+    """Write one part of this many incompressible megabytes, which one task reads."""
     storage = LedgerStorage(f"file://{root}/{megabytes}")
     storage.create()
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("payload", pa.binary())])
@@ -44,7 +44,7 @@ def write(root: Path, megabytes: int) -> ReadTask:
 
 
 def _read(task: ReadTask | None, results: Queue[float]) -> None:
-    """The most anonymous memory above that of the idle process with everything imported."""
+    """The peak of anonymous memory above that of the idle process after all imports."""
     idle = rss_anon_mb()
     most = idle
     for batch in read_task(task):

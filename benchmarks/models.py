@@ -1,7 +1,8 @@
-"""The two models side by side: decisions in the metadata store (topic://) against markers in the data (persistent://).
+"""Compares the two transaction models: decisions in the metadata store (topic://) and markers in the data (persistent://).
 
-What PIP-473 promises, measured: the end of a transaction against its participants, opening a topic after a long history, what is
-written for each transaction, and what a sealed segment does to a commit. Both run on the same store, with the same files.
+Measures the promises of PIP-473: the time to end a transaction by its participants, the time to open a topic after a long
+history, the records and bytes written for each transaction, and the effect of a sealed segment on a commit. Both models run on
+the same store, with the same files.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ PICTURE = Path("out/models.png")
 
 
 def part(name: str) -> Part:
-    """Named only: transactions never open it."""
+    """A part that is named and does not exist: transactions never open it."""
     return Part(f"{name}.parquet", 1, BYTES, 1, (1,), 0)
 
 
@@ -76,7 +77,7 @@ def write_set(cluster: Cluster, participants: Sequence[str], version: int) -> Wr
 
 
 def end_in_stream(cluster: Cluster, participants: int, runs: int) -> float:
-    """Milliseconds from the decision's begin to the last marker and the final state."""
+    """Milliseconds from the start of the decision to the last marker and the final state."""
     coordinator = InStreamCoordinator(cluster, InStreamBuffer(cluster))
     names = persistent(cluster, "end", participants)
     for name in names:
@@ -92,7 +93,7 @@ def end_in_stream(cluster: Cluster, participants: int, runs: int) -> float:
 
 
 def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
-    """Milliseconds of the one CAS."""
+    """Milliseconds of the deciding CAS."""
     made = client(cluster)
     names = [s for t in topics(cluster, "end", participants) for s in made.topics.create(t, segments=1).segments()]
     timed = Timed(cluster, lambda job: None, made.buffer.log)
@@ -106,8 +107,8 @@ def end_in_store(cluster: Cluster, participants: int, runs: int) -> float:
 
 
 def past(cluster: Cluster, name: PersistentName, transactions: int, *, transactional: bool) -> None:
-    """A topic with so many messages, each plain or a transaction of its own with its marker. (Written in groups: so many commits
-    are another benchmark.)
+    """A topic with this many messages, each plain or a transaction of its own with its marker. (Written in groups: another
+    benchmark measures committing.)
     """
     coordinator = InStreamCoordinator(cluster, InStreamBuffer(cluster))
     coordinator.topics.create(name)
@@ -127,7 +128,7 @@ def past(cluster: Cluster, name: PersistentName, transactions: int, *, transacti
 
 
 def opening(make: Callable[[], object], runs: int) -> float:
-    """Milliseconds of a first look by a process that knows nothing."""
+    """Milliseconds until a new process has read the state of the topic."""
     taken = []
     for _ in range(runs):
         started = time.perf_counter()
@@ -147,7 +148,7 @@ def open_in_stream(cluster: Cluster, transactions: int, runs: int) -> dict[str, 
 
 
 def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
-    """A topic of one segment, folded as sweeping leaves it, in a new cluster."""
+    """A topic of one segment, in the state after a sweep, in a new cluster."""
     made = client(cluster)
     if transactions:
         folded(made, "open", 1, transactions, part("past"), segments=1)
@@ -164,8 +165,9 @@ def open_in_store(cluster: Cluster, transactions: int, runs: int) -> float:
 
 
 class Written(NamedTuple):
-    """For one transaction of one message: all writes to the store until everything is at rest, and the entries in the data's
-    log."""
+    """The cost of one transaction of one message: all writes to the store until its steady state, and the entries in the log of
+    the data.
+    """
 
     of: Weighed
     entries: float
@@ -211,7 +213,7 @@ def written_in_store(cluster: Cluster, transactions: int) -> Written:
 
 
 class SplitMeanwhile(Coordinator):
-    """Somebody splits the segment right before the decision."""
+    """Splits the segment right before the decision."""
 
     split: Callable[[], object]
     took_ms = 0.0
@@ -236,7 +238,7 @@ def sealed_in_store(cluster: Cluster) -> str:
 
 
 class TerminateMeanwhile(Ending):
-    """Somebody seals the topic after COMMITTING is logged, before the marker arrives."""
+    """Seals the topic after COMMITTING is logged and before the marker arrives."""
 
     terminate: Callable[[], object]
 
@@ -277,7 +279,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def draw(ends: dict[str, dict[int, float]], opens: dict[str, dict[int, float]]) -> None:
-    """The picture: both curves of each store, and the time to open."""
+    """Draw both curves of each store, and the time to open a topic."""
     import matplotlib
 
     matplotlib.use("Agg")

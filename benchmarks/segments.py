@@ -1,4 +1,6 @@
-"""What segments and topics cost: a keyed write into 64 of them, planning over 64 with a long history, commits over up to 256."""
+"""The cost of segments and topics: a keyed write into 64 segments, planning over 64 segments with a long history, commits over up
+to 256.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,16 @@ SEGMENTS = 64
 BATCH = 20_000
 FOLDED = Settings().fold_after_registrations
 SPREADS = (1, 4, 16, 64, 256)
-"""So many segments of one topic, and so many topics of one segment, in one transaction."""
+"""(segments of one topic, topics of one segment) in one transaction."""
 
 
 def folded(made: Client, name: str, first: int, each: int, part: Part, *, segments: int = SEGMENTS) -> int:
-    """A topic of so many segments, each with `each` folded ledgers, of transactions over all of them; the newest is in the log. Its
-    number. As sweeping leaves it: the newest 64 at most were folded last, and lie in the snapshots' heads. (The numbers are set,
-    not appended: so many commits are another benchmark.)"""
+    """A topic of this many segments, each with `each` folded ledgers, from transactions over all segments; the newest is in the
+    log. Returns its log number.
+
+    As after a sweep, at most the newest 64 ledgers were folded last and are in the snapshots' heads. (The numbers are set
+    directly: another benchmark measures committing.)
+    """
     cluster = made.cluster
     topic = made.topics.create(topic_name(name), segments=segments, schema=SCHEMA)
     write = SegmentWrite(parts=(part,), rows=part.rows, bytes=part.bytes, entries=1)
@@ -87,7 +92,7 @@ def history(report: Report, root: Path, large: int, small: int) -> None:
 
 @dataclass
 class Timed(Coordinator):
-    """`deciding`: seconds that each deciding CAS took. `busy_ms`: other work of the process right before it."""
+    """`deciding`: seconds of each deciding CAS. `busy_ms`: other work of the process right before the CAS."""
 
     deciding: list[float] = field(default_factory=list)
     busy_ms: float = 0.0
@@ -102,8 +107,9 @@ class Timed(Coordinator):
 
 
 def spread(url: str, segments: int, topics: int, runs: int, *, busy_ms: float = 0.0) -> tuple[int, float, float]:
-    """Of a transaction over so many topics of so many segments each: sequential round trips; in ms the median of the whole commit,
-    and the fastest deciding CAS (what others take of the processor in a millisecond can only make it slower)."""
+    """For a transaction over this many topics with this many segments each: sequential round trips, the median ms of the whole
+    commit, and the ms of the fastest deciding CAS. (Other processes on the machine can only make a CAS slower.)
+    """
     cluster = open_cluster(url)
     counting = Counting()
     cluster.store = FaultyStore(cluster.store, counting)
@@ -144,8 +150,9 @@ def commits(report: Report, name: str, url: str, runs: int) -> None:
 
 
 def rerouting(report: Report, root: Path, runs: int) -> None:
-    """A commit of 20,000 rows in four segments, all of which are split between staging and commit: it finds the seals, is aborted,
-    writes its parts anew for the children and commits those. Against the same without a split.
+    """The time of a commit of 20,000 rows in four segments, all of which are split between staging and commit. The commit finds
+    the seals, aborts, writes its parts again for the children, and commits those. Compared with the same commit without a
+    split.
     """
     taken: dict[str, list[float]] = {"calm": [], "split": []}
     rows = pa.table({"k": [f"key-{i % 1_000}" for i in range(BATCH)], "payload": [f"{i:0100d}" for i in range(BATCH)]})

@@ -1,4 +1,4 @@
-"""Writing and reading 4 M rows of (bigint, string key, 100 hard-to-compress bytes, timestamp) on local[2]."""
+"""The speed of writing and reading 4 M rows of (bigint, string key, 100 hard-to-compress bytes, timestamp) on local[2]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 4_000_000
 
 
 def make_rows(path: Path, rows: int = ROWS) -> None:
-    """The input, as Parquet files in two halves: what both writers read from."""
+    """Write the input of both writers: Parquet files in two halves."""
     import numpy as np
 
     random = np.random.default_rng(7)
@@ -130,10 +130,10 @@ def run(*, rows: int = ROWS, runs: int = 5) -> Report:
             },
             runs=runs,
         )
-    report.claim("write, no key, against the bare channel", w["bare"] / w["plain"], 0.9, at_least=True)
+    report.claim("write, no key, against the bare source", w["bare"] / w["plain"], 0.9, at_least=True)
     report.claim("write, no key, against write.parquet", w["spark"] / w["plain"], 1.0, at_least=True)
-    report.claim("write, keyed into 4 segments, against the bare channel", w["bare"] / w["keyed"], 0.75, at_least=True)
-    report.claim("read, against the bare channel", r["bare"] / r["ours"], 0.9, at_least=True)
+    report.claim("write, keyed into 4 segments, against the bare source", w["bare"] / w["keyed"], 0.75, at_least=True)
+    report.claim("read, against the bare source", r["bare"] / r["ours"], 0.9, at_least=True)
     report.claim("read, against read.parquet", r["spark"] / r["ours"], 0.6, at_least=True)
     report.claim("scan, against read.parquet", r["spark"] / r["scan"], 0.95, at_least=True)
     report.claim(

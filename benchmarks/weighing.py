@@ -1,4 +1,4 @@
-"""What is written to a metadata store, weighed."""
+"""Measures the records and bytes written to a metadata store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from metadata.store.contract import Delete
 
 
 class Weighed(NamedTuple):
-    """Records written and deleted, and the bytes of the values written."""
+    """The number of records written and deleted, and the bytes of the values written."""
 
     written: float = 0
     deleted: float = 0

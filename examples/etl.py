@@ -1,13 +1,15 @@
-"""An incremental job for a schedule: what is new in a topic goes, worked up, into two others, all of it or nothing.
+"""An incremental job for a scheduler: it processes the new flights of a topic into two other topics, in one transaction.
 
     spark-submit examples/etl.py --service-url zk://zk1:2181/txnsegment
 
-Reads the flights that the subscription `etl` has not got yet, and writes in one transaction with their acknowledgement: a row for
-each carrier (flights, arrived, sum of the delays) into the one topic, the flights that were late into the other. Run it as often as
-you like, kill it anywhere, run two at once: no flight is skipped, none counts twice. A run that was killed in its commit is ended
-by the next one, which has a higher version; of two runs at once the slower one fails and leaves nothing.
+Each run reads the flights that the subscription `etl` has not acknowledged. In one transaction it acknowledges them, writes a
+row for each carrier (flights, arrived, sum of the delays) to one topic, and writes the late flights to the other.
 
-The subscription must exist: txnsegment subscriptions create flights etl
+The job may be repeated, killed at any point, and started twice at once: no flight is skipped, and none counts twice. A run
+that was killed in its commit is ended by the next run, which has a higher version. Of two runs at once the slower one fails
+and leaves nothing visible. The subscription must exist:
+
+    txnsegment subscriptions create flights etl
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from txnsegment import Committed, connect
 
 
 def etl(spark: SparkSession, given: argparse.Namespace) -> Committed:
-    """One run."""
+    """One run of the job."""
     with (
         connect(given.service_url) as cluster,
         cluster.transaction(app=given.subscription, version=given.version) as txn,
@@ -34,14 +36,14 @@ def etl(spark: SparkSession, given: argparse.Namespace) -> Committed:
         late = flights.where(F.col("arr_delay") > given.late_minutes)
         for topic, rows in ((given.carriers, carriers), (given.late, late)):
             rows.write.format("txnsegment").mode("append").options(**txn.options).save(topic)
-    return txn.commit()  # has committed: says what it was
+    return txn.commit()  # the committed transaction; a second commit changes nothing
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--service-url", help="default: the variable TXNSEGMENT_SERVICE_URL")
     parser.add_argument("--flights", default="flights", help="the topic to read")
-    parser.add_argument("--subscription", default="etl", help="whose cursor says what is new; also the name of the application")
+    parser.add_argument("--subscription", default="etl", help="the subscription to read by; also the name of the application")
     parser.add_argument("--carriers", default="topic://reports/daily/carriers", help="the topic for the sums")
     parser.add_argument("--late", default="topic://reports/alerts/late", help="the topic for flights that were late")
     parser.add_argument("--late-minutes", type=int, default=120)

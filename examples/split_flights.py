@@ -1,11 +1,11 @@
-"""A stream that is split into three topics in two namespaces and acknowledged, all in one transaction, by a job that is killed.
+"""Splits a stream into three topics in two namespaces, and acknowledges its rows, in one transaction, by a job that is killed.
 
-The flights of 2013 lie in a topic, a day in a transaction. A streaming job reads them some days at a time, and writes each
-micro-batch into three topics: flights that were punctual, that were late, and that never arrived. The writes and the
-acknowledgement of what they came from are one transaction, exactly once by the micro-batch's id. The job is killed in the middle of
-two commits and started again.
+The flights of 2013 are in a topic, one transaction for each day. A streaming job reads them, some days at a time, and writes
+each micro-batch into three topics: punctual flights, late flights, and flights that never arrived. The three writes and the
+acknowledgement of the flights are one transaction, exactly once by the id of the micro-batch. The job is killed in the middle
+of two commits and started again.
 
-    python examples/split_flights.py          exits with 1 if a count is off by one
+    python examples/split_flights.py     exits with 1 if a count is off by one
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from txnsegment import Cluster, connect
 FLIGHTS = "topic://public/default/flights"
 PUNCTUAL, LATE, NEVER = "topic://air/arrivals/punctual", "topic://air/arrivals/late", "topic://air/operations/never"
 NAME = "split"
-"""The application, and the subscription whose cursor says how far it is."""
+"""The application, and the subscription that the job acknowledges on."""
 LATE_MINUTES = 15
 KILL_AFTER_BATCHES = (3, 8)
 
@@ -39,7 +39,7 @@ SERVICE_URL = (HERE / "cluster").as_uri()
 
 
 def feed(cluster: Cluster, flights: pa.Table) -> int:
-    """The input: a transaction for each day. How many."""
+    """Write the input, one transaction for each day. Returns the number of transactions."""
     cluster.topics.create(FLIGHTS, segments=4, key="tailnum", schema=flights.schema)
     cluster.subscriptions.create(FLIGHTS, NAME)
     days = dict(by_day(flights))
@@ -51,7 +51,7 @@ def feed(cluster: Cluster, flights: pa.Table) -> int:
 
 
 def stream() -> None:
-    """The job: goes on where it was killed."""
+    """The streaming job. After a restart it continues from its checkpoint."""
     spark, cluster = session("split", SERVICE_URL), connect(SERVICE_URL)
 
     def split(batch: DataFrame, version: int) -> None:
@@ -73,7 +73,7 @@ def stream() -> None:
 
 
 def expected(flights: pa.Table) -> dict[str, tuple[int, int]]:
-    """By topic how many flights, and the sum of their distances in miles; by pyarrow alone."""
+    """For each topic the number of flights and the sum of their distances in miles, computed by pyarrow only."""
     delay = flights["arr_delay"]
     parts = {PUNCTUAL: pc.less_equal(delay, LATE_MINUTES), LATE: pc.greater(delay, LATE_MINUTES), NEVER: pc.is_null(delay)}
     found = {topic: flights.filter(wanted) for topic, wanted in parts.items()}
@@ -81,7 +81,7 @@ def expected(flights: pa.Table) -> dict[str, tuple[int, int]]:
 
 
 def read_back() -> dict[str, tuple[int, int]]:
-    """The same from the topics."""
+    """The same values, read from the topics."""
     spark = session("split: read back", SERVICE_URL)
     found = {}
     for topic in (PUNCTUAL, LATE, NEVER):
@@ -134,7 +134,7 @@ def main() -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--job", action="store_true", help="the streaming job alone")
+    parser.add_argument("--job", action="store_true", help="run only the streaming job")
     if parser.parse_args().job:
         stream()
     else:

@@ -38,7 +38,7 @@ SETTINGS = Settings(
     orphan_sweep_ms=600_000,
     grace_period_ms=300_000,
 )
-"""Short, so that forgetting, compaction, trimming and deletion all reach their steady state in the first quarter."""
+"""Short times, so that expiry, compaction, trimming and deletion reach their steady state in the first quarter."""
 KEEP = timedelta(minutes=10)
 
 
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def soak(folder: Path, store: str, seconds: float, every: float) -> list[str]:
-    """Run all of it; which processes ended before they were told to, with the end of their logs."""
+    """Run the soak. Returns the processes that ended too early, with the end of their logs."""
     folder.mkdir(parents=True)
     (folder / "machine.txt").write_text(f"{machine()}; store: {store}; {time.strftime('%F %T %Z')}\n")
     stop = threading.Event()
@@ -82,7 +82,7 @@ def soak(folder: Path, store: str, seconds: float, every: float) -> list[str]:
 
 
 def prepare(place: Place) -> None:
-    """The cluster and its two topics, with policies."""
+    """Create the cluster and its two topics, with policies."""
     open_cluster(place.url, ledgers=place.ledgers, settings=SETTINGS).close()
     with connect(place.url) as cluster:
         for topic in (TOPIC, IDLE):
@@ -120,7 +120,7 @@ def _watch(
 
 
 class _csv:
-    """A file of lines that is whole at each moment: what a kill leaves can be judged."""
+    """A file whose lines are always complete, so that the samples of a killed run can be judged."""
 
     def __init__(self, path: Path, header: tuple[str, ...]) -> None:
         self._file = path.open("w", newline="")

@@ -1,6 +1,5 @@
-"""The Spark driver of a soak: a writing stream, a reading stream, and a stream over a topic that nobody writes.
-
-Once a minute it lets the JVM collect its garbage and writes down what is left of the heap.
+"""The Spark driver of a soak: a writing stream, a reading stream, and a stream over a topic without writers. Once a minute it
+runs the JVM's garbage collection and records the remaining heap.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Whether what a soak measured is flat: the median of its last quarter against that of its second one.
-
-The first quarter does not count: caches fill, workers start, retention and forgetting have nothing to take yet.
+"""Judges whether the measurements of a soak are flat: compares the median of the last quarter with that of the second one. The
+first quarter does not count: caches fill, workers start, retention and expiry have nothing to delete yet.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Series = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class Line:
-    """One measured thing of one group of processes. `share`, `slack`: how much more of it is still flat."""
+    """One measured value of one group of processes. `share`, `slack`: the growth that still counts as flat."""
 
     group: str
     what: str
@@ -30,14 +29,14 @@ class Line:
     judged: bool = True
 
     def median(self, quarter: int) -> float:
-        """Of this quarter of the run's time (1 to 4), in units."""
+        """The median of this quarter of the run's time (1 to 4), in units."""
         end = self.series[-1][0]
         found = [v for s, v in self.series if end * (quarter - 1) / 4 <= s <= end * quarter / 4]
         return statistics.median(found) / self.unit if found else float("nan")
 
     @property
     def per_hour(self) -> float:
-        """The slope of a straight line through the second half, in units."""
+        """The slope of a straight line through the second half, in units an hour."""
         half = [(s / 3600, v / self.unit) for s, v in self.series if s >= self.series[-1][0] / 2]
         return statistics.linear_regression(*zip(*half, strict=True)).slope if len(half) > 1 else float("nan")
 
@@ -48,7 +47,7 @@ class Line:
 
 
 def measured(folder: Path) -> list[Line]:
-    """Everything that a soak wrote down. Processes of a group are summed at each moment."""
+    """All samples of a soak. Processes of a group are summed at each time."""
     held: dict[tuple[str, str], dict[float, float]] = defaultdict(lambda: defaultdict(float))
     for row in _rows(folder / "samples.csv"):
         for name in ("rss", "anon", "descriptors", "threads"):
@@ -81,7 +80,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def judge(folder: Path, died: list[str]) -> tuple[str, bool]:
-    """The summary as text, and whether all that is judged is flat."""
+    """The summary as text, and whether every judged value is flat."""
     lines = measured(folder)
     minutes = max(line.series[-1][0] for line in lines) / 60
     text = [(folder / "machine.txt").read_text().strip(), f"{minutes:.0f} minutes", ""]

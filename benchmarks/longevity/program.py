@@ -1,6 +1,5 @@
-"""The plain Python program of a soak: a producer that writes a row every few seconds and a consumer that acknowledges all rows.
-
-Every twelfth turn a transaction acknowledges rows and writes one; the turn after it another does the same and is aborted.
+"""The plain Python program of a soak: a producer that writes a row every few seconds, and a consumer that acknowledges all rows.
+Every twelfth turn a transaction acknowledges rows and writes one row; in the next turn such a transaction is aborted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each process of a soak holds at one moment: memory, file descriptors, threads. From /proc."""
+"""Samples the resources of each process of a soak: memory, file descriptors, threads. Reads /proc."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ Line = tuple[str, int, int, int, int, int]
 
 
 def sample(sessions: Mapping[str, int], server: int | None) -> Iterator[Line]:
-    """A line for each process that lives: its group, its id, and what it holds (bytes and numbers).
-
-    The driver's session has a JVM, a Python program and Python workers, each a group of its own.
+    """A line for each running process: its group, its id, and its resources (bytes and counts). The driver's session has a JVM, a
+    Python program and Python workers, each a group of its own.
     """
     names = {pid: name for name, pid in sessions.items()}
     for one in processes():
@@ -41,7 +40,7 @@ def _group(one: Found, session: str | None) -> str | None:
 
 
 def _held(pid: int) -> tuple[int, int, int, int] | None:
-    """None: it is ending, and has given its memory back."""
+    """The resources of a process; None if it is ending and has released its memory."""
     status = dict(re.findall(r"^(\w+):\s+(\d+)", (PROC / str(pid) / "status").read_text(), re.MULTILINE))
     if "VmRSS" not in status:
         return None
@@ -50,6 +49,6 @@ def _held(pid: int) -> tuple[int, int, int, int] | None:
 
 
 def znodes(server: ZooKeeperServer) -> int | None:
-    """How many the server has; None: it does not answer just now."""
+    """The number of the server's znodes; None if the server does not answer."""
     found = re.search(r"^Node count: (\d+)", server.ask("srvr"), re.MULTILINE)
     return int(found[1]) if found else None

@@ -1,4 +1,4 @@
-"""What the processes of a soak have in common: the topics, the subscription, the folders."""
+"""Shared by the processes of a soak: the topics, the subscription, the folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PERIOD = 5.0
 """Seconds between two micro-batches, and between two turns of the program."""
 
 WENT_ON = "WENT ON after an error of"
-"""How a log says that something failed and was started again."""
+"""A log line with this text reports a failure after which the work was restarted."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Place:
     folder: Path
     url: str
     own_ledgers: bool
-    """Whether the ledgers lie apart from the store (ZooKeeper), or in the folder of the embedded cluster."""
+    """Whether the ledgers are apart from the store (ZooKeeper), not in the folder of the embedded cluster."""
 
     @property
     def ledgers_folder(self) -> Path:
@@ -35,7 +35,7 @@ class Place:
 
 
 def stop_file(folder: Path) -> Path:
-    """Its being there tells all processes to end."""
+    """The file whose existence makes all processes end."""
     return folder / "stop"
 
 
