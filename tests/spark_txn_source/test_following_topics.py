@@ -8,11 +8,14 @@ import pytest
 
 from metadata.client.client import Client, client
 from metadata.common.errors import TopicNotFound
+from metadata.instream.client import InStream
 from metadata.instream.migrating import Migrator
 from metadata.records.names import PersistentName, topic_name
 from spark_txn_source.following_topics import FollowingTopics
 from spark_txn_source.selection import Pattern, Topics
-from tests.support.instream_bench import At, Bench, Party, T, U
+from tests.support.bench import PERSISTENT, At, Bench
+
+T, U = PERSISTENT
 
 Y = topic_name("topic://public/default/y")
 STEPS = At(-1).kinds
@@ -22,9 +25,9 @@ class Followed:
     """A stream's process, which no watch wakes and for which no time passes, and one that does things to its topics."""
 
     def __init__(self) -> None:
-        self.bench, self.gate = Bench(), At(-1, kinds=STEPS)
-        self.other: Party = self.bench.party()
-        self.client: Client = client(self.bench.party(self.gate).cluster)
+        self.bench, self.gate = Bench(topics=PERSISTENT), At(-1, kinds=STEPS)
+        self.other: InStream = self.bench.instream()
+        self.client: Client = client(self.bench.instream(self.gate).cluster)
         self.topics = FollowingTopics(self.client, Topics((T, U)))
 
     def poll(self) -> tuple[int, dict[PersistentName, int]]:

@@ -13,7 +13,9 @@ from metadata.instream.migrating import Migrator
 from metadata.records.names import topic_name
 from spark_txn_source import persistent, plan
 from spark_txn_source.options import ReadOptions
-from tests.support.instream_bench import At, Bench, T, U, label
+from tests.support.bench import PERSISTENT, At, Bench, label
+
+T, U = PERSISTENT
 
 Y = topic_name("topic://public/default/y")
 OPTIONS = ReadOptions.parse({"serviceUrl": "memory://t", "topics": f"{T},{U}"}, streaming=False)
@@ -33,8 +35,8 @@ def one_reading_each(mine: Client) -> list[int]:
 
 def test_a_plan_costs_one_reading_of_each_topic() -> None:
     """Also if one was migrated: whether what goes on still has its rows was seen when that was read."""
-    bench, gate = Bench(), At(-1)
-    mine, other = client(bench.party(gate).cluster), bench.party()
+    bench, gate = Bench(topics=PERSISTENT), At(-1)
+    mine, other = client(bench.instream(gate).cluster), bench.instream()
     other.coordinator.commit(bench.work())
 
     def planned() -> int:
@@ -61,7 +63,7 @@ def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
     None: it was told that there is no such topic.
     """
     bench = Bench(topics=[T])
-    other = bench.party()
+    other = bench.instream()
     other.coordinator.commit(bench.work(1, app="before", topics=[T]))
     migrator = Migrator(other.cluster, other.coordinator)
     migrator.migrate(T, Y)
@@ -71,7 +73,7 @@ def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:
     gate = At(step, meanwhile=lambda: migrator.topics.delete(Y))
     found: list[str] | None
     try:
-        found = rows(client(bench.party(gate).cluster), options)
+        found = rows(client(bench.instream(gate).cluster), options)
     except TopicNotFound:
         found = None
     return gate.hit, found

@@ -12,7 +12,9 @@ from metadata.common.errors import OffsetOutOfRange, TxnSegmentError
 from metadata.records.names import topic_name
 from spark_txn_source import persistent, plan
 from spark_txn_source.options import ReadOptions
-from tests.support.instream_bench import At, Bench, T, U
+from tests.support.bench import PERSISTENT, At, Bench
+
+T, U = PERSISTENT
 
 
 def batch(mine: Client, *, end: int | None = None, start: int | None = None, timeout: int | None = 0) -> set[tuple[str, int]]:
@@ -31,9 +33,9 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
     """A reader at each of its store calls, up to each of some times; the clock goes on meanwhile."""
     answered = refused = 0
     for k in range(200):
-        bench, seen = Bench(), {}
-        reader = client(bench.party().cluster)
-        bench.party().coordinator.commit(bench.work(1))
+        bench, seen = Bench(topics=PERSISTENT), {}
+        reader = client(bench.instream().cluster)
+        bench.instream().coordinator.commit(bench.work(1))
 
         def others_read(bench: Bench = bench, reader: Client = reader, seen: dict[int, set[tuple[str, int]]] = seen) -> None:
             began = bench.clock.now
@@ -48,13 +50,13 @@ def test_a_batch_in_the_middle_of_a_commit_is_final_or_an_error(dies: bool) -> N
         gate = At(k, fate=Fate.CRASH_BEFORE if dies else Fate.GO, meanwhile=others_read)
         bench.clock.now += 250
         try:
-            bench.party(gate).coordinator.commit(bench.work(2))
+            bench.instream(gate).coordinator.commit(bench.work(2))
         except (Crashed, TxnSegmentError):
             assert dies
         if not gate.hit:
             break
         bench.late()
-        bench.party().coordinator.commit(bench.work(3))
+        bench.instream().coordinator.commit(bench.work(3))
         answered += len(seen)
         assert seen == {end: batch(reader, end=end) for end in seen}, gate.hit
         for end in seen:
@@ -69,8 +71,8 @@ def test_a_batch_during_which_a_transaction_goes_on_is_final_or_an_error(done: i
     """`done`: how many of its steps come before the batch; the others at one of the reader's store calls."""
     answered = 0
     for k in range(200):
-        bench = Bench()
-        writer = bench.party().coordinator
+        bench = Bench(topics=PERSISTENT)
+        writer = bench.instream().coordinator
         ids: list[str] = []
 
         def begin(bench: Bench = bench, writer=writer, ids: list[str] = ids) -> None:  # type: ignore[no-untyped-def]
@@ -93,7 +95,7 @@ def test_a_batch_during_which_a_transaction_goes_on_is_final_or_an_error(done: i
                 step()
 
         gate = At(k, meanwhile=rest)
-        reader = client(bench.party(gate).cluster)
+        reader = client(bench.instream(gate).cluster)
         try:
             found = batch(reader, end=at)
         except OffsetOutOfRange:
@@ -101,15 +103,15 @@ def test_a_batch_during_which_a_transaction_goes_on_is_final_or_an_error(done: i
         if not gate.hit:
             break
         bench.late()
-        bench.party().coordinator.commit(bench.work())
+        bench.instream().coordinator.commit(bench.work())
         answered += found is not None
         assert found in (None, batch(reader, end=at)), gate.hit
     assert answered or done == 2
 
 
 def test_a_batch_waits_for_an_open_transaction_until_it_has_timed_out() -> None:
-    bench = Bench()
-    reader, writer = client(bench.party().cluster), bench.party().coordinator
+    bench = Bench(topics=PERSISTENT)
+    reader, writer = client(bench.instream().cluster), bench.instream().coordinator
     txn = writer.begin(topics=[T], timeout_ms=1_000)
     writer.append(txn, {T: [bench.part("a")]})
     bench.clock.now += 1
@@ -124,7 +126,7 @@ def test_a_batch_waits_for_an_open_transaction_until_it_has_timed_out() -> None:
 
 def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
     """What comes before, checks and a file of a big list of parts, may take long: nothing else announces a plain append."""
-    bench = Bench()
+    bench = Bench(topics=PERSISTENT)
 
     part, unique = bench.part("a"), bench.unique
 
@@ -133,10 +135,10 @@ def test_a_plain_append_takes_its_publish_time_when_it_is_appended() -> None:
         return unique()
 
     bench.unique = slow  # type: ignore[method-assign]
-    party = bench.party()
+    party = bench.instream()
     began = bench.clock.now
     number = party.coordinator.append(None, {T: [part]})[str(T)]
-    reading = bench.party().buffer.read(T)
+    reading = bench.instream().buffer.read(T)
     assert dict(reading.published())[number] >= began + 1_000
 
 
@@ -147,8 +149,8 @@ def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
     from metadata.client import client as clients
     from spark_txn_source.stream import StreamReader
 
-    bench = Bench()
-    reader, writer = client(bench.party().cluster), bench.party().coordinator
+    bench = Bench(topics=PERSISTENT)
+    reader, writer = client(bench.instream().cluster), bench.instream().coordinator
     reader.topics.create(topic_name("s"))
     txn = writer.begin(topics=[T], timeout_ms=1_000)
     number = writer.append(txn, {T: [bench.part("a")]})[str(T)]
@@ -176,8 +178,8 @@ def test_a_stream_from_a_timestamp_starts_where_a_batch_up_to_it_ends() -> None:
 
 def test_no_publish_time_is_before_its_transaction_began() -> None:
     """Who reads by publish time waits for the transactions that are open, by when they began. The clock was set back since."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
     began = bench.clock.now_ms()
     bench.clock.now -= 1_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from conformance.history.format import Application, Commit, Read, Row
@@ -17,9 +17,10 @@ from conformance.simulator.storage import Disk, GatedStorage
 from ledgers.model import Part
 from metadata.client.client import Client, client
 from metadata.cluster.cluster import Cluster
+from metadata.instream.client import InStream
 from metadata.read.reading import Selection
-from metadata.records.cluster_records import Settings
-from metadata.records.names import topic_name
+from metadata.records.cluster_records import Lost, Settings
+from metadata.records.names import PersistentName, topic_name
 from metadata.records.records import Header, State
 from metadata.rules.transitions import Claim
 from metadata.store.memory import MemoryState
@@ -27,20 +28,27 @@ from metadata.write.aftermath import inline
 from metadata.write.write_set import WriteSet
 
 T, U = "topic://public/default/t", "topic://public/default/u"
+PERSISTENT = (PersistentName("public", "default", "t"), PersistentName("public", "default", "u"))
 
 
 class Bench:
-    """A store and a disk that several parties share; `history` sees all writes from the outside."""
+    """A store and a disk that several processes share; `history` sees all writes from the outside. `topics`: made at the start, of
+    either model (T has two segments). `restored`: what restores of the store have lost.
+    """
 
-    def __init__(self, settings: Settings = SETTINGS) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings = SETTINGS, topics: Sequence[str | PersistentName] = (T, U)) -> None:
+        self.settings, self.topics = settings, tuple(topics)
         self.state, self.clock = MemoryState(), SimulatedClock()
         self.disk = Disk(self.clock)
         self.history = History(self.state, self.disk, settings.deadline_allowance_ms)
+        self.restored: tuple[Lost, ...] = ()
         self._names = 0
         setup = self.party()
-        setup.topics.create(topic_name(T), segments=2)
-        setup.topics.create(topic_name(U))
+        for topic in topics:
+            if isinstance(topic, PersistentName):
+                setup.instream.topics.create(topic)
+            else:
+                setup.topics.create(topic_name(topic), segments=2 if topic == T else 1)
 
     def unique(self) -> str:
         self._names += 1
@@ -51,8 +59,21 @@ class Bench:
     ) -> Client:
         """A process of its own. `wakes`: who wakes its watches; without it nobody does. `late`: who keeps delayed requests."""
         store = GatedStore(self.state, self.clock, gate, observer=self.history, wakes=wakes, late=late)
-        cluster = Cluster("memory://t", store, GatedStorage(self.disk, gate), self.settings, self.clock, self.unique, owner="o")
+        storage = GatedStorage(self.disk, gate)
+        cluster = Cluster("memory://t", store, storage, self.settings, self.clock, self.unique, owner="o", restored=self.restored)
         return client(cluster, inline)
+
+    def instream(self, gate: Gate = always, late: Callable[[Callable[[], None]], None] | None = None) -> InStream:
+        """The persistent topics as a process of its own has them."""
+        return self.party(gate, late=late).instream
+
+    def part(self, label: str) -> Part:
+        """A part of one row, which lies on the disk under its label."""
+        return self._part(f"public/default/x/persistent/{label}-{self.unique()}.parquet")
+
+    def _part(self, path: str) -> Part:
+        self.disk.files[path] = (b"part", self.clock.now_ms())
+        return Part(path, 1, 4, 0, (1,), 0)
 
     def work(
         self,
@@ -60,26 +81,30 @@ class Bench:
         *,
         app: str = "app",
         attempt: str | None = None,
-        topics: tuple[str, ...] = (T, U),
+        topics: Sequence[str | PersistentName] | None = None,
         by: str | None = "query",
         timeout_ms: int = 1_000,
         random: bool = False,
     ) -> WriteSet:
-        """A write set of one part for each segment of the topics; no topics: an empty batch. Its parts lie on the disk."""
+        """A write set of one part for each segment of the topics (None: all of the bench; none: an empty batch), labelled
+        `app.version` in persistent topics. Its parts lie on the disk.
+        """
         attempt = attempt or self.unique()
         parts: dict[str, list[Part]] = {}
-        for topic in topics:
+        for topic in self.topics if topics is None else topics:
+            if isinstance(topic, PersistentName):
+                parts[str(topic)] = [self.part(f"{app}.{version}")]
+                continue
             for segment in self.party().topics.get(topic_name(topic)).segments():
                 path = f"parts/{app}/{version}/{attempt}/{segment.rpartition('/')[2]}-{topic[-1]}.parquet"
-                self.disk.files[path] = (b"part", self.clock.now_ms())
-                parts[segment] = [Part(path, 1, 4, 0, (1,), 0)]
+                parts[segment] = [self._part(path)]
         replays = by is not None
         self.history.asked(Commit(self.history.now(), attempt, "bench", app, "", version, (), by, attempt, replays, random))
         claim = Claim(version, by, attempt, replays=replays)
         return WriteSet(app, "", claim, parts, self.clock.now_ms(), timeout_ms, random=random)
 
     def read(self, party: Client | None = None, topics: tuple[str, ...] = (T, U), kind: str = "batch") -> list[Row]:
-        """Everything that is visible now, noted in the history."""
+        """Everything that is visible now in `topic://`, noted in the history."""
         history, began = self.history, self.history.now()
         reading = (party or self.party()).buffer.read(Selection(topics))
         rows = [
@@ -91,6 +116,11 @@ class Bench:
         known = tuple(s.name for s in reading.segments)
         history.saw(Read(history.now(), began, kind, topics, tuple(rows), 0, reading.cut, reading.cut, known))
         return rows
+
+    def labels(self, name: PersistentName = PERSISTENT[0], party: InStream | None = None) -> list[str]:
+        """The labels of the visible parts of a persistent topic, in order."""
+        reading = (party or self.instream()).buffer.read(name)
+        return [label(part) for ledger in reading.ledgers() for part in ledger.parts]
 
     def headers(self) -> dict[str, State]:
         found = {}
@@ -110,25 +140,45 @@ class Bench:
         """Time passes beyond the retention of headers."""
         self.clock.now += self.settings.header_retention_ms + 1
 
+    def older(self) -> None:
+        """Time passes beyond the retention of all that is final, and the grace period of what was trimmed."""
+        self.clock.now += max(self.settings.header_retention_ms, self.settings.grace_period_ms) + 1
+
     def finish(self) -> None:
-        """Sweep everything, then all rules must hold and nothing be left."""
+        """Sweep everything; then nothing is left of what has ended, and all rules hold."""
+        self.sweep_everything()
+        self.check()
+
+    def sweep_everything(self) -> None:
+        """Sweep both models; then nothing is undecided, and nothing is left of what has ended."""
         self.late()
-        self.party().sweeper.sweep()
+        self.party().sweep()
         assert State.OPEN not in self.headers().values(), "OPEN after a sweep past the deadline"
-        self.read(kind="settled")
-        self.old()
-        sweeper = self.party().sweeper
-        sweeper.sweep()
-        sweeper.sweep()
+        persistent = self.instream()
+        names = [topic.name for topic in persistent.topics.list()]
+        for name in names:
+            reading = persistent.buffer.read(name)
+            assert not reading.ongoing
+            assert reading.cut == reading.end
+        assert not persistent.coordinator.log.live()
+        before = {name: self.labels(name) for name in names}
+        topics = tuple(str(topic.name) for topic in self.party().topics.list())
+        self.read(topics=topics, kind="settled")
+        self.older()
+        sweeping = self.party()
+        sweeping.sweep()
+        sweeping.sweep()
+        assert {name: self.labels(name) for name in names} == before
         assert not self.headers()
         assert not self.kept("/txn/op/")
         assert not self.kept("/txn/segment-state/aborted/")
+        assert not self.kept("/persistent/logs/persistent%3A%2F%2Fpulsar")
         assert len(self.kept("/log/")) <= 1
-        self.read(kind="forgotten")
-        self.check()
+        self.read(topics=topics, kind="forgotten")
 
     def check(self) -> None:
-        assert not violations(self.history)
+        found = violations(self.history)
+        assert not found, found
 
     def decided(self, version: int, app: str = "app") -> str | None:
         """The transaction that committed the version, `empty` if it had no rows, None if nobody committed it."""
@@ -146,6 +196,10 @@ class Bench:
         """The last transaction that the attempt opened."""
         opened = [e.txn for e in self.history.events if isinstance(e, Changed) and (e.state, e.attempt) == ("OPEN", attempt)]
         return opened[-1] if opened else None
+
+
+def label(part: Part) -> str:
+    return part.path.rpartition("/")[2].rpartition("-")[0]
 
 
 @dataclass
@@ -169,6 +223,14 @@ class At:
         if self.meanwhile is not None:
             self.meanwhile()
         return self.fate
+
+
+def each(run: Callable[[int], At]) -> int:
+    """Run for k = 0, 1, 2, .. until the gate is never reached; how many steps there are."""
+    for k in range(10_000):
+        if not run(k).hit:
+            return k
+    raise AssertionError("it never ends")
 
 
 def each_step(run: Callable[[At], None], make: Callable[[int], At]) -> Iterator[At]:

@@ -11,6 +11,7 @@ from conformance.simulator.faults import Fate
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import SubscriptionNotFound, TopicNotFound, TopicSealed, TransactionNotFound
 from metadata.instream import paths
+from metadata.instream.client import InStream
 from metadata.instream.migrating import Migrator
 from metadata.instream.model import transaction_buffer
 from metadata.instream.remains import LOOKED_AT
@@ -21,7 +22,9 @@ from metadata.records.names import PersistentName, TopicName
 from metadata.records.row_ranges import end_of
 from metadata.rules.acks import up_to
 from metadata.topics.topics import Topics
-from tests.support.instream_bench import At, Bench, Party, T
+from tests.support.bench import PERSISTENT, At, Bench
+
+T, _ = PERSISTENT
 
 LOGS, ACKS, SUBSCRIPTIONS = "/persistent/logs/persistent%3A%2F%2Fpublic", "/persistent/acks/", "/persistent/subscriptions/"
 
@@ -32,8 +35,8 @@ def names(count: int) -> list[PersistentName]:
     return [PersistentName("public", "default", f"dead{i:03d}") for i in range(count)]
 
 
-def sweep(bench: Bench, party: Party | None = None) -> None:
-    party = bench.party() if party is None else party
+def sweep(bench: Bench, party: InStream | None = None) -> None:
+    party = bench.instream() if party is None else party
     party.sweeper.sweep()
     Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
     delete_orphans(party.cluster)
@@ -45,7 +48,7 @@ def later(bench: Bench) -> None:
 
 def bury(bench: Bench, count: int) -> list[PersistentName]:
     """So many names that were used and deleted, every other one after a migration; swept until nothing of them is left."""
-    party = bench.party()
+    party = bench.instream()
     buried = names(count)
     for i, name in enumerate(buried):
         party.topics.create(name)
@@ -73,7 +76,7 @@ def requests(bench: Bench) -> Counter[str]:
         asked[kind] += 1
         return Fate.GO
 
-    party = bench.party(noted)
+    party = bench.instream(noted)
     party.sweeper.sweep()
     list(party.sweeper.named_files(party.cluster.store.view()))
     return asked
@@ -88,18 +91,18 @@ def test_an_idle_sweep_asks_no_more_after_many_names_have_died() -> None:
 
 def deleting(bench: Bench, name: PersistentName) -> None:
     """The topic is deleted, and swept until nothing is left of it."""
-    bench.party().sealing.delete(name)
+    bench.instream().sealing.delete(name)
     for _ in range(3):
         later(bench)
         sweep(bench)
-    assert bench.party().topics.seen(name).layout.bare
+    assert bench.instream().topics.seen(name).layout.bare
 
 
 def test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_appended_goes() -> None:
     bench = Bench(topics=[T])
     bury(bench, 2 * LOOKED_AT)
     kept = len(bench.kept(LOGS))
-    sleeper = bench.party(At(0, meanwhile=lambda: deleting(bench, T), kinds=("write",)))
+    sleeper = bench.instream(At(0, meanwhile=lambda: deleting(bench, T), kinds=("write",)))
     with pytest.raises(TopicNotFound):
         sleeper.coordinator.append(None, {T: [bench.part("late")]})
     assert len(bench.kept(LOGS)) == kept + 1
@@ -109,9 +112,9 @@ def test_who_appends_after_sleeping_through_the_deletion_is_told_and_what_it_app
     swept_away(bench, kept)
 
 
-def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tuple[Party, str]:
+def asleep_before_its_append(bench: Bench, meanwhile: Callable[[], None]) -> tuple[InStream, str]:
     """A party, and a transaction of it whose data stands above what happened between its look at the topic and its append."""
-    party = bench.party(gate := At(10**9, meanwhile=meanwhile, kinds=("write",)))
+    party = bench.instream(gate := At(10**9, meanwhile=meanwhile, kinds=("write",)))
     txn = party.coordinator.begin(topics=[T])
     gate.k = gate.steps + 1  # after the system property
     party.coordinator.append(txn, {T: [bench.part("late")]})
@@ -135,7 +138,7 @@ def test_a_transaction_that_is_open_still_cannot_commit_above_a_deletion() -> No
     """Neither its age nor a sweep decides here: the deletion does, before anything says that it commits."""
     bench = Bench(topics=[T])
     kept = len(bench.kept(LOGS))
-    party, txn = asleep_before_its_append(bench, lambda: bench.party().sealing.delete(T))
+    party, txn = asleep_before_its_append(bench, lambda: bench.instream().sealing.delete(T))
     with pytest.raises(TopicSealed, match=f"{T} was deleted while transaction {txn} wrote to it"):
         party.coordinator.end(txn, commit=True)
     assert TxnState.COMMITTING not in decisions(bench)
@@ -159,9 +162,9 @@ def swept_away(bench: Bench, kept: int) -> None:
 
 def test_who_acknowledges_after_sleeping_through_the_deletion_is_told_and_leaves_nothing() -> None:
     bench = Bench(topics=[T])
-    bench.party().coordinator.acks.create(str(T), "s")
-    bench.party().coordinator.commit(bench.work(1, topics=[T]))
-    sleeper = bench.party(At(0, meanwhile=lambda: deleting(bench, T), kinds=("write",)))
+    bench.instream().coordinator.acks.create(str(T), "s")
+    bench.instream().coordinator.commit(bench.work(1, topics=[T]))
+    sleeper = bench.instream(At(0, meanwhile=lambda: deleting(bench, T), kinds=("write",)))
     with pytest.raises(SubscriptionNotFound):
         sleeper.coordinator.acks.acknowledge([up_to(str(T), "s", end_of(1))])
     assert not bench.kept(ACKS), "no sweep knows any more that there was such a log"
@@ -171,7 +174,7 @@ def test_a_subscription_that_is_made_late_goes_too() -> None:
     bench = Bench(topics=[T])
     bury(bench, 2 * LOOKED_AT)
     deleting(bench, T)
-    bench.party().coordinator.acks.create(str(T), "late")
+    bench.instream().coordinator.acks.create(str(T), "late")
     for _ in range(200):
         if not bench.kept(SUBSCRIPTIONS):
             return

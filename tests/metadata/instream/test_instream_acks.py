@@ -9,15 +9,18 @@ import pytest
 
 from conformance.simulator.faults import Crashed, Fate
 from metadata.common.errors import AckConflict, SubscriptionExists, SubscriptionNotFound, TxnSegmentError
+from metadata.instream.client import InStream
 from metadata.records.row_ranges import end_of, parse_all, texts
 from metadata.rules.acks import Ack, up_to
-from tests.support.instream_bench import At, Bench, Party, T, U
+from tests.support.bench import PERSISTENT, At, Bench
+
+T, U = PERSISTENT
 
 S = (str(T), "s")
 
 
 def acked(bench: Bench, where: tuple[str, str] = S) -> list[str]:
-    cursor = bench.party().coordinator.acks.read([where])[where]
+    cursor = bench.instream().coordinator.acks.read([where])[where]
     mark = [] if cursor.mark_delete is None else [f"..{cursor.mark_delete.ledger_id}"]
     return mark + texts(cursor.acked)
 
@@ -26,13 +29,13 @@ def ack(*rows: str, where: tuple[str, str] = S) -> Ack:
     return Ack(*where, parse_all(rows))
 
 
-def begun(party: Party) -> str:
+def begun(party: InStream) -> str:
     return party.coordinator.begin(subscriptions=[S])
 
 
-def made() -> tuple[Bench, Party]:
-    bench = Bench()
-    party = bench.party()
+def made() -> tuple[Bench, InStream]:
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.acks.create(*S)
     return bench, party
 
@@ -47,7 +50,7 @@ def test_the_first_use_of_a_subscription_reads_its_record_once_to_find_its_log()
             read.append(what)
         return Fate.GO
 
-    bench.party(noted).coordinator.acks.read([S])
+    bench.instream(noted).coordinator.acks.read([S])
     assert [what.split("/")[2] for what in read] == ["subscriptions", "topics", "subscriptions"]
 
 
@@ -61,14 +64,14 @@ def test_claims_move_into_the_cursor_at_the_commit_and_are_free_after_an_abort()
     party.coordinator.end(two, commit=False)
     assert acked(bench) == ["1:0:0..1:0:4"]
     with pytest.raises(AckConflict):
-        bench.party().coordinator.acks.acknowledge([ack("1:0:3")])
-    bench.party().coordinator.acks.acknowledge([ack("2")])
+        bench.instream().coordinator.acks.acknowledge([ack("1:0:3")])
+    bench.instream().coordinator.acks.acknowledge([ack("2")])
     assert acked(bench) == ["1:0:0..1:0:4", "2"]
 
 
 def test_the_first_of_two_conflicting_acks_in_the_order_of_the_log_wins() -> None:
     bench, party = made()
-    other = bench.party()
+    other = bench.instream()
     one, two = begun(party), begun(other)
     party.coordinator.acknowledge(one, [ack("3:1")])
     with pytest.raises(AckConflict, match="claims them"):
@@ -84,7 +87,7 @@ def test_the_first_of_two_conflicting_acks_in_the_order_of_the_log_wins() -> Non
 def test_an_ack_after_the_end_of_its_transaction_is_void() -> None:
     bench, party = made()
     txn = begun(party)
-    bench.party().coordinator.end(txn, commit=False)
+    bench.instream().coordinator.end(txn, commit=False)
     with pytest.raises(AckConflict, match="has ended"):
         party.coordinator.acknowledge(txn, [ack("1")])
     assert acked(bench) == []
@@ -95,7 +98,7 @@ def test_a_cumulative_ack_claims_all_that_it_covers() -> None:
     txn = begun(party)
     party.coordinator.acknowledge(txn, [up_to(*S, end_of(4))])
     with pytest.raises(AckConflict):
-        bench.party().coordinator.acks.acknowledge([ack("2")])
+        bench.instream().coordinator.acks.acknowledge([ack("2")])
     party.coordinator.end(txn, commit=True)
     assert acked(bench) == ["..4"]
     party.coordinator.acks.advance([up_to(*S, end_of(3))])  # behind it already
@@ -110,28 +113,28 @@ def test_rows_and_acks_of_one_write_set_commit_together() -> None:
     work = dataclasses.replace(bench.work(1, topics=[U]), acks=[ack("1"), ack("2")])
     party.coordinator.commit(work)
     assert acked(bench) == ["1..2"]
-    assert bench.read(U) == ["app.1"]
+    assert bench.labels(U) == ["app.1"]
     with pytest.raises(AckConflict):
         party.coordinator.commit(dataclasses.replace(bench.work(2, topics=[U]), acks=[ack("2")]))
-    assert bench.read(U) == ["app.1"]
-    assert bench.read(T) == []
+    assert bench.labels(U) == ["app.1"]
+    assert bench.labels(T) == []
 
 
 def test_a_claim_of_a_dead_owner_stands_in_nobodys_way_for_longer_than_its_timeout() -> None:
     bench, party = made()
     party.coordinator.acknowledge(begun(party), [ack("1")])
     with pytest.raises(AckConflict):
-        bench.party().coordinator.acks.acknowledge([ack("1")])
+        bench.instream().coordinator.acks.acknowledge([ack("1")])
     bench.clock.now += 200_000
-    bench.party().coordinator.acks.acknowledge([ack("1")])
+    bench.instream().coordinator.acks.acknowledge([ack("1")])
     assert acked(bench) == ["1"]
 
 
 def test_a_subscription_that_is_made_again_has_nothing_of_its_earlier_life() -> None:
     bench, party = made()
-    late = bench.party()
+    late = bench.instream()
     late.coordinator.acks.acknowledge([ack("1")])
-    sleeper = bench.party()
+    sleeper = bench.instream()
     sleeper.coordinator.acks.acknowledge([ack("3")])
     with pytest.raises(SubscriptionExists):
         party.coordinator.acks.create(*S)
@@ -147,8 +150,8 @@ def test_a_subscription_that_is_made_again_has_nothing_of_its_earlier_life() -> 
 
 
 def test_a_subscription_begins_where_it_is_told() -> None:
-    bench = Bench()
-    bench.party().coordinator.acks.create(*S, parse_all(["0..5"]))
+    bench = Bench(topics=PERSISTENT)
+    bench.instream().coordinator.acks.create(*S, parse_all(["0..5"]))
     assert acked(bench) == ["..5"]
 
 
@@ -167,12 +170,12 @@ def test_a_compacted_log_says_the_same() -> None:
         party.coordinator.acks.acknowledge([ack(str(i))])
     open_txn = begun(party)
     party.coordinator.acknowledge(open_txn, [ack("9")])
-    other = bench.party()
+    other = bench.instream()
     assert acked(bench) == ["1..4"]
     assert other.coordinator.acks.compact(S) == 5
     assert acked(bench) == ["1..4"]
     with pytest.raises(AckConflict):
-        bench.party().coordinator.acks.acknowledge([ack("9")])
+        bench.instream().coordinator.acks.acknowledge([ack("9")])
     party.coordinator.end(open_txn, commit=True)
     assert acked(bench) == ["1..4", "9"]
 
@@ -188,18 +191,18 @@ def test_every_step_of_a_commit_with_acks_fails_in_every_way(fate: Fate) -> None
         bench, _ = made()
         gate = At(k, fate)
         work = dataclasses.replace(bench.work(1), acks=[ack("1"), ack("2")])
-        run = partial(bench.party(gate).coordinator.commit, work)
+        run = partial(bench.instream(gate).coordinator.commit, work)
         try:
             run()
         except (Crashed, TxnSegmentError):
             assert gate.hit
         bench.late()
-        bench.party().coordinator.ending.timeouts()
-        bench.party().coordinator.ending.finish_all()
-        seen = bench.read(T)
-        assert bench.read(U) == seen, gate.hit
+        bench.instream().coordinator.ending.timeouts()
+        bench.instream().coordinator.ending.finish_all()
+        seen = bench.labels(T)
+        assert bench.labels(U) == seen, gate.hit
         assert acked(bench) == (["1..2"] if seen else []), gate.hit
-        assert not bench.party().coordinator.acks.read([S])[S].claims
+        assert not bench.instream().coordinator.acks.read([S])[S].claims
         if not gate.hit:
             assert seen == ["app.1"]
             return

@@ -37,7 +37,9 @@ from metadata.records.cluster_records import ClusterRecord
 from metadata.records.row_ranges import parse_all, texts
 from metadata.rules.acks import Ack, done
 from metadata.store.memory import MemoryState
-from tests.support.instream_bench import At, Bench, T, U, each
+from tests.support.bench import PERSISTENT, At, Bench, each
+
+T, U = PERSISTENT
 
 WHERE = (str(T), "s")
 Plan = Sequence[tuple[int, int]]
@@ -45,8 +47,8 @@ Plan = Sequence[tuple[int, int]]
 
 def subscribed() -> Bench:
     """Two topics and a subscription; version 1 of `app` is committed over both, and a plain message was sent."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.acks.create(*WHERE)
     party.coordinator.commit(bench.work(1))
     party.coordinator.append(None, {T: [bench.part("plain")]})
@@ -54,7 +56,7 @@ def subscribed() -> Bench:
 
 
 def taken(bench: Bench) -> Backup:
-    return BackupReader(bench.party().cluster).take()
+    return BackupReader(bench.instream().cluster).take()
 
 
 def restored(bench: Bench, backup: Backup, gate: Callable[[str, str], Fate] = lambda kind, what: Fate.GO) -> Bench:
@@ -66,6 +68,7 @@ def restored(bench: Bench, backup: Backup, gate: Callable[[str, str], Fate] = la
 
 def emptied(bench: Bench) -> Bench:
     again = Bench(bench.settings, topics=())
+    again.topics = PERSISTENT
     again.clock, again.disk, again.state = bench.clock, bench.disk, MemoryState()
     again.unique = bench.unique  # type: ignore[method-assign]
     return again
@@ -87,17 +90,17 @@ def know(again: Bench) -> None:
 
 
 def acked(bench: Bench, where: Where = WHERE) -> list[str]:
-    cursor = bench.party().coordinator.acks.read([where])[where]
+    cursor = bench.instream().coordinator.acks.read([where])[where]
     assert not cursor.claims
     return texts(done(cursor))
 
 
 def check_settled(bench: Bench) -> None:
     for name in (T, U):
-        reading = bench.party().buffer.read(name)
+        reading = bench.instream().buffer.read(name)
         assert not reading.ongoing
         assert reading.cut == reading.end
-    assert not bench.party().coordinator.log.txns()
+    assert not bench.instream().coordinator.log.txns()
 
 
 def test_backups_at_any_moment_of_simulated_worlds() -> None:
@@ -125,7 +128,7 @@ class Running:
                 self.writes += 1
             return Fate.GO
 
-        self._greenlet = greenlet.greenlet(lambda: self._run(bench.party(gate)))
+        self._greenlet = greenlet.greenlet(lambda: self._run(bench.instream(gate)))
 
     def _run(self, party: Any) -> None:
         party.coordinator.commit(self._work)
@@ -155,13 +158,13 @@ def check_whole(bench: Bench, backup: Backup, told: bool, why: object) -> bool:
     """Whether version 2 is in it. Version 2 is in the backup with everything, or not at all; written again, it is there once."""
     again = restored(bench, backup)
     check_settled(again)
-    there = "app.2" in again.read(T)
-    assert again.read(T) == (["app.1", "plain", "app.2"] if there else ["app.1", "plain"]), why
-    assert [row for row in again.read(U) if row != "after"] == (["app.1", "app.2"] if there else ["app.1"]), why
+    there = "app.2" in again.labels(T)
+    assert again.labels(T) == (["app.1", "plain", "app.2"] if there else ["app.1", "plain"]), why
+    assert [row for row in again.labels(U) if row != "after"] == (["app.1", "app.2"] if there else ["app.1"]), why
     assert acked(again) == (["1"] if there else []), why
     assert there or not told, why
-    assert again.party().coordinator.commit(again.work(2)).skipped is there, why
-    assert again.read(T).count("app.2") == again.read(U).count("app.2") == 1, why
+    assert again.instream().coordinator.commit(again.work(2)).skipped is there, why
+    assert again.labels(T).count("app.2") == again.labels(U).count("app.2") == 1, why
     again.finish()
     return there
 
@@ -189,7 +192,7 @@ def test_a_backup_at_every_moment_of_a_transaction(moments: Callable[[int, int],
     running = Running(bench)
     running.finish()
     counting = At(-1)
-    BackupReader(bench.party(counting).cluster).take()
+    BackupReader(bench.instream(counting).cluster).take()
     writes, steps = running.writes + 1, counting.steps
     assert writes > 6
     assert steps > 15
@@ -206,7 +209,7 @@ def test_a_backup_at_every_moment_of_a_transaction(moments: Callable[[int, int],
             running.until(plan, at)
             return Fate.GO
 
-        backup = BackupReader(bench.party(gate).cluster).take()
+        backup = BackupReader(bench.instream(gate).cluster).take()
         running.finish()
         seen.add((told, check_whole(bench, backup, told, plan)))
     assert seen == {(True, True), (False, True), (False, False)}
@@ -217,8 +220,8 @@ def test_what_was_told_before_a_backup_is_in_it() -> None:
     running = Running(bench)
     running.finish()
     again = restored(bench, taken(bench))
-    assert again.read(T) == ["app.1", "plain", "app.2"]
-    assert again.read(U) == ["app.1", "app.2", "after"]
+    assert again.labels(T) == ["app.1", "plain", "app.2"]
+    assert again.labels(U) == ["app.1", "app.2", "after"]
     assert acked(again) == ["1"]
 
 
@@ -227,26 +230,26 @@ def test_what_was_told_before_a_backup_is_in_it() -> None:
 
 def sweep(bench: Bench) -> None:
     bench.late()
-    bench.party().sweeper.sweep()
-    bench.old()
-    bench.party().sweeper.sweep()
+    bench.instream().sweeper.sweep()
+    bench.older()
+    bench.instream().sweeper.sweep()
 
 
 def commit_and_sweep(bench: Bench) -> None:
-    bench.party().coordinator.commit(bench.work(2))
+    bench.instream().coordinator.commit(bench.work(2))
     sweep(bench)
-    bench.party().coordinator.commit(bench.work(3))
+    bench.instream().coordinator.commit(bench.work(3))
 
 
 def trim(bench: Bench) -> None:
-    bench.party().coordinator.commit(bench.work(2))
-    trimmer = bench.party().sweeper.trimmer
+    bench.instream().coordinator.commit(bench.work(2))
+    trimmer = bench.instream().sweeper.trimmer
     trimmer.trim_to(trimmer.buffer.read(T), 2)
     sweep(bench)
 
 
 def make_again(bench: Bench) -> None:
-    acks = bench.party().coordinator.acks
+    acks = bench.instream().coordinator.acks
     acks.delete(*WHERE)
     acks.create(*WHERE, parse_all(["2"]))
 
@@ -254,29 +257,29 @@ def make_again(bench: Bench) -> None:
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
     "commit-and-sweep": commit_and_sweep,
     "trim": trim,
-    "subscribe": lambda bench: bench.party().coordinator.acks.create(str(U), "other", parse_all(["1"])),
+    "subscribe": lambda bench: bench.instream().coordinator.acks.create(str(U), "other", parse_all(["1"])),
     "make-again": make_again,
-    "delete": lambda bench: bench.party().sealing.delete(U),
-    "terminate": lambda bench: bench.party().sealing.terminate(T),
+    "delete": lambda bench: bench.instream().sealing.delete(U),
+    "terminate": lambda bench: bench.instream().sealing.terminate(T),
 }
 
 
 def of_versions(again: Bench) -> str:
     """Versions are whole or not there, the application knows those that are, nothing that is trimmed or aborted comes back."""
     check_settled(again)
-    there = again.read(T)
+    there = again.labels(T)
     last = max((int(row[4:]) for row in there if row.startswith("app.")), default=1)
-    assert again.read(U) == [f"app.{n}" for n in range(1, last + 1)]
+    assert again.labels(U) == [f"app.{n}" for n in range(1, last + 1)]
     for version in range(last, 4):
-        assert again.party().coordinator.commit(again.work(version)).skipped is (version == last)
-    assert again.read(U) == ["app.1", "app.2", "app.3"]
+        assert again.instream().coordinator.commit(again.work(version)).skipped is (version == last)
+    assert again.labels(U) == ["app.1", "app.2", "app.3"]
     return " ".join(there)
 
 
 def of_a_subscription(again: Bench, where: Where) -> str:
     """What it has done, or that there is none; and it goes on as any other."""
     check_settled(again)
-    acks = again.party().coordinator.acks
+    acks = again.instream().coordinator.acks
     if where[1] not in acks.list(where[0]):
         acks.create(*where)
         return "none"
@@ -288,28 +291,28 @@ def of_a_subscription(again: Bench, where: Where) -> str:
 
 def of_a_deletion(again: Bench) -> str:
     """The topic is there as if nobody had thought of deleting it, or it is not there, and nothing more is written to it."""
-    names = [topic.name for topic in again.party().topics.list()]
+    names = [topic.name for topic in again.instream().topics.list()]
     if U in names:
         check_settled(again)
-        assert again.read(U) == ["app.1"]
-        again.party().coordinator.commit(again.work(2))
-        assert again.read(U) == ["app.1", "app.2"]
+        assert again.labels(U) == ["app.1"]
+        again.instream().coordinator.commit(again.work(2))
+        assert again.labels(U) == ["app.1", "app.2"]
         return "there"
     assert names == [T]
-    for use in (lambda: again.read(U), lambda: again.party().coordinator.commit(again.work(2))):
+    for use in (lambda: again.labels(U), lambda: again.instream().coordinator.commit(again.work(2))):
         with pytest.raises(TopicNotFound):
             use()
-    assert again.read(T) == ["app.1", "plain"]
+    assert again.labels(T) == ["app.1", "plain"]
     return "gone"
 
 
 def of_a_seal(again: Bench) -> str:
     """The topic ends as it did, or it goes on."""
     check_settled(again)
-    sealed = again.party().buffer.read(T).sealed_at is not None
+    sealed = again.instream().buffer.read(T).sealed_at is not None
     with pytest.raises(TopicSealed) if sealed else nullcontext():
-        again.party().coordinator.append(None, {T: [again.part("on")]})
-    assert again.read(T) == ["app.1", "plain", *([] if sealed else ["on"])]
+        again.instream().coordinator.append(None, {T: [again.part("on")]})
+    assert again.labels(T) == ["app.1", "plain", *([] if sealed else ["on"])]
     return "sealed" if sealed else "open"
 
 
@@ -333,11 +336,11 @@ def test_others_act_at_each_step_of_a_backup(name: str) -> None:
 
     def run(k: int) -> At:
         bench = subscribed()
-        bench.party().coordinator.acks.acknowledge([Ack(*WHERE, parse_all(["1"]))])
+        bench.instream().coordinator.acks.acknowledge([Ack(*WHERE, parse_all(["1"]))])
         with pytest.raises(Crashed):  # it is open while the backup begins, and holds readers up
-            bench.party(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="dead"))
+            bench.instream(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="dead"))
         gate = At(k, meanwhile=lambda: MEANWHILE[name](bench))
-        backup = BackupReader(bench.party(gate).cluster).take()
+        backup = BackupReader(bench.instream(gate).cluster).take()
         seen.add(check(restored(bench, backup)))
         return gate
 
@@ -350,13 +353,13 @@ def test_others_act_at_each_step_of_a_backup(name: str) -> None:
 
 def test_what_is_undecided_is_aborted_and_what_is_decided_is_finished() -> None:
     bench = subscribed()
-    party = bench.party()
+    party = bench.instream()
     aborted = party.coordinator.begin(topics=[T])
     party.coordinator.append(aborted, {T: [bench.part("aborted")]})
     party.coordinator.end(aborted, commit=False)
     party.coordinator.append(aborted, {T: [bench.part("zombie")]})
     with pytest.raises(Crashed):  # COMMITTING is logged, no marker stands
-        bench.party(At(3, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="late"))
+        bench.instream(At(3, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="late"))
     claiming = party.coordinator.begin(topics=[T], subscriptions=[WHERE])
     party.coordinator.append(claiming, {T: [bench.part("open")]})
     party.coordinator.acknowledge(claiming, [Ack(*WHERE, parse_all(["1"]))])
@@ -366,20 +369,20 @@ def test_what_is_undecided_is_aborted_and_what_is_decided_is_finished() -> None:
     assert bench.state.fingerprint() == before, "it changes nothing"
     again = restored(bench, backup)
     check_settled(again)
-    assert again.read(T) == ["app.1", "plain", "late.1", "after"]
-    assert again.read(U) == ["app.1", "late.1"]
+    assert again.labels(T) == ["app.1", "plain", "late.1", "after"]
+    assert again.labels(U) == ["app.1", "late.1"]
     assert acked(again) == []
-    assert again.party().coordinator.commit(again.work(1, app="late")).skipped
+    assert again.instream().coordinator.commit(again.work(1, app="late")).skipped
     again.finish()
 
 
 def test_nothing_that_still_comes_of_a_transaction_of_before_counts_and_no_id_is_used_again() -> None:
     bench = subscribed()
-    open_one = bench.party().coordinator.begin(topics=[T])
+    open_one = bench.instream().coordinator.begin(topics=[T])
     backup = taken(bench)
-    lost = bench.party().coordinator.begin(topics=[T])
+    lost = bench.instream().coordinator.begin(topics=[T])
     again = restored(bench, backup)
-    party = again.party()
+    party = again.instream()
     for old in (open_one, lost):
         with pytest.raises(TransactionNotFound):
             party.coordinator.end(old, commit=True)
@@ -387,29 +390,29 @@ def test_nothing_that_still_comes_of_a_transaction_of_before_counts_and_no_id_is
     assert int(new.partition("_")[2]) >= ERA
     for old in (open_one, lost):  # a process that goes on with an old id, wherever it has it from
         party.coordinator.append(old, {T: [again.part("zombie")]})
-        reading = again.party().buffer.read(T)
+        reading = again.instream().buffer.read(T)
         assert (reading.ongoing, reading.cut) == ({}, reading.end), "it holds nobody up, not even until the next marker"
     number = party.coordinator.append(new, {T: [again.part("new")]})[str(T)]
     assert number >= ERA
     party.coordinator.end(new, commit=True)
-    assert again.read(T) == ["app.1", "plain", "new"]
-    assert not again.party().buffer.read(T).ongoing
+    assert again.labels(T) == ["app.1", "plain", "new"]
+    assert not again.instream().buffer.read(T).ongoing
 
 
 def test_a_cluster_that_had_none_gives_no_id_again_either() -> None:
     bench = Bench(topics=())
     backup = taken(bench)
     assert backup.heading.txnsegment_backup == 1
-    bench.party().topics.create(T)
-    lost = bench.party().coordinator.append(None, {T: [bench.part("lost")]})[str(T)]
+    bench.instream().topics.create(T)
+    lost = bench.instream().coordinator.append(None, {T: [bench.part("lost")]})[str(T)]
     again = restored(bench, backup)
-    again.party().topics.create(T)
-    txn = again.party().coordinator.begin(topics=[T])
+    again.instream().topics.create(T)
+    txn = again.instream().coordinator.begin(topics=[T])
     assert int(txn.partition("_")[2]) >= ERA
-    assert again.party().coordinator.append(None, {T: [again.part("new")]})[str(T)] >= ERA
+    assert again.instream().coordinator.append(None, {T: [again.part("new")]})[str(T)] >= ERA
     with pytest.raises(OffsetOutOfRange, match="is from before it was restored"):
-        again.party().buffer.read_to(T, lost)
-    topic = again.party().buffer.read(T).topic
+        again.instream().buffer.read_to(T, lost)
+    topic = again.instream().buffer.read(T).topic
     assert [topic.before_lost(n) for n in (0, lost, ERA - 1, ERA)] == [0, 0, 0, ERA], "where a moment before the restore begins"
 
 
@@ -419,15 +422,15 @@ def test_acknowledgements_of_before_alone_count() -> None:
 
     def run(k: int) -> At:
         bench = subscribed()
-        bench.party().coordinator.acks.acknowledge([Ack(*WHERE, parse_all(["1"]))])
+        bench.instream().coordinator.acks.acknowledge([Ack(*WHERE, parse_all(["1"]))])
 
         def meanwhile() -> None:
-            bench.party().coordinator.commit(bench.work(2, topics=[U]))
-            bench.party().coordinator.acks.acknowledge([Ack(*WHERE, parse_all(["3"]))])
+            bench.instream().coordinator.commit(bench.work(2, topics=[U]))
+            bench.instream().coordinator.acks.acknowledge([Ack(*WHERE, parse_all(["3"]))])
 
         gate = At(k, meanwhile=meanwhile)
-        again = restored(bench, BackupReader(bench.party(gate).cluster).take())
-        seen.add(("app.2" in again.read(U), *acked(again)))
+        again = restored(bench, BackupReader(bench.instream(gate).cluster).take())
+        seen.add(("app.2" in again.labels(U), *acked(again)))
         return gate
 
     assert each(run) > 15
@@ -439,33 +442,33 @@ def test_acknowledgements_of_before_alone_count() -> None:
 
 def test_readers_beyond_the_backup_are_told_and_others_go_on() -> None:
     bench = subscribed()
-    party = bench.party()
+    party = bench.instream()
     waiting = party.coordinator.begin(topics=[T])
     number = party.coordinator.append(waiting, {T: [bench.part("waiting")]})[str(T)]
     party.coordinator.append(None, {T: [bench.part("above")]})
     backup = taken(bench)
     party.coordinator.end(waiting, commit=True)
-    last = bench.party().buffer.read(T).cut
-    assert bench.read(T) == ["app.1", "plain", "waiting", "above"]
+    last = bench.instream().buffer.read(T).cut
+    assert bench.labels(T) == ["app.1", "plain", "waiting", "above"]
     again = restored(bench, backup)
-    assert again.read(T) == ["app.1", "plain", "above"]
-    buffer = again.party().buffer
+    assert again.labels(T) == ["app.1", "plain", "above"]
+    buffer = again.instream().buffer
     for offset in range(number):
         assert buffer.read_to(T, offset).cut >= offset
     for offset in (number, number + 1, last, ERA - 1):
         with pytest.raises(OffsetOutOfRange, match=f"with what is up to {number - 1} alone"):
             buffer.read_to(T, offset)
-    assert again.party().coordinator.append(None, {T: [again.part("new")]})[str(T)] == ERA
+    assert again.instream().coordinator.append(None, {T: [again.part("new")]})[str(T)] == ERA
     assert [found.id for found in buffer.read_to(T, ERA).ledgers(number - 1)] == [number + 1, ERA]
 
 
 def test_an_offset_at_a_marker_stays_good() -> None:
     """`latest` begins there: an end that nothing has taken since."""
     bench = subscribed()
-    bench.party().coordinator.commit(bench.work(2))
-    end = bench.party().buffer.read(U).cut
+    bench.instream().coordinator.commit(bench.work(2))
+    end = bench.instream().buffer.read(U).cut
     again = restored(bench, taken(bench))
-    reading = again.party().buffer.read_to(U, end)
+    reading = again.instream().buffer.read_to(U, end)
     assert (reading.cut, reading.end) == (end, end)
     assert [ledger.id for ledger in reading.ledgers()] == [1, 3]
 
@@ -474,56 +477,56 @@ def test_a_query_beyond_the_backup_fails_loudly_and_one_within_it_goes_on() -> N
     bench = subscribed()
     again = restored(bench, taken(bench))
     with pytest.raises(RestoredBehind, match="only those up to 1"):
-        again.party().coordinator.commit(again.work(3))
+        again.instream().coordinator.commit(again.work(3))
     with pytest.raises(RestoredBehind, match="knows none"):
-        again.party().coordinator.commit(again.work(3, app="unknown"))
-    again.party().coordinator.commit(again.work(2))
-    again.party().coordinator.commit(again.work(4))
-    assert again.read(T) == ["app.1", "plain", "app.2", "app.4"]
-    assert again.party().coordinator.commit(again.work(9, app="batch", by=None)).positions
+        again.instream().coordinator.commit(again.work(3, app="unknown"))
+    again.instream().coordinator.commit(again.work(2))
+    again.instream().coordinator.commit(again.work(4))
+    assert again.labels(T) == ["app.1", "plain", "app.2", "app.4"]
+    assert again.instream().coordinator.commit(again.work(9, app="batch", by=None)).positions
 
 
 def test_a_backup_of_a_restored_cluster() -> None:
     bench = subscribed()
     first = restored(bench, taken(bench))
     backup = taken(first)  # it has not given a number of its own yet
-    first.party().coordinator.commit(first.work(2))
+    first.instream().coordinator.commit(first.work(2))
     second = restored(bench, backup)
-    assert second.read(T) == ["app.1", "plain"]
-    assert second.party().coordinator.append(None, {T: [second.part("new")]})[str(T)] == 2 * ERA
-    assert int(second.party().coordinator.begin().partition("_")[2]) >= 2 * ERA
+    assert second.labels(T) == ["app.1", "plain"]
+    assert second.instream().coordinator.append(None, {T: [second.part("new")]})[str(T)] == 2 * ERA
+    assert int(second.instream().coordinator.begin().partition("_")[2]) >= 2 * ERA
     for offset in (5, ERA, ERA + 1):
         with pytest.raises(OffsetOutOfRange):
-            second.party().buffer.read_to(T, offset)
+            second.instream().buffer.read_to(T, offset)
 
 
 def test_what_was_restored_is_never_replayed_without_its_snapshot() -> None:
     """It has no markers: its rows would be taken for those of transactions that nobody knows, and aborted."""
     bench = subscribed()
     again = restored(bench, taken(bench))
-    pointer = again.party().topics.get(T).layout.snapshot
+    pointer = again.instream().topics.get(T).layout.snapshot
     assert pointer is not None
     damaged = pointer.model_copy(update={"crc": 1})
-    again.party().topics.change(T, lambda layout: layout.model_copy(update={"snapshot": damaged}))
+    again.instream().topics.change(T, lambda layout: layout.model_copy(update={"snapshot": damaged}))
     with pytest.raises(CorruptSnapshot, match="another checksum"):
-        again.read(T)
+        again.labels(T)
 
 
 def test_a_deleted_topic_and_a_terminated_one_stay_so() -> None:
     bench = subscribed()
-    bench.party().sealing.delete(U)
-    sealed = bench.party().sealing.terminate(T)
+    bench.instream().sealing.delete(U)
+    sealed = bench.instream().sealing.terminate(T)
     again = restored(bench, taken(bench))
-    assert [topic.name for topic in again.party().topics.list()] == [T]
-    assert again.party().buffer.read(T).sealed_at == sealed
-    assert again.read(T) == ["app.1", "plain"]
-    again.old()
-    assert not again.party().sweeper.sweep().failed
+    assert [topic.name for topic in again.instream().topics.list()] == [T]
+    assert again.instream().buffer.read(T).sealed_at == sealed
+    assert again.labels(T) == ["app.1", "plain"]
+    again.older()
+    assert not again.instream().sweeper.sweep().failed
 
 
 def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
     bench = subscribed()
-    party = bench.party()
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T, U])
     party.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
     party.sealing.terminate(T)
@@ -531,7 +534,7 @@ def test_a_transaction_that_stalls_has_ended_in_a_backup() -> None:
         party.coordinator.end(txn, commit=True)
     again = restored(bench, taken(bench))
     check_settled(again)
-    assert (again.read(T), again.read(U)) == (["app.1", "plain", "a"], ["app.1", "b"])
+    assert (again.labels(T), again.labels(U)) == (["app.1", "plain", "a"], ["app.1", "b"])
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER, Fate.LOSE_REPLY], ids=lambda fate: fate.name)
@@ -553,10 +556,10 @@ def test_a_restore_fails_at_every_step(fate: Fate, monkeypatch: pytest.MonkeyPat
                 into(again, backup)
             know(again)
         assert again.state.numbers == wanted, gate.hit
-        assert again.read(T) == ["app.1", "plain"]
-        assert again.party().coordinator.commit(again.work(1)).skipped
+        assert again.labels(T) == ["app.1", "plain"]
+        assert again.instream().coordinator.commit(again.work(1)).skipped
         with pytest.raises(RestoredBehind):
-            again.party().coordinator.commit(again.work(3))
+            again.instream().coordinator.commit(again.work(3))
         return gate
 
     assert each(run) > 8
@@ -567,12 +570,12 @@ def test_a_transaction_log_that_lay_in_a_file_has_another_file_after_a_restore(m
     monkeypatch.setattr("metadata.backup.in_stream.INLINE_BYTES", 10)
     monkeypatch.setattr("metadata.instream.transaction_log.INLINE_BYTES", 10)
     bench = subscribed()
-    bench.party().coordinator.log.compact()
-    bench.party().coordinator.commit(bench.work(2))
+    bench.instream().coordinator.log.compact()
+    bench.instream().coordinator.commit(bench.work(2))
     again = restored(bench, taken(bench))
-    assert again.party().coordinator.commit(again.work(2)).skipped
-    assert again.party().coordinator.log.compact() is not None
-    assert again.party().coordinator.commit(again.work(2)).skipped
+    assert again.instream().coordinator.commit(again.work(2)).skipped
+    assert again.instream().coordinator.log.compact() is not None
+    assert again.instream().coordinator.commit(again.work(2)).skipped
 
 
 @pytest.mark.parametrize("middle", [True, False], ids=["of-the-migration", "of-the-backup"])
@@ -582,13 +585,13 @@ def test_a_moment_in_which_a_topic_is_migrated(middle: bool) -> None:
     def run(k: int) -> At:
         bench = prepared()
         backups: list[Backup] = []
-        gate = At(k, meanwhile=lambda: backups.append(taken(bench)) if middle else migrate(bench.party()))
-        party = bench.party(gate)
+        gate = At(k, meanwhile=lambda: backups.append(taken(bench)) if middle else migrate(bench.instream()))
+        party = bench.instream(gate)
         migrate(party) if middle else backups.append(BackupReader(party.cluster).take())
         for backup in backups:
             again = restored(bench, backup)
-            again.party().coordinator.commit(work(again, 2))
-            migrate(again.party())
+            again.instream().coordinator.commit(work(again, 2))
+            migrate(again.instream())
             check_done(again, ["app.1", "plain", "app.2"], gate.hit)
         return gate
 

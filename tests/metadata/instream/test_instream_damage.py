@@ -12,7 +12,9 @@ from metadata.common.errors import CorruptRecord, CorruptSnapshot
 from metadata.instream import snapshots, transaction_log
 from metadata.instream.client import instream
 from metadata.records.persistent_records import PersistentLayout, SnapshotPointer
-from tests.support.instream_bench import Bench, T
+from tests.support.bench import PERSISTENT, Bench
+
+T, _ = PERSISTENT
 
 ROWS = ["app.1", "app.2"]
 Damage = Callable[[SnapshotPointer], SnapshotPointer]
@@ -21,8 +23,8 @@ Damage = Callable[[SnapshotPointer], SnapshotPointer]
 @pytest.fixture
 def bench() -> Bench:
     """Two aborted transactions, two committed ones, the first below a snapshot."""
-    bench = Bench()
-    hands = instream(bench.party().cluster)
+    bench = Bench(topics=PERSISTENT)
+    hands = instream(bench.instream().cluster)
     for label in ("bad.1", "bad.2"):
         txn = hands.coordinator.begin(topics=[T])
         hands.coordinator.append(txn, {T: [bench.part(label)]})
@@ -40,7 +42,7 @@ def in_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def edited(bench: Bench, how: Callable[[PersistentLayout], PersistentLayout]) -> None:
-    bench.party().topics.change(T, how)
+    bench.instream().topics.change(T, how)
 
 
 def damaged(bench: Bench, how: Damage) -> None:
@@ -53,9 +55,9 @@ def damaged(bench: Bench, how: Damage) -> None:
 
 def trimmed(bench: Bench) -> None:
     """The oldest entry is gone: nobody can replay the topic without a snapshot."""
-    party = bench.party()
+    party = bench.instream()
     party.sweeper.trimmer.trim_to(party.buffer.read(T), 1)
-    bench.old()
+    bench.older()
     assert party.sweeper.trimmer.leave(T)
 
 
@@ -79,11 +81,11 @@ DAMAGES: dict[str, Damage] = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_snapshot_is_made_anew_from_the_whole_log(bench: Bench, damage: str) -> None:
     damaged(bench, DAMAGES[damage])
-    assert bench.read() == ROWS
-    party = bench.party()
+    assert bench.labels() == ROWS
+    party = bench.instream()
     assert not party.sweeper.sweep().failed
-    bench.party().coordinator.commit(bench.work(3, topics=[T]))
-    assert bench.read() == [*ROWS, "app.3"]
+    bench.instream().coordinator.commit(bench.work(3, topics=[T]))
+    assert bench.labels() == [*ROWS, "app.3"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -91,14 +93,14 @@ def test_it_is_an_error_that_says_what_to_do_once_the_log_was_trimmed(bench: Ben
     trimmed(bench)
     damaged(bench, DAMAGES[damage])
     with pytest.raises(CorruptSnapshot, match=r"snapshot of persistent://public/default/t .*copy"):
-        bench.read()
-    assert list(bench.party().sweeper.sweep().failed) == [str(T)]
+        bench.labels()
+    assert list(bench.instream().sweeper.sweep().failed) == [str(T)]
 
 
 def test_a_snapshot_that_was_taken_out_of_the_record_is_made_anew(bench: Bench) -> None:
     edited(bench, lambda layout: layout.model_copy(update={"snapshot": None}))
-    assert bench.read() == ROWS
-    assert bench.party().sweeper.sweep().snapshots
+    assert bench.labels() == ROWS
+    assert bench.instream().sweeper.sweep().snapshots
 
 
 def flipped(data: bytes) -> Iterator[bytes]:
@@ -111,33 +113,33 @@ def flipped(data: bytes) -> Iterator[bytes]:
 @pytest.mark.parametrize("part", ["path", "rest_path"])
 def test_not_one_bit_of_a_snapshot_goes_unnoticed(bench: Bench, part: str) -> None:
     trimmed(bench)
-    found = bench.party().topics.get(T).layout.snapshot
+    found = bench.instream().topics.get(T).layout.snapshot
     assert found is not None
     path = getattr(found, part)
     data, at_ms = bench.disk.files[path]
     for bad in flipped(data):
         bench.disk.files[path] = bad, at_ms
         with pytest.raises(CorruptSnapshot, match="damaged"):
-            bench.read()
+            bench.labels()
     bench.disk.files[path] = data, at_ms
-    assert bench.read() == ROWS
+    assert bench.labels() == ROWS
 
 
 def test_not_one_bit_of_a_transaction_log_goes_unnoticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its compaction left says what is under way, and what each application has committed last."""
     monkeypatch.setattr(transaction_log, "INLINE_BYTES", 1)
-    log = bench.party().coordinator.log
+    log = bench.instream().coordinator.log
     log.compact()
-    view = bench.party().cluster.store.view()
+    view = bench.instream().cluster.store.view()
     path = log.kept_in(view)
     assert path is not None
     data, at_ms = bench.disk.files[path]
     for bad in flipped(data):
         bench.disk.files[path] = bad, at_ms
         with pytest.raises(CorruptRecord, match=r"damaged.*Restore it from a copy"):
-            bench.party().coordinator.log.txns()
+            bench.instream().coordinator.log.txns()
     del bench.disk.files[path]
     with pytest.raises(CorruptRecord, match=r"does not exist.*Restore it from a copy"):
-        bench.party().coordinator.log.txns()
+        bench.instream().coordinator.log.txns()
     bench.disk.files[path] = data, at_ms
-    assert bench.party().coordinator.commit(bench.work(2, topics=[T])).skipped
+    assert bench.instream().coordinator.commit(bench.work(2, topics=[T])).skipped

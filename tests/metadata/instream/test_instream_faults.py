@@ -22,7 +22,9 @@ from metadata.common.errors import (
 )
 from metadata.records.row_ranges import parse_all, texts
 from metadata.rules.acks import Ack
-from tests.support.instream_bench import At, Bench, T, U, each
+from tests.support.bench import PERSISTENT, At, Bench, each
+
+T, U = PERSISTENT
 
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 
@@ -31,27 +33,27 @@ FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
 @pytest.mark.parametrize("predecessor", [False, True], ids=["first", "after-a-crashed-attempt"])
 def test_a_commit_fails_at_every_step(fate: Fate, predecessor: bool) -> None:
     def run(k: int) -> At:
-        bench = Bench()
+        bench = Bench(topics=PERSISTENT)
         if predecessor:
             with pytest.raises(Crashed):  # dies with its data appended
-                bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
+                bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1))
         gate = At(k, fate)
         work, told = bench.work(1), False
         try:
-            told = not bench.party(gate).coordinator.commit(work).skipped
+            told = not bench.instream(gate).coordinator.commit(work).skipped
         except TransactionUnfinished:
             raise AssertionError("nothing was sealed") from None
         except (Crashed, TxnSegmentError):
             assert gate.hit
-        seen = {name: bench.read(name) for name in (T, U)}
+        seen = {name: bench.labels(name) for name in (T, U)}
         if told:
             assert seen == {T: ["app.1"], U: ["app.1"]}, gate.hit
-        bench.party().coordinator.commit(bench.work(1))
-        assert bench.party().coordinator.commit(bench.work(1)).skipped
-        assert bench.read(T) == bench.read(U) == ["app.1"], gate.hit
-        bench.party().coordinator.commit(bench.work(2))
+        bench.instream().coordinator.commit(bench.work(1))
+        assert bench.instream().coordinator.commit(bench.work(1)).skipped
+        assert bench.labels(T) == bench.labels(U) == ["app.1"], gate.hit
+        bench.instream().coordinator.commit(bench.work(2))
         bench.finish()
-        assert bench.read(T) == bench.read(U) == ["app.1", "app.2"], gate.hit
+        assert bench.labels(T) == bench.labels(U) == ["app.1", "app.2"], gate.hit
         return gate
 
     assert each(run) > 15
@@ -59,8 +61,8 @@ def test_a_commit_fails_at_every_step(fate: Fate, predecessor: bool) -> None:
 
 def prepared() -> Bench:
     """Something for every part of a sweep: committed, aborted, dead while open, dead while committing, plain, a zombie's data."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.acks.create(str(T), "s")
     party.coordinator.commit(bench.work(1))
     aborted = party.coordinator.begin(topics=[T])
@@ -69,9 +71,9 @@ def prepared() -> Bench:
     party.coordinator.append(aborted, {T: [bench.part("zombie")]})
     party.coordinator.append(None, {T: [bench.part("plain")]})
     with pytest.raises(Crashed):  # COMMITTING is logged, no marker stands
-        bench.party(At(3, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="late"))
+        bench.instream(At(3, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="late"))
     with pytest.raises(Crashed):
-        bench.party(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="dead"))
+        bench.instream(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(bench.work(1, app="dead"))
     party.coordinator.append(None, {T: [bench.part("after")]})
     return bench
 
@@ -81,7 +83,7 @@ DONE = {T: ["app.1", "plain", "late.1", "after"], U: ["app.1", "late.1"]}
 
 def check_prefix(bench: Bench, why: str) -> None:
     for name, whole in DONE.items():
-        seen = bench.read(name)
+        seen = bench.labels(name)
         assert seen == whole[: len(seen)], why
 
 
@@ -92,12 +94,12 @@ def test_a_sweep_fails_at_every_step(fate: Fate) -> None:
         bench.late()
         gate = At(k, fate)
         try:
-            bench.party(gate).sweeper.sweep()
+            bench.instream(gate).sweeper.sweep()
         except (Crashed, TxnSegmentError):
             assert gate.hit
         check_prefix(bench, gate.hit)
         bench.finish()
-        assert {name: bench.read(name) for name in (T, U)} == DONE, gate.hit
+        assert {name: bench.labels(name) for name in (T, U)} == DONE, gate.hit
         return gate
 
     assert each(run) > 30
@@ -112,41 +114,41 @@ def test_a_read_fails_at_every_step(fate: Fate) -> None:
         bench.late()
         gate = At(k, fate)
         try:
-            assert bench.read(T, bench.party(gate)) == DONE[T], gate.hit
+            assert bench.labels(T, bench.instream(gate)) == DONE[T], gate.hit
         except (Crashed, TxnSegmentError):
             assert gate.hit
-        assert bench.read(T) == DONE[T]
+        assert bench.labels(T) == DONE[T]
         bench.finish()
-        assert {name: bench.read(name) for name in (T, U)} == DONE, gate.hit
+        assert {name: bench.labels(name) for name in (T, U)} == DONE, gate.hit
         return gate
 
     each(run)
 
 
 def others(bench: Bench) -> None:
-    bench.party().coordinator.commit(bench.work(1, app="other"))
+    bench.instream().coordinator.commit(bench.work(1, app="other"))
 
 
 def sweep(bench: Bench) -> None:
     bench.late()
-    bench.party().sweeper.sweep()
+    bench.instream().sweeper.sweep()
 
 
 def retention(bench: Bench) -> None:
     sweep(bench)
-    bench.old()
+    bench.older()
     for _ in range(3):
-        bench.party().sweeper.sweep()
+        bench.instream().sweeper.sweep()
 
 
 INTERRUPTIONS: dict[str, Callable[[Bench], object]] = {
-    "successor": lambda bench: bench.party().coordinator.commit(bench.work(1)),
-    "empty-successor": lambda bench: bench.party().coordinator.commit(bench.work(1, topics=())),
+    "successor": lambda bench: bench.instream().coordinator.commit(bench.work(1)),
+    "empty-successor": lambda bench: bench.instream().coordinator.commit(bench.work(1, topics=())),
     "other": others,
     "sweep": sweep,
     "retention": retention,
-    "late-reader": lambda bench: (bench.late(), bench.read(T), bench.read(U)),
-    "successor-and-retention": lambda bench: (bench.party().coordinator.commit(bench.work(1)), retention(bench)),
+    "late-reader": lambda bench: (bench.late(), bench.labels(T), bench.labels(U)),
+    "successor-and-retention": lambda bench: (bench.instream().coordinator.commit(bench.work(1)), retention(bench)),
 }
 
 
@@ -156,18 +158,18 @@ def test_a_zombie_wakes_after_others_have_acted(name: str, empty: bool) -> None:
     """A1, A4, A34: at every step of a commit the driver sleeps, others do all their work, the driver wakes."""
 
     def run(k: int) -> At:
-        bench = Bench()
+        bench = Bench(topics=PERSISTENT)
         gate = At(k, meanwhile=lambda: INTERRUPTIONS[name](bench))
         work = bench.work(1, topics=() if empty else (T, U))
         told = False
         with suppress(TxnConflict, OutcomeUnknown):
-            told = not bench.party(gate).coordinator.commit(work).skipped
+            told = not bench.instream(gate).coordinator.commit(work).skipped
         if told and not empty:
-            assert bench.read(T).count("app.1") == 1, gate.hit
-        bench.party().coordinator.commit(bench.work(1))
+            assert bench.labels(T).count("app.1") == 1, gate.hit
+        bench.instream().coordinator.commit(bench.work(1))
         bench.finish()
-        rows = bench.read(T).count("app.1")
-        assert rows == bench.read(U).count("app.1"), gate.hit
+        rows = bench.labels(T).count("app.1")
+        assert rows == bench.labels(U).count("app.1"), gate.hit
         assert rows == (not empty if told else rows) <= 1, gate.hit  # who was told that it committed finds its rows, and no others
         return gate
 
@@ -179,15 +181,15 @@ def test_a_late_abort_sleeps_while_others_act(name: str) -> None:
     """A36: at every step of Spark's abort others end the transaction, and even forget it. That is what was wanted: no error."""
 
     def run(k: int) -> At:
-        bench = Bench()
+        bench = Bench(topics=PERSISTENT)
         work = bench.work(1)
         with pytest.raises(Crashed):  # dies with its data appended
-            bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)
+            bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)
         gate = At(k, meanwhile=lambda: INTERRUPTIONS[name](bench))
-        bench.party(gate).coordinator.abort_attempt(work.app, work.app_topic, work.claim)
-        assert not [txn for txn in bench.party().coordinator.log.live() if txn.attempt == work.claim.attempt], gate.hit
+        bench.instream(gate).coordinator.abort_attempt(work.app, work.app_topic, work.claim)
+        assert not [txn for txn in bench.instream().coordinator.log.live() if txn.attempt == work.claim.attempt], gate.hit
         bench.finish()
-        assert bench.read(T) == bench.read(U) == (["app.1"] if gate.hit and "successor" in name else []), gate.hit
+        assert bench.labels(T) == bench.labels(U) == (["app.1"] if gate.hit and "successor" in name else []), gate.hit
         return gate
 
     assert each(run) > 3
@@ -200,13 +202,13 @@ def test_a_reader_sleeps_while_others_act(name: str) -> None:
     def run(k: int) -> At:
         bench = prepared()
         gate = At(k, meanwhile=lambda: INTERRUPTIONS[name](bench))
-        party = bench.party(gate)
-        seen = bench.read(T, party)
+        party = bench.instream(gate)
+        seen = bench.labels(T, party)
         gate.k = -1  # it has been interrupted, or never will be
         bench.finish()
-        whole = bench.read(T)
+        whole = bench.labels(T)
         assert seen == whole[: len(seen)], gate.hit
-        assert bench.read(T, party) == whole, gate.hit
+        assert bench.labels(T, party) == whole, gate.hit
         return gate
 
     each(run)
@@ -218,10 +220,10 @@ def test_a_sweeper_sleeps_while_others_act(name: str) -> None:
         bench = prepared()
         bench.late()
         gate = At(k, meanwhile=lambda: INTERRUPTIONS[name](bench))
-        bench.party(gate).sweeper.sweep()
+        bench.instream(gate).sweeper.sweep()
         bench.finish()
         for topic, whole in DONE.items():
-            seen = [row for row in bench.read(topic) if not row.startswith("other")]
+            seen = [row for row in bench.labels(topic) if not row.startswith("other")]
             assert seen == whole, gate.hit
         return gate
 
@@ -233,39 +235,39 @@ def test_a_sweeper_sleeps_while_others_act(name: str) -> None:
 
 def test_a_transaction_over_a_terminated_topic_stalls() -> None:
     """What the older model cannot do: the decision stands in the log of the topic, so a topic that takes no entry holds it up."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T, U])
     party.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
-    bench.party().sealing.terminate(T)
+    bench.instream().sealing.terminate(T)
     with pytest.raises(TransactionUnfinished, match="took no marker"):
         party.coordinator.end(txn, commit=True)
-    assert bench.read(U) == ["b"]
-    assert bench.read(T) == []
-    assert len(bench.party().sweeper.sweep().stalled) == 1
+    assert bench.labels(U) == ["b"]
+    assert bench.labels(T) == []
+    assert len(bench.instream().sweeper.sweep().stalled) == 1
     bench.late()
-    assert bench.read(T) == []  # a reader that looks into it has nothing to wait for, and sees what is below as before
+    assert bench.labels(T) == []  # a reader that looks into it has nothing to wait for, and sees what is below as before
 
 
 def test_a_transaction_that_stalls_fails_no_reader_and_nothing_else_of_a_sweep() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.append(None, {T: [bench.part("below")]})
     for topic in (T, U):
         txn = party.coordinator.begin(topics=[topic])
         party.coordinator.append(txn, {topic: [bench.part("a")]})
-        bench.party().sealing.terminate(topic)
+        bench.instream().sealing.terminate(topic)
         with pytest.raises(TransactionUnfinished):
             party.coordinator.end(txn, commit=True)
     bench.late()
-    assert bench.read(T) == ["below"]
-    report = bench.party().sweeper.sweep()
+    assert bench.labels(T) == ["below"]
+    report = bench.instream().sweeper.sweep()
     assert (len(report.stalled), report.failed) == (2, {})
 
 
 def test_what_comes_after_a_seal_is_refused() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
     number = party.sealing.seal(T, "migrate", to="topic://public/default/t")
     assert number is not None
@@ -277,18 +279,18 @@ def test_what_comes_after_a_seal_is_refused() -> None:
     party.coordinator.end(txn, commit=True)  # nothing of it is there: no marker is missed
     with pytest.raises(OptionError, match="never spans both kinds"):  # T goes on as topic://, U does not
         party.coordinator.commit(bench.work(1))
-    assert bench.read(T) == bench.read(U) == []
+    assert bench.labels(T) == bench.labels(U) == []
 
 
 def test_a_migration_waits_for_open_transactions() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
     party.coordinator.append(txn, {T: [bench.part("a")]})
     assert party.sealing.seal(T, "migrate") is None
     party.coordinator.end(txn, commit=True)
     assert party.sealing.seal(T, "migrate") is not None
-    assert bench.read(T) == ["a"]
+    assert bench.labels(T) == ["a"]
 
 
 @pytest.mark.parametrize("fate", FATES, ids=lambda fate: fate.name)
@@ -296,38 +298,38 @@ def test_a_seal_falls_at_every_step_of_a_commit_and_fails_at_every_step(fate: Fa
     """A commit that succeeds has all its rows below the seal; one that does not has none. It never stalls: no migration cuts it."""
 
     def run(k: int) -> At:
-        bench = Bench()
+        bench = Bench(topics=PERSISTENT)
         sealed: list[object] = []
-        gate = At(k, meanwhile=lambda: sealed.append(bench.party().sealing.seal(T, "migrate")))
+        gate = At(k, meanwhile=lambda: sealed.append(bench.instream().sealing.seal(T, "migrate")))
         told = False
         try:
-            bench.party(gate).coordinator.commit(bench.work(1))
+            bench.instream(gate).coordinator.commit(bench.work(1))
             told = True
         except TopicSealed:
             assert sealed == [1], gate.hit
-        assert bench.read(T) == bench.read(U) == (["app.1"] if told else []), gate.hit
+        assert bench.labels(T) == bench.labels(U) == (["app.1"] if told else []), gate.hit
         bench.finish()
-        other = Bench()
+        other = Bench(topics=PERSISTENT)
         failing = At(k, fate)
         try:
-            other.party(failing).sealing.seal(T, "migrate")
+            other.instream(failing).sealing.seal(T, "migrate")
         except (Crashed, TxnSegmentError):
             assert failing.hit
-        assert other.party().sealing.seal(T, "migrate") is not None
+        assert other.instream().sealing.seal(T, "migrate") is not None
         return gate
 
     each(run)
 
 
 def test_a_deleted_topic_leaves_nothing_behind() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.commit(bench.work(1))
     assert party.buffer.snapshot(T)
     party.sealing.delete(T)
     assert [t.name for t in party.topics.list()] == [U]
     bench.late()
-    bench.old()
+    bench.older()
     assert party.sweeper.sweep().left == 3  # data, marker, seal
     assert not bench.kept("/persistent/logs/persistent%3A%2F%2Fpublic%2Fdefault%2Ft/")
     (tombstone,) = (found for found in party.sweeper.trimmer.every() if found.name == T)
@@ -338,14 +340,14 @@ def test_a_compaction_never_puts_back_what_another_one_has_deleted() -> None:
     """At every step of a compaction others commit, acknowledge and compact."""
 
     def run(k: int) -> At:
-        bench = Bench()
+        bench = Bench(topics=PERSISTENT)
         where = (str(T), "s")
-        bench.party().coordinator.acks.create(*where)
-        bench.party().coordinator.commit(bench.work(1))
-        bench.party().coordinator.acks.acknowledge([Ack(*where, parse_all(["1"]))])
+        bench.instream().coordinator.acks.create(*where)
+        bench.instream().coordinator.commit(bench.work(1))
+        bench.instream().coordinator.acks.acknowledge([Ack(*where, parse_all(["1"]))])
 
         def others() -> None:
-            party = bench.party()
+            party = bench.instream()
             party.coordinator.commit(bench.work(2))
             party.coordinator.acks.acknowledge([Ack(*where, parse_all(["2"]))])
             bench.clock.now += bench.settings.header_retention_ms + 1
@@ -353,13 +355,13 @@ def test_a_compaction_never_puts_back_what_another_one_has_deleted() -> None:
             party.coordinator.acks.compact(where)
 
         gate = At(k, meanwhile=others)
-        party = bench.party(gate)
+        party = bench.instream(gate)
         party.coordinator.log.compact()
         party.coordinator.acks.compact(where)
         hit = gate.hit
         gate.k = -1
         if hit:
-            for again in (bench.party(), party):
+            for again in (bench.instream(), party):
                 assert again.coordinator.commit(bench.work(2)).skipped, hit
                 assert texts(again.coordinator.acks.read([where])[where].acked) == ["1..2"], hit
         bench.finish()
@@ -373,20 +375,20 @@ def test_a_topic_is_never_trimmed_above_its_snapshot(fate: Fate) -> None:
     """What lies above the snapshot is replayed: without it, rows of aborted transactions could not be told from others."""
 
     def run(k: int) -> At:
-        bench = Bench()
-        party = bench.party()
+        bench = Bench(topics=PERSISTENT)
+        party = bench.instream()
         party.coordinator.commit(bench.work(1))
         aborted = party.coordinator.begin(topics=[T])
         party.coordinator.append(aborted, {T: [bench.part("no")]})
         party.coordinator.append(None, {T: [bench.part("plain")]})
         party.coordinator.end(aborted, commit=False)
         gate = At(k, fate)
-        trimmer = bench.party(gate).sweeper.trimmer
+        trimmer = bench.instream(gate).sweeper.trimmer
         with suppress(Crashed, TxnSegmentError):
             trimmer.trim_to(trimmer.buffer.read(T), 3)
-        layout = bench.party().topics.get(T).layout
+        layout = bench.instream().topics.get(T).layout
         assert layout.trimmed_log <= (0 if layout.snapshot is None else layout.snapshot.at), gate.hit
-        assert bench.read(T) == ["plain"] if layout.trimmed_log else ["app.1", "plain"]
+        assert bench.labels(T) == ["plain"] if layout.trimmed_log else ["app.1", "plain"]
         assert gate.hit or layout.trimmed_log == 3
         return gate
 
@@ -398,39 +400,39 @@ def test_a_topic_is_deleted_at_every_step_of_a_commit(fate: Fate) -> None:
     """Whoever deleted it may die of it: a sweep finishes that, and no transaction is held up for ever."""
 
     def run(k: int) -> At:
-        bench = Bench()
+        bench = Bench(topics=PERSISTENT)
 
         def delete() -> None:
             with suppress(Crashed):
-                bench.party(At(1, fate, kinds=("write",))).sealing.delete(T)  # its seal is the second write
+                bench.instream(At(1, fate, kinds=("write",))).sealing.delete(T)  # its seal is the second write
 
         gate = At(k, meanwhile=delete)
         told = False
         with suppress(TopicSealed, TopicNotFound, TransactionUnfinished):
-            told = not bench.party(gate).coordinator.commit(bench.work(1)).skipped
+            told = not bench.instream(gate).coordinator.commit(bench.work(1)).skipped
         bench.late()
         for _ in range(2):
-            bench.party().sweeper.sweep()
-        assert not bench.party().coordinator.log.live(), gate.hit
-        rows = bench.read(U)
+            bench.instream().sweeper.sweep()
+        assert not bench.instream().coordinator.log.live(), gate.hit
+        rows = bench.labels(U)
         assert rows in ([], ["app.1"])
         assert rows or not told, gate.hit
         if gate.hit:
-            assert bench.party().topics.find(T) is None, gate.hit
+            assert bench.instream().topics.find(T) is None, gate.hit
         return gate
 
     assert each(run) > 10
 
 
 def test_a_write_with_a_name_of_its_own_is_repeated_as_long_as_it_is_known_what_became_of_it() -> None:
-    bench = Bench()
+    bench = Bench(topics=PERSISTENT)
     work = dataclasses.replace(bench.work(1, app="once", by=None), random=True)
     with pytest.raises(Crashed):
-        bench.party(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)  # not decided
+        bench.instream(At(4, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work)  # not decided
     again = dataclasses.replace(work, retried=True)
-    assert not bench.party().coordinator.commit(again).skipped
-    assert bench.party().coordinator.commit(again).skipped
+    assert not bench.instream().coordinator.commit(again).skipped
+    assert bench.instream().coordinator.commit(again).skipped
     bench.finish()
     with pytest.raises(OutcomeUnknown):
-        bench.party().coordinator.commit(dataclasses.replace(again, staged_ms=bench.clock.now_ms()))
-    assert bench.read(T) == bench.read(U) == ["once.1"]
+        bench.instream().coordinator.commit(dataclasses.replace(again, staged_ms=bench.clock.now_ms()))
+    assert bench.labels(T) == bench.labels(U) == ["once.1"]

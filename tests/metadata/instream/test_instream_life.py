@@ -11,7 +11,6 @@ import pytest
 from test_migration import Y, foreign
 
 from conformance.simulator.faults import Fate
-from metadata.client.client import client
 from metadata.client.passes import delete_orphans
 from metadata.client.providers import Providers
 from metadata.cluster.cluster import open_cluster
@@ -34,12 +33,13 @@ from metadata.records.persistent_records import CONTAINS_TXN, Model, PersistentL
 from metadata.records.records import Registration, SegmentWrite
 from metadata.records.row_ranges import parse_all
 from metadata.topics.policies import set_for_topic
-from metadata.write.aftermath import inline
-from tests.support.instream_bench import At, Bench, T, each
+from tests.support.bench import PERSISTENT, At, Bench, each
+
+T, _ = PERSISTENT
 
 
 def aborted(bench: Bench, label: str = "aborted") -> str:
-    party = bench.party()
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
     party.coordinator.append(txn, {T: [bench.part(label)]})
     party.coordinator.end(txn, commit=False)
@@ -47,15 +47,15 @@ def aborted(bench: Bench, label: str = "aborted") -> str:
 
 
 def layout(bench: Bench) -> PersistentLayout:
-    return bench.party().topics.get(T).layout
+    return bench.instream().topics.get(T).layout
 
 
 # --- snapshots ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_is_pulsars_record_of_max_read_position() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.commit(bench.work(1))
     gone = aborted(bench)
     open_txn = party.coordinator.begin(topics=[T])
@@ -78,16 +78,16 @@ def test_a_snapshot_is_pulsars_record_of_max_read_position() -> None:
             ],
         }
     )
-    opened = bench.party().buffer.open(party.cluster.store.view(), T)
+    opened = bench.instream().buffer.open(party.cluster.store.view(), T)
     assert opened.replayed == 3  # what lies above maxReadPosition, and no more
-    assert bench.read(T) == ["app.1"]
+    assert bench.labels(T) == ["app.1"]
     party.coordinator.end(open_txn, commit=True)
-    assert bench.read(T) == ["app.1", "open"]
+    assert bench.labels(T) == ["app.1", "open"]
 
 
 def test_snapshots_are_taken_by_count_and_by_time() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.commit(bench.work(1))
     assert not party.buffer.snapshot(T, entries=3, after_ms=1_000_000)
     assert party.buffer.snapshot(T, entries=2, after_ms=1_000_000)
@@ -100,8 +100,8 @@ def test_snapshots_are_taken_by_count_and_by_time() -> None:
 
 def test_committers_take_snapshots_and_compact_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metadata.instream.coordinator.COMPACT_ENTRIES", 10)
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     for version in range(20):
         bench.clock.now += 3_000
         party.coordinator.commit(bench.work(version, topics=[T]))
@@ -109,14 +109,14 @@ def test_committers_take_snapshots_and_compact_by_themselves(monkeypatch: pytest
     assert pointer is not None
     assert pointer.at >= 36  # not of each commit: of each five seconds
     assert len(bench.kept("/persistent/logs/persistent%3A%2F%2Fpulsar")) <= 12
-    fresh = bench.party()
+    fresh = bench.instream()
     assert fresh.buffer.open(fresh.cluster.store.view(), T).replayed <= 4
     assert fresh.coordinator.commit(bench.work(19)).skipped
 
 
 def test_a_large_snapshot_lies_in_a_file_which_the_orphan_sweep_keeps() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     for i in range(12):
         aborted(bench, f"a{i}")
     small, snapshots.INLINE_BYTES = snapshots.INLINE_BYTES, 64
@@ -128,11 +128,11 @@ def test_a_large_snapshot_lies_in_a_file_which_the_orphan_sweep_keeps() -> None:
     assert pointer is not None
     assert len(pointer.files()) == 2
     assert set(pointer.files()) <= set(party.sweeper.named_files(party.cluster.store.view()))
-    opened = bench.party().buffer.open(party.cluster.store.view(), T)
+    opened = bench.instream().buffer.open(party.cluster.store.view(), T)
     assert opened.replayed == 0
     assert len(opened.state.aborted) == 12
     bench.disk.files[pointer.files()[0]] = (b"\x00", 0)
-    damaged = bench.party().buffer.open(party.cluster.store.view(), T)
+    damaged = bench.instream().buffer.open(party.cluster.store.view(), T)
     assert (damaged.replayed, len(damaged.state.aborted)) == (24, 12)  # all of the log is there to tell it
 
 
@@ -140,12 +140,12 @@ def test_a_large_snapshot_lies_in_a_file_which_the_orphan_sweep_keeps() -> None:
 
 
 def test_trimming_takes_rows_and_what_is_remembered_of_them() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.commit(bench.work(1))
     gone = aborted(bench)
     party.coordinator.commit(bench.work(2))
-    zombie = bench.party()
+    zombie = bench.instream()
     zombie.coordinator.append(gone, {T: [bench.part("zombie")]})
     planned = party.buffer.read(T)
     set_for_topic(party.cluster, T, {"retention_ms": 1_000})
@@ -155,50 +155,50 @@ def test_trimming_takes_rows_and_what_is_remembered_of_them() -> None:
     assert report.trimmed == 1
     after = layout(bench)
     assert after.trimmed_log == 5  # the last visible ledger that was old; what lies above is a marker, a zombie and the new one
-    assert bench.read(T) == bench.read(T, party) == ["new"]
+    assert bench.labels(T) == bench.labels(T, party) == ["new"]
     assert [ledger.id for ledger in planned.ledgers()] == [1, 5]  # who planned before still has them, for the grace period
     zombie.coordinator.append(gone, {T: [bench.part("late zombie")]})
-    assert bench.read(T) == bench.read(T, zombie) == ["new"]
+    assert bench.labels(T) == bench.labels(T, zombie) == ["new"]
     set_for_topic(party.cluster, T, {"retention_ms": None})
-    bench.old()
+    bench.older()
     assert party.sweeper.sweep().left == 5
-    assert bench.read(T) == ["new"]
+    assert bench.labels(T) == ["new"]
     with pytest.raises(DataLoss):
-        list(bench.party().buffer.read(T)._buffer.entries(T, [1]))
+        list(bench.instream().buffer.read(T)._buffer.entries(T, [1]))
     assert not party.buffer.read(T).is_txn_aborted(gone)
     bench.finish()
-    assert bench.read(T) == ["new"]
+    assert bench.labels(T) == ["new"]
 
 
 def test_a_subscription_keeps_what_it_needs() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.acks.create(str(T), "s", parse_all(["0..1"]))
     for version in (1, 2):
         party.coordinator.commit(bench.work(version))
     set_for_topic(party.cluster, T, {"retention_ms": 1_000})
     bench.clock.now += 10_000
     party.sweeper.sweep()
-    assert bench.read(T) == ["app.2"]
+    assert bench.labels(T) == ["app.2"]
     set_for_topic(party.cluster, T, {"despite_subscriptions": True})
     party.sweeper.sweep()
-    assert bench.read(T) == []
+    assert bench.labels(T) == []
     assert party.buffer.read(T).last_change(0) == party.buffer.read(T).trimmed_to
 
 
 def test_what_was_trimmed_before_the_first_transaction_is_not_missed() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     for i in range(3):
         party.coordinator.append(None, {T: [bench.part(f"p{i}")]})
     reading = party.buffer.read(T)
     assert party.sweeper.trimmer.trim_to(reading, 2) == 2
     assert layout(bench).snapshot is None
     party.coordinator.commit(bench.work(1))
-    assert bench.read(T) == bench.read(T, party) == ["p2", "app.1"]
-    bench.old()
+    assert bench.labels(T) == bench.labels(T, party) == ["p2", "app.1"]
+    bench.older()
     party.sweeper.sweep()
-    assert bench.read(T) == ["p2", "app.1"]
+    assert bench.labels(T) == ["p2", "app.1"]
 
 
 # --- what nobody registered --------------------------------------------------------------------------------------------
@@ -206,36 +206,36 @@ def test_what_was_trimmed_before_the_first_transaction_is_not_missed() -> None:
 
 def test_data_of_a_transaction_that_never_registered_pins_nobody_for_ever() -> None:
     """A4: the sweep, or a reader, gives it an abort marker once its transaction is final, or unknown."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     txn = party.coordinator.begin()
     party.coordinator.append(txn, {T: [bench.part("stray")]})
     party.coordinator.end(txn, commit=True)
     party.coordinator.append(None, {T: [bench.part("plain")]})
-    assert bench.read(T) == []
+    assert bench.labels(T) == []
     bench.late()
-    assert bench.read(T) == ["plain"]
+    assert bench.labels(T) == ["plain"]
     with pytest.raises(TransactionNotFound):  # an id that was never given out may be given to somebody yet
         party.coordinator.append("1000000_99999", {T: [bench.part("unknown")]})
-    bench.old()
+    bench.older()
     party.sweeper.sweep()
     assert party.coordinator.log.txn(int(txn[8:])) is None
-    bench.party().coordinator.append(txn, {T: [bench.part("forgotten")]})
+    bench.instream().coordinator.append(txn, {T: [bench.part("forgotten")]})
     party.coordinator.append(None, {T: [bench.part("more")]})
     bench.finish()
-    assert bench.read(T) == ["plain", "more"]
+    assert bench.labels(T) == ["plain", "more"]
 
 
 def test_memory_and_log_do_not_grow_with_history() -> None:
     """A13"""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     for version in range(20):
         party.coordinator.commit(bench.work(version))
         if version % 5 == 4:
-            bench.old()
+            bench.older()
             party.sweeper.sweep()
-    bench.old()
+    bench.older()
     party.sweeper.sweep()
     party.sweeper.sweep()
     state = party.coordinator.log.replay.state
@@ -243,7 +243,7 @@ def test_memory_and_log_do_not_grow_with_history() -> None:
     assert set(state.apps) == {"app:"}
     assert not state.live
     assert len(party.buffer.state(T).ended) <= 1
-    fresh = bench.party()
+    fresh = bench.instream()
     assert fresh.coordinator.commit(bench.work(19)).skipped
     assert fresh.buffer.open(fresh.cluster.store.view(), T).replayed == 0
 
@@ -252,57 +252,57 @@ def test_memory_and_log_do_not_grow_with_history() -> None:
 
 
 def with_property(bench: Bench, value: str | None) -> None:
-    found = bench.party().topics.get(T)
+    found = bench.instream().topics.get(T)
     kept = {k: v for k, v in found.layout.properties.items() if k != CONTAINS_TXN}
     changed = found.layout.model_copy(update={"properties": kept | ({} if value is None else {CONTAINS_TXN: value})})
-    bench.party().cluster.store.put(paths.topic(T), changed.to_bytes())
+    bench.instream().cluster.store.put(paths.topic(T), changed.to_bytes())
 
 
 @pytest.mark.parametrize("transactional", [False, True])
 def test_upgrade_1_no_property_is_set_by_looking(transactional: bool) -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.append(None, {T: [bench.part("p")]})
     if transactional:
         party.coordinator.commit(bench.work(1))
         aborted(bench)
     rows = ["p", "app.1"] if transactional else ["p"]
     with_property(bench, None)
-    assert bench.read(T) == rows
-    bench.party().sweeper.sweep()
+    assert bench.labels(T) == rows
+    bench.instream().sweeper.sweep()
     assert layout(bench).properties[CONTAINS_TXN] == ("true" if transactional else "false")
-    assert bench.read(T) == rows
+    assert bench.labels(T) == rows
 
 
 def test_upgrade_2_a_property_that_is_no_boolean_stays_and_the_topic_is_always_replayed() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.commit(bench.work(1))
     aborted(bench)
     with_property(bench, "of a user")
-    assert bench.read(T) == ["app.1"]
-    assert bench.party().buffer.open(party.cluster.store.view(), T).replayed == 4
+    assert bench.labels(T) == ["app.1"]
+    assert bench.instream().buffer.open(party.cluster.store.view(), T).replayed == 4
     party.coordinator.commit(bench.work(2))
-    bench.party().sweeper.sweep()
+    bench.instream().sweeper.sweep()
     assert layout(bench).properties[CONTAINS_TXN] == "of a user"
     with pytest.raises(NotAllowed):
         party.topics.set_property(T, CONTAINS_TXN, "true")
 
 
 def test_upgrade_3_a_boolean_of_a_user_counts_as_the_systems() -> None:
-    bench = Bench()
+    bench = Bench(topics=PERSISTENT)
     with_property(bench, "False")
-    party = bench.party()
+    party = bench.instream()
     party.coordinator.append(None, {T: [bench.part("p")]})
     assert party.buffer.open(party.cluster.store.view(), T).replayed == 0
     party.coordinator.commit(bench.work(1))
     assert layout(bench).properties[CONTAINS_TXN] == "true"
-    assert bench.read(T) == ["p", "app.1"]
+    assert bench.labels(T) == ["p", "app.1"]
 
 
 def test_the_property_is_set_before_the_first_transactional_entry() -> None:
     """Whatever is read between: a reader that finds it false after the list has listed no transactional message."""
-    bench = Bench()
+    bench = Bench(topics=PERSISTENT)
     seen: list[str] = []
 
     def gate(kind: str, what: str) -> Fate:
@@ -311,7 +311,7 @@ def test_the_property_is_set_before_the_first_transactional_entry() -> None:
             seen.append(layout(bench).properties[CONTAINS_TXN])
         return Fate.GO
 
-    bench.party(gate).coordinator.commit(bench.work(1))
+    bench.instream(gate).coordinator.commit(bench.work(1))
     assert set(seen) == {"true"}
     assert seen
 
@@ -320,8 +320,8 @@ def test_the_property_is_set_before_the_first_transactional_entry() -> None:
 
 
 def test_the_orphan_sweep_keeps_what_logs_name_and_takes_the_rest() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.commit(bench.work(1))
     bench.part("orphan")
     bench.clock.now += bench.settings.orphan_age_ms + 1
@@ -331,16 +331,16 @@ def test_the_orphan_sweep_keeps_what_logs_name_and_takes_the_rest() -> None:
     assert deleted.files == 1
     (gone,) = before - {path for path in bench.disk.files if "sweep/" not in path}
     assert "orphan" in gone
-    assert bench.read(T) == ["app.1", "young"]
+    assert bench.labels(T) == ["app.1", "young"]
 
 
 def test_a_write_set_too_big_for_an_entry_lies_in_a_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("metadata.instream.steps.MAX_INLINE", 200)
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.commit(bench.work(1))
     assert sum(path.startswith("manifests/") for path in bench.disk.files) == 2
-    assert bench.read(T) == ["app.1"]
+    assert bench.labels(T) == ["app.1"]
     assert {p for p in bench.disk.files if p.startswith("manifests/")} <= set(party.sweeper.named_files(party.cluster.store.view()))
 
 
@@ -348,8 +348,8 @@ def test_a_write_set_too_big_for_an_entry_lies_in_a_manifest(monkeypatch: pytest
 
 
 def test_providers_select_by_domain_and_by_namespace() -> None:
-    bench = Bench()
-    providers = Providers(client(bench.party().cluster, inline))
+    bench = Bench(topics=PERSISTENT)
+    providers = Providers(bench.party())
     new, other = PersistentName("public", "default", "new"), topic_name("topic://public/default/t")
     found = providers.select([T, new, other])
     assert {str(n): (s.model, s.name) for n, s in found.items()} == {
@@ -361,13 +361,13 @@ def test_providers_select_by_domain_and_by_namespace() -> None:
     providers.set_namespace("public", "default", Model.METADATA)
     assert providers.select([T])[T].model is Model.IN_STREAM  # it exists: until it is migrated
     assert providers.select([new])[new] == providers.select([TopicName(*new)])[TopicName(*new)]
-    bench.party().topics.change(T, lambda now: now.model_copy(update={"migrated_to": str(other)}))
+    bench.instream().topics.change(T, lambda now: now.model_copy(update={"migrated_to": str(other)}))
     assert providers.select([T])[T].name == str(other)
 
 
 def test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrated() -> None:
     bench = foreign()
-    mine = client(bench.party().cluster, inline)
+    mine = bench.party()
     with pytest.raises(TopicExists, match="topics migrate"):
         Providers(mine).resolve(str(T))
     before = mine.topics.get(Y).layout
@@ -377,8 +377,8 @@ def test_a_name_never_stands_for_another_topic_that_was_made_while_it_was_migrat
 
 
 def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None:
-    bench = Bench()
-    both = client(bench.party().cluster, inline)
+    bench = Bench(topics=PERSISTENT)
+    both = bench.party()
     providers = Providers(both)
     topic = both.topics.create(topic_name("topic://public/default/t"))
     work = bench.work(1)
@@ -391,13 +391,13 @@ def test_a_write_set_goes_to_the_model_of_its_topics_and_never_to_both() -> None
     with pytest.raises(OptionError, match="never spans both"):
         providers.coordinator(mixed)
     assert bench.state.records == before
-    assert bench.read(T) == ["app.1"]
+    assert bench.labels(T) == ["app.1"]
     assert [providers.of([name]).model for name in (segment, str(T))] == [Model.METADATA, Model.IN_STREAM]
 
 
 def test_one_sweep_is_of_both_kinds() -> None:
-    bench = Bench()
-    both = client(bench.party().cluster, inline)
+    bench = Bench(topics=PERSISTENT)
+    both = bench.party()
     txn = both.instream.coordinator.begin(topics=[T])
     both.instream.coordinator.append(txn, {T: [bench.part("late")]})
     bench.late()
@@ -409,7 +409,7 @@ def test_one_sweep_is_of_both_kinds() -> None:
     damaged = {"snapshot": pointer.model_copy(update={"at": 99, "made_ms": 0}), "trimmed_log": 1}
     both.instream.topics.change(T, lambda now: now.model_copy(update=damaged))
     with pytest.raises(SweepIncomplete, match=str(T)):
-        client(bench.party().cluster, inline).sweep()
+        bench.party().sweep()
 
 
 def test_a_sweep_of_both_kinds_says_all_that_kept_it() -> None:
@@ -425,8 +425,8 @@ def test_a_sweep_of_both_kinds_says_all_that_kept_it() -> None:
 def test_both_kinds_have_their_own_schemas() -> None:
     from pyspark.sql.types import LongType, StructType
 
-    bench = Bench()
-    topics = bench.party().topics
+    bench = Bench(topics=PERSISTENT)
+    topics = bench.instream().topics
     _, first = topics.schemas.evolve(T, StructType().add("a", LongType()))
     _, second = topics.schemas.evolve(T, StructType().add("a", LongType()).add("b", LongType()))
     assert (first, second) == (0, 1)
@@ -464,9 +464,9 @@ def test_on_sqlite_with_real_parts(tmp_path: Path) -> None:
 
 def test_an_entry_is_read_as_a_registration_is() -> None:
     """What writes and reads manifests is shared."""
-    bench = Bench()
-    bench.party().coordinator.append(None, {T: [bench.part("p")]})
-    ((_, entry),) = bench.party().buffer.entries(T, [1])
+    bench = Bench(topics=PERSISTENT)
+    bench.instream().coordinator.append(None, {T: [bench.part("p")]})
+    ((_, entry),) = bench.instream().buffer.entries(T, [1])
     found = entry.registration(str(T))
     assert isinstance(found, Registration)
     assert isinstance(found.segments[str(T)], SegmentWrite)
@@ -483,7 +483,7 @@ def test_a_commit_waits_for_as_many_requests_whatever_its_participants(count: in
         steps.append(f"{kind} {what[:60]}")
         return Fate.GO
 
-    party = bench.party(gate)
+    party = bench.instream(gate)
     party.coordinator.share = lambda names: None  # type: ignore[method-assign]
     party.coordinator.commit(bench.work(1, topics=names))
     steps.clear()
@@ -493,10 +493,10 @@ def test_a_commit_waits_for_as_many_requests_whatever_its_participants(count: in
 
 def test_a_topic_that_is_deleted_while_it_is_swept_is_no_failure() -> None:
     def swept(k: int) -> At:
-        bench = Bench()
-        bench.party().coordinator.commit(bench.work(1))
-        gate = At(k, meanwhile=lambda: bench.party().sealing.delete(T))
-        assert not bench.party(gate).sweeper.sweep().failed, gate.hit
+        bench = Bench(topics=PERSISTENT)
+        bench.instream().coordinator.commit(bench.work(1))
+        gate = At(k, meanwhile=lambda: bench.instream().sealing.delete(T))
+        assert not bench.instream(gate).sweeper.sweep().failed, gate.hit
         return gate
 
     assert each(swept) > 20

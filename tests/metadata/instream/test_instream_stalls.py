@@ -8,14 +8,16 @@ import pytest
 from metadata.common.errors import TopicSealed, TransactionUnfinished
 from metadata.instream.client import instream
 from metadata.store.contract import decide
-from tests.support.instream_bench import Bench, T, U
+from tests.support.bench import PERSISTENT, Bench
 from txnsegment import doctor
 from txnsegment.doctor import Health
 
+T, U = PERSISTENT
+
 
 def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     hands = instream(party.cluster)
     txn = hands.coordinator.begin(topics=[T, U])
     hands.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
@@ -29,7 +31,7 @@ def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
 
     before = sizes()
     for _ in range(3):
-        other = instream(bench.party().cluster)
+        other = instream(bench.instream().cluster)
         assert list(other.buffer.read(T).ledgers()) == []
         assert [ledger.txn for ledger in other.buffer.read(U).ledgers()] == [txn]
         assert other.sweeper.sweep().stalled
@@ -38,8 +40,8 @@ def test_a_transaction_that_stalls_makes_no_log_grow() -> None:
 
 def test_what_was_aborted_for_a_seal_is_not_said_to_be_unfinished() -> None:
     """T was sealed below its data, U above it: it is aborted for T, and stalls in U. That nothing was committed is what counts."""
-    bench = Bench()
-    hands = instream(bench.party().cluster)
+    bench = Bench(topics=PERSISTENT)
+    hands = instream(bench.instream().cluster)
     txn = hands.coordinator.begin(topics=[T, U])
     hands.coordinator.append(txn, {U: [bench.part("b")]})
     hands.sealing.terminate(U)
@@ -55,8 +57,8 @@ def test_what_was_aborted_for_a_seal_is_not_said_to_be_unfinished() -> None:
 
 def test_an_application_whose_transaction_stalls_goes_on_elsewhere() -> None:
     """Version 1 was aborted at its deadline, and stalls in U, which was terminated under it. Version 2 has nothing to do with U."""
-    bench = Bench()
-    owner = instream(bench.party().cluster)
+    bench = Bench(topics=PERSISTENT)
+    owner = instream(bench.instream().cluster)
     claim = bench.work(1).claim
     txn = owner.coordinator.begin(topics=[T, U], app="app:", claim=claim)
     owner.coordinator.append(txn, {T: [bench.part("a")], U: [bench.part("b")]})
@@ -64,15 +66,15 @@ def test_an_application_whose_transaction_stalls_goes_on_elsewhere() -> None:
     with pytest.raises(TransactionUnfinished):
         owner.coordinator.end(txn, commit=False)
     for version in (1, 2):
-        done = instream(bench.party().cluster).coordinator.commit(bench.work(version, topics=[T]))
+        done = instream(bench.instream().cluster).coordinator.commit(bench.work(version, topics=[T]))
         assert not done.skipped
-    assert bench.read(T) == ["app.1", "app.2"]
+    assert bench.labels(T) == ["app.1", "app.2"]
 
 
 def test_the_doctor_counts_what_is_open_alone() -> None:
     """What stalls has been decided: no sweep can end it, and it is not OPEN."""
-    bench = Bench()
-    hands = instream(bench.party().cluster)
+    bench = Bench(topics=PERSISTENT)
+    hands = instream(bench.instream().cluster)
     stalled = hands.coordinator.begin(topics=[T])
     hands.coordinator.append(stalled, {T: [bench.part("a")]})
     hands.sealing.terminate(T)

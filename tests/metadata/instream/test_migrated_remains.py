@@ -12,6 +12,7 @@ from conformance.simulator.faults import Crashed, Fate
 from ledgers.model import Part
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError
+from metadata.instream.client import InStream
 from metadata.instream.migrating import Migrator
 from metadata.instream.model import transaction_buffer
 from metadata.maintenance.sweeper import Sweeper
@@ -26,19 +27,21 @@ from metadata.topics import policies
 from metadata.topics.topics import Topics
 from metadata.write.write_set import WriteSet
 from spark_txn_source.losses import check_trims
-from tests.support.instream_bench import At, Bench, Party, T, U, each, label
+from tests.support.bench import PERSISTENT, At, Bench, each, label
+
+T, U = PERSISTENT
 
 Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")
 
 
-def migrate(bench: Bench, name: PersistentName = T, to: TopicName = Y) -> Party:
-    party = bench.party()
+def migrate(bench: Bench, name: PersistentName = T, to: TopicName = Y) -> InStream:
+    party = bench.instream()
     Migrator(party.cluster, party.coordinator).migrate(name, to, segments=2, force=True)
     return party
 
 
 def read(bench: Bench) -> Reading:
-    return transaction_buffer(bench.party().cluster).read(Selection((str(Y),)))
+    return transaction_buffer(bench.instream().cluster).read(Selection((str(Y),)))
 
 
 def rows(bench: Bench) -> list[str]:
@@ -46,18 +49,18 @@ def rows(bench: Bench) -> list[str]:
     return [label(p) for s in reading.segments for found in s.ledgers(0, reading.cut) for p in found.parts]
 
 
-def trim(bench: Bench, party: Party | None = None) -> Trimmed:
-    party = bench.party() if party is None else party
+def trim(bench: Bench, party: InStream | None = None) -> Trimmed:
+    party = bench.instream() if party is None else party
     return Trimmer(party.cluster, transaction_buffer(party.cluster)).trim(Y)
 
 
 def keep(bench: Bench, **limits: int | bool) -> None:
-    policies.put(bench.party().cluster, str(Y), limits)
+    policies.put(bench.instream().cluster, str(Y), limits)
 
 
-def sweep(bench: Bench, party: Party | None = None) -> None:
+def sweep(bench: Bench, party: InStream | None = None) -> None:
     """Everything that sweepers do, once."""
-    party = bench.party() if party is None else party
+    party = bench.instream() if party is None else party
     party.sweeper.sweep()
     Sweeper(party.cluster, transaction_buffer(party.cluster)).sweep()
     with suppress(TopicNotFound):
@@ -71,8 +74,8 @@ def later(bench: Bench) -> None:
 
 def prepared() -> Bench:
     """Three rows of 4 bytes, one of them plain, an aborted one, and a subscription that has done the first; migrated."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.acks.create(str(T), "s")
     party.coordinator.commit(bench.work(1, topics=[T]))
     aborted = party.coordinator.begin(topics=[T])
@@ -102,7 +105,7 @@ def test_the_new_topic_s_retention_takes_the_oldest_rows_and_no_more() -> None:
 
 def test_by_time_and_size_it_counts_with_the_segments_that_go_on() -> None:
     bench = prepared()
-    party = bench.party()
+    party = bench.instream()
     party.coordinator.onward.coordinator.commit(onto(bench, 3))
     keep(bench, retention_bytes=8, despite_subscriptions=True)
     assert trim(bench).rows == 2
@@ -111,7 +114,7 @@ def test_by_time_and_size_it_counts_with_the_segments_that_go_on() -> None:
 
 def onto(bench: Bench, version: int) -> WriteSet:
     made = replace(bench.work(version, topics=[T]), app_topic=str(Y))
-    segment = Topics(bench.party().cluster).get(Y).segments()[-1]
+    segment = Topics(bench.instream().cluster).get(Y).segments()[-1]
     return replace(made, parts={segment: made.parts[str(T)]}, keys={str(Y): None})
 
 
@@ -123,13 +126,13 @@ def test_a_subscription_holds_back_what_it_has_not_acknowledged() -> None:
     assert rows(bench) == ["plain", "app.2"]
     last = read(bench).segments[0].last(read(bench).cut)
     assert last is not None
-    bench.party().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(*last))])
+    bench.instream().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(*last))])
     assert trim(bench).rows == 2
 
 
 def test_no_half_of_a_transaction_is_taken() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
     for text in ("a", "b", "c"):
         party.coordinator.append(txn, {T: [bench.part(text)]})
@@ -168,20 +171,20 @@ def test_what_is_trimmed_whole_leaves_and_takes_all_with_it_but_its_name() -> No
     sweep(bench)
     parts = [path for path in bench.disk.files if "/x/persistent/" in path]
     assert len(parts) == 4, "for the grace period of reads that were planned before"
-    assert Topics(bench.party().cluster).get(Y).layout.segments.keys() == {"0", "1", "2"}, "its subscription misses rows"
-    bench.party().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+    assert Topics(bench.instream().cluster).get(Y).layout.segments.keys() == {"0", "1", "2"}, "its subscription misses rows"
+    bench.instream().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
     for _ in range(4):
         later(bench)
         sweep(bench)
-    layout = Topics(bench.party().cluster).get(Y).layout
+    layout = Topics(bench.instream().cluster).get(Y).layout
     assert layout.segments.keys() == {"1", "2"}
     assert layout.trimmed_to is not None
     assert layout.trimmed_to.ledger_id == before_it.newest(0, 10**9), "the guard of later readers is a number of the cluster's log"
     check_only_the_name_is_left(bench)
     assert rows(bench) == []
-    assert bench.read(T) == []
-    assert bench.party().coordinator.onward.name(str(T)) == Y
-    assert bench.party().coordinator.commit(replace(bench.work(1, topics=[T]), app_topic=str(T))).rows == 1
+    assert bench.labels(T) == []
+    assert bench.instream().coordinator.onward.name(str(T)) == Y
+    assert bench.instream().coordinator.commit(replace(bench.work(1, topics=[T]), app_topic=str(T))).rows == 1
     assert rows(bench) == ["app.1"]
     with pytest.raises(DataLoss, match=str(Y)):
         check_trims(read(bench), 0, read(bench).cut, {})
@@ -191,19 +194,19 @@ def check_only_the_name_is_left(bench: Bench) -> None:
     """Of the persistent topic: its record, and the SEAL by which everybody knows that nothing above it counts."""
     kept = [key.path for key in bench.state.records if "persistent%3A%2F%2Fpublic%2Fdefault%2Ft" in key.path]
     assert [path.split("/")[2] for path in kept] == ["logs"], kept
-    record = bench.party().topics.get(T).layout
+    record = bench.instream().topics.get(T).layout
     assert (record.snapshot, record.schema_id, record.leaving) == (None, None, ())
     assert not [path for path in bench.disk.files if "/x/persistent/" in path or "/t/persistent/" in path]
 
 
 def parts(bench: Bench) -> dict[int, Part]:
     """Those of the persistent topic by their numbers."""
-    return {found.id: part for found in bench.party().buffer.read(T).ledgers() for part in found.parts}
+    return {found.id: part for found in bench.instream().buffer.read(T).ledgers() for part in found.parts}
 
 
 def check_no_row_is_gone(bench: Bench, before: dict[int, Part], why: str) -> None:
     """But those of which the record says so; each that is given lies on the disk."""
-    trimmed = bench.party().topics.get(T).layout.trimmed_log
+    trimmed = bench.instream().topics.get(T).layout.trimmed_log
     left = {number: part for number, part in before.items() if number > trimmed}
     assert parts(bench) == left, why
     assert all(part.path in bench.disk.files for part in left.values()), why
@@ -212,13 +215,13 @@ def check_no_row_is_gone(bench: Bench, before: dict[int, Part], why: str) -> Non
 
 
 def deleted(bench: Bench) -> Bench:
-    Topics(bench.party().cluster).delete(Y)
+    Topics(bench.instream().cluster).delete(Y)
     return bench
 
 
 def test_the_deletion_of_the_new_topic_takes_the_old_one_with_it() -> None:
     bench = deleted(prepared())
-    party = bench.party()
+    party = bench.instream()
     assert [topic.name for topic in party.topics.list()] == [U]
     with pytest.raises(TopicNotFound, match=f"migrated to {Y}, which was deleted"):
         Migrator(party.cluster, party.coordinator).made(T)
@@ -238,8 +241,8 @@ def test_the_deletion_of_the_new_topic_takes_the_old_one_with_it() -> None:
 
 
 def test_a_topic_that_was_deleted_leaves_its_tombstone_alone() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.acks.create(str(T), "s")
     party.coordinator.commit(bench.work(1, topics=[T]))
     party.coordinator.acks.acknowledge([up_to(str(T), "s", end_of(1))])
@@ -257,18 +260,18 @@ def test_a_topic_that_was_deleted_leaves_its_tombstone_alone() -> None:
 def test_a_zombie_s_entries_above_the_seal_go_too() -> None:
     bench = prepared()
     keep(bench, retention_ms=1, despite_subscriptions=True)
-    zombie = bench.party()
+    zombie = bench.instream()
     late = zombie.coordinator._data(T, None, [bench.part("late")], bench.clock.now_ms())
     number = zombie.buffer.log(T).append(late)
-    bench.party().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
-    sweeping = bench.party()
+    bench.instream().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+    sweeping = bench.instream()
     for _ in range(5):
         later(bench)
         sweep(bench, sweeping)
     kept = sweeping.buffer.log(T)
     assert decide(sweeping.cluster.store, lambda view: kept.entries(view, [number])[0]) == {}, "nor does who took it remember it"
     check_only_the_name_is_left(bench)
-    assert bench.read(T) == bench.read(T, zombie) == rows(bench) == []
+    assert bench.labels(T) == bench.labels(T, zombie) == rows(bench) == []
 
 
 @pytest.mark.parametrize("fate", [Fate.CRASH_BEFORE, Fate.CRASH_AFTER])
@@ -278,7 +281,7 @@ def test_who_dies_while_it_goes_leaves_the_rest_to_the_next(end: Callable[[Bench
 
     def run(k: int) -> At:
         bench = prepared()
-        bench.party().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
+        bench.instream().coordinator.onward.coordinator.acks.seek({(str(T), "s"): before(end_of(99))})
         whole = parts(bench)
         end(bench)
         gate = At(k, fate, kinds=("write",))
@@ -286,7 +289,7 @@ def test_who_dies_while_it_goes_leaves_the_rest_to_the_next(end: Callable[[Bench
         for _ in range(4):
             later(bench)
             with suppress(Crashed, TxnSegmentError):
-                sweep(bench, bench.party() if died else bench.party(gate))
+                sweep(bench, bench.instream() if died else bench.instream(gate))
             check_no_row_is_gone(bench, whole, gate.hit)
             died = died or bool(gate.hit)
         for _ in range(2):
@@ -303,24 +306,24 @@ def test_a_sweep_takes_no_cursor_that_a_migration_to_another_name_has_found() ->
     cursor = paths.cursor(str(T), "s")
 
     def run(k: int) -> At:
-        bench = Bench()
-        bench.party().coordinator.acks.create(str(T), "s")
+        bench = Bench(topics=PERSISTENT)
+        bench.instream().coordinator.acks.create(str(T), "s")
 
         def taken(kind: str, what: str) -> Fate:
             if kind == "write" and what.endswith(paths.topic(Y).path):
-                Topics(bench.party().cluster).create(Y)
+                Topics(bench.instream().cluster).create(Y)
             return Fate.GO
 
-        party = bench.party(taken)
+        party = bench.instream(taken)
         with pytest.raises(TopicExists):
             Migrator(party.cluster, party.coordinator).migrate(T, Y)
         assert cursor in bench.state.records
         gate = At(k, meanwhile=lambda: migrate(bench, to=Z))
-        swept = bench.party(gate).cluster
+        swept = bench.instream(gate).cluster
         Sweeper(swept, transaction_buffer(swept)).sweep()
         if gate.hit:
             assert cursor in bench.state.records, gate.hit
-            bench.party().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])
+            bench.instream().coordinator.onward.coordinator.acks.advance([up_to(str(T), "s", end_of(1))])
         return gate
 
     assert each(run) > 10, "there were steps at which the migration could go on"

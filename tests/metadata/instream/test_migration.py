@@ -22,6 +22,7 @@ from metadata.common.errors import (
     VersionConflict,
 )
 from metadata.instream import paths as instream_paths
+from metadata.instream.client import InStream
 from metadata.instream.legacy import LegacySegment
 from metadata.instream.migrating import Migrator
 from metadata.instream.model import transaction_buffer
@@ -36,7 +37,9 @@ from metadata.rules.acks import Ack, done
 from metadata.rules.transitions import limited
 from metadata.topics.topics import Topic, Topics
 from metadata.write.write_set import WriteSet
-from tests.support.instream_bench import At, Bench, Party, T, U, each, label
+from tests.support.bench import PERSISTENT, At, Bench, each, label
+
+T, U = PERSISTENT
 
 Y, Z = topic_name("topic://public/default/y"), topic_name("topic://public/default/z")
 FATES = [fate for fate in Fate if fate not in (Fate.GO, Fate.LATE)]
@@ -44,12 +47,12 @@ WRITES = ("write",)
 EVERYWHERE = At(0).kinds
 
 
-def migrate(party: Party, *, force: bool = True, segments: int = 2) -> Topic:
+def migrate(party: InStream, *, force: bool = True, segments: int = 2) -> Topic:
     return Migrator(party.cluster, party.coordinator).migrate(T, Y, segments=segments, force=force)
 
 
 def read(bench: Bench, name: str = str(Y)) -> Reading:
-    return transaction_buffer(bench.party().cluster).read(Selection((name,)))
+    return transaction_buffer(bench.instream().cluster).read(Selection((name,)))
 
 
 def rows(bench: Bench, after: int = 0, through: int | None = None) -> list[str]:
@@ -70,7 +73,7 @@ def work(bench: Bench, version: int, topic: str = str(T), app: str = "app") -> W
     return replace(bench.work(version, app=app, topics=[T]), app_topic=topic)
 
 
-def onto(bench: Bench, party: Party, version: int) -> WriteSet:
+def onto(bench: Bench, party: InStream, version: int) -> WriteSet:
     """The same by a query that was told to write to the new topic."""
     segment = Topics(party.cluster).get(Y).segments()[-1]
     made = work(bench, version, str(Y))
@@ -79,8 +82,8 @@ def onto(bench: Bench, party: Party, version: int) -> WriteSet:
 
 def prepared() -> Bench:
     """Committed, plain, acknowledged, aborted; and one that died with its data appended."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.acks.create(str(T), "s")
     party.coordinator.commit(work(bench, 1))
     aborted = party.coordinator.begin(topics=[T])
@@ -89,13 +92,13 @@ def prepared() -> Bench:
     party.coordinator.append(None, {T: [bench.part("plain")]})
     party.coordinator.acks.acknowledge([Ack(str(T), "s", parse_all(["1"]))])
     with pytest.raises(Crashed):
-        bench.party(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work(bench, 1, app="dead"))
+        bench.instream(At(2, Fate.CRASH_BEFORE, kinds=("write",))).coordinator.commit(work(bench, 1, app="dead"))
     return bench
 
 
 def check_done(bench: Bench, expected: list[str], why: str) -> None:
     """The topic goes on, whole; its writers and subscriptions with it."""
-    party = bench.party()
+    party = bench.instream()
     assert rows(bench) == expected, why
     assert party.coordinator.commit(work(bench, 2)).skipped, why
     assert party.coordinator.onward.coordinator.commit(onto(bench, party, 2)).skipped, why
@@ -113,11 +116,11 @@ def test_a_migration_fails_at_every_step(fate: Fate) -> None:
         bench = prepared()
         gate = At(k, fate, kinds=EVERYWHERE if fate is Fate.CRASH_BEFORE else WRITES)
         with suppress(Crashed, TxnSegmentError):
-            migrate(bench.party(gate))
+            migrate(bench.instream(gate))
         with suppress(TopicNotFound):
             assert rows(bench) == ["app.1", "plain"], gate.hit  # all of it or no topic: also by whoever reads first
-        bench.party().coordinator.commit(work(bench, 2))  # its writers carry on, wherever they are by now
-        migrate(bench.party())
+        bench.instream().coordinator.commit(work(bench, 2))  # its writers carry on, wherever they are by now
+        migrate(bench.instream())
         check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
         return gate
 
@@ -128,20 +131,20 @@ def test_a_version_without_rows_is_committed_once_wherever_its_topic_migrates_me
     """It writes nothing that a seal could make void: the simulator found it committed in the old log, and again in the new one."""
 
     def run(k: int) -> At:
-        bench, others = Bench(), list[bool]()
-        bench.party().coordinator.commit(work(bench, 1))
+        bench, others = Bench(topics=PERSISTENT), list[bool]()
+        bench.instream().coordinator.commit(work(bench, 1))
 
         def meanwhile() -> None:
-            party = bench.party()
+            party = bench.instream()
             migrate(party)
             others.append(party.coordinator.onward.coordinator.commit(onto(bench, party, 2)).skipped)
 
         gate = At(k, meanwhile=meanwhile, kinds=EVERYWHERE)
         empty = replace(work(bench, 2), parts={})
         try:
-            done = bench.party(gate).coordinator.commit(empty)
+            done = bench.instream(gate).coordinator.commit(empty)
         except TxnConflict:  # the migration has ended it
-            done = bench.party().coordinator.commit(empty)
+            done = bench.instream().coordinator.commit(empty)
         assert not others or done.skipped != others[0], (k, done)
         return gate
 
@@ -151,8 +154,8 @@ def test_a_version_without_rows_is_committed_once_wherever_its_topic_migrates_me
 @pytest.mark.parametrize("why", ["migrate", "terminate"])
 def test_a_seal_is_never_trimmed(why: str) -> None:
     """Else the topic that never saw a transaction would take writes again, and the next SEAL would be another one."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.append(None, {T: [bench.part("before")]})
     seal = party.sealing.seal(T, why, to=str(Y), segments=1)
     assert seal == 2
@@ -160,17 +163,17 @@ def test_a_seal_is_never_trimmed(why: str) -> None:
         party.coordinator.append(None, {T: [bench.part("behind it")]})
     reading = party.buffer.read(T)
     assert party.sweeper.trimmer.trim_to(reading, reading.cut) == seal - 1
-    fresh = bench.party()
+    fresh = bench.instream()
     assert fresh.sealing.seal(T, why, to=str(Y), segments=1) == seal
     with pytest.raises(TopicSealed):
         fresh.coordinator.append(None, {T: [bench.part("later")]})
-    assert bench.read(T) == []
+    assert bench.labels(T) == []
 
 
 def test_a_trim_goes_as_far_as_all_is_decided_also_below_a_seal() -> None:
     """What was ongoing when a topic was terminated never ends there."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.commit(work(bench, 1))
     txn = party.coordinator.begin(topics=[T])
     party.coordinator.append(txn, {T: [bench.part("stalls")]})
@@ -179,14 +182,14 @@ def test_a_trim_goes_as_far_as_all_is_decided_also_below_a_seal() -> None:
     reading = party.buffer.read(T)
     assert reading.cut == seal - 3
     assert party.sweeper.trimmer.trim_to(reading, seal) == reading.cut
-    assert bench.read(T) == []
-    assert bench.party().buffer.read(T).ongoing == {txn: seal - 2}
+    assert bench.labels(T) == []
+    assert bench.instream().buffer.read(T).ongoing == {txn: seal - 2}
 
 
 MEANWHILE: dict[str, Callable[[Bench], object]] = {
-    "another-migrates": lambda bench: migrate(bench.party()),
-    "somebody-writes": lambda bench: bench.party().coordinator.commit(work(bench, 2)),
-    "somebody-sweeps": lambda bench: (bench.late(), bench.party().sweeper.sweep()),
+    "another-migrates": lambda bench: migrate(bench.instream()),
+    "somebody-writes": lambda bench: bench.instream().coordinator.commit(work(bench, 2)),
+    "somebody-sweeps": lambda bench: (bench.late(), bench.instream().sweeper.sweep()),
 }
 
 
@@ -195,8 +198,8 @@ def test_others_act_in_the_middle_of_a_migration(what: str) -> None:
     def run(k: int) -> At:
         bench = prepared()
         gate = At(k, meanwhile=lambda: MEANWHILE[what](bench), kinds=WRITES if what == "somebody-sweeps" else EVERYWHERE)
-        migrate(bench.party(gate))
-        bench.party().coordinator.commit(work(bench, 2))
+        migrate(bench.instream(gate))
+        bench.instream().coordinator.commit(work(bench, 2))
         check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
         return gate
 
@@ -208,12 +211,12 @@ def test_a_commit_is_interrupted_by_a_migration_at_every_step() -> None:
 
     def run(k: int) -> At:
         bench = prepared()
-        gate = At(k, meanwhile=lambda: migrate(bench.party()))
+        gate = At(k, meanwhile=lambda: migrate(bench.instream()))
         try:
-            bench.party(gate).coordinator.commit(work(bench, 2))
+            bench.instream(gate).coordinator.commit(work(bench, 2))
         except TxnConflict:  # the migration was told to abort what is open
-            bench.party().coordinator.commit(work(bench, 2))
-        migrate(bench.party())
+            bench.instream().coordinator.commit(work(bench, 2))
+        migrate(bench.instream())
         check_done(bench, ["app.1", "plain", "app.2"], gate.hit)
         return gate
 
@@ -226,15 +229,15 @@ def test_of_two_migrations_to_two_topics_one_wins() -> None:
 
         def other() -> None:
             with suppress(TopicSealed):
-                party = bench.party()
+                party = bench.instream()
                 Migrator(party.cluster, party.coordinator).migrate(T, Z, force=True)
 
         gate = At(k, meanwhile=other, kinds=WRITES)
         with suppress(TopicSealed):
-            migrate(bench.party(gate))
-        there = [name for name in (Y, Z) if Topics(bench.party().cluster).find(name) is not None]
+            migrate(bench.instream(gate))
+        there = [name for name in (Y, Z) if Topics(bench.instream().cluster).find(name) is not None]
         assert len(there) == 1, gate.hit
-        assert bench.party().coordinator.onward.name(str(T)) == there[0]
+        assert bench.instream().coordinator.onward.name(str(T)) == there[0]
         return gate
 
     assert each(run) > 10
@@ -247,12 +250,12 @@ def test_a_topic_that_is_made_meanwhile_is_never_taken_and_another_name_can_be_g
 
         def other() -> None:
             with suppress(TopicExists):
-                theirs.append(Topics(bench.party().cluster).create(Y))
+                theirs.append(Topics(bench.instream().cluster).create(Y))
 
         gate = At(k, meanwhile=other)
-        party = bench.party()
+        party = bench.instream()
         try:
-            migrate(bench.party(gate))
+            migrate(bench.instream(gate))
             assert rows(bench) == ["app.1", "plain"]
             assert not theirs, gate.hit
         except TopicExists:
@@ -272,22 +275,22 @@ def foreign() -> Bench:
 
     def taken(kind: str, what: str) -> Fate:
         if kind == "write" and what.endswith(paths.topic(Y).path):
-            Topics(bench.party().cluster).create(Y)
+            Topics(bench.instream().cluster).create(Y)
         return Fate.GO
 
     with pytest.raises(TopicExists, match="made by somebody else"):
-        migrate(bench.party(taken))
+        migrate(bench.instream(taken))
     return bench
 
 
 def test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile() -> None:
     bench = foreign()
-    party = bench.party()
+    party = bench.instream()
     migrator = Migrator(party.cluster, party.coordinator)
     for look in (migrator.made, migrator.named, lambda _: migrator.matching(re.compile(re.escape(str(T))))):
         with pytest.raises(TopicExists, match="made by somebody else"):
             look(T)
-    assert bench.read(T) == ["app.1", "plain"]
+    assert bench.labels(T) == ["app.1", "plain"]
     Topics(party.cluster).delete(Y)
     assert [topic.name for topic in party.topics.list()] == [T, U], "its rows did not go with that one"
     assert migrator.migrate(T, Z, force=True).name == migrator.made(T) == Z
@@ -302,24 +305,24 @@ def test_where_a_topic_goes_on_is_asked_for_once() -> None:
         counted.append(f"{kind} {what}")
         return Fate.GO
 
-    party = bench.party(gate)
+    party = bench.instream(gate)
     migrator = Migrator(party.cluster, party.coordinator)
     assert migrator.made(T) is None
     assert counted == [f"get {instream_paths.topic(T).path}"]
-    migrate(bench.party())
+    migrate(bench.instream())
     counted.clear()
     assert migrator.made(T) == Y
     assert counted == [f"get {instream_paths.topic(T).path}", f"get {paths.topic(Y).path}"]
 
 
 def test_open_transactions_are_named_waited_for_or_aborted() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
     party.coordinator.append(txn, {T: [bench.part("late")]})
     before = dict(bench.state.records)
     with pytest.raises(TxnConflict, match=txn):
-        migrate(bench.party(), force=False)
+        migrate(bench.instream(), force=False)
     assert bench.state.records == before
     migrator = Migrator(party.cluster, party.coordinator)
     with pytest.raises(TxnConflict, match="--wait"):
@@ -330,8 +333,8 @@ def test_open_transactions_are_named_waited_for_or_aborted() -> None:
 
 
 def test_claims_are_in_the_way_too() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     party.coordinator.acks.create(str(U), "s")
     party.coordinator.append(None, {U: [bench.part("a")]})
     txn = party.coordinator.begin(subscriptions=[(str(U), "s")])
@@ -345,8 +348,8 @@ def test_claims_are_in_the_way_too() -> None:
 
 
 def test_refused_migrations_leave_nothing_behind() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     Topics(party.cluster).create(Y)
     before = dict(bench.state.records)
     with pytest.raises(TopicExists):
@@ -365,11 +368,11 @@ def test_refused_migrations_leave_nothing_behind() -> None:
 def test_positions_and_limits() -> None:
     """Ledgers keep their ids; in the log they stand below the seal, one by one, so that limits and offsets cut between them."""
     bench = prepared()
-    old = [(found.id, found.txn) for found in bench.party().buffer.read(T).ledgers()]
-    topics = Topics(bench.party().cluster)
+    old = [(found.id, found.txn) for found in bench.instream().buffer.read(T).ledgers()]
+    topics = Topics(bench.instream().cluster)
     other = topics.create(Z)
     before = read(bench, str(Z)).end_of_log
-    migrate(bench.party())
+    migrate(bench.instream())
     reading = read(bench)
     legacy = reading.segments[0]
     assert (legacy.name, legacy.info.state, legacy.sealed_at) == (str(T), SegmentState.SEALED, reading.seals(0, reading.cut)[0])
@@ -385,8 +388,8 @@ def test_positions_and_limits() -> None:
 
 
 def test_a_transaction_of_several_entries_is_never_split_by_a_limit() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     first, second = (party.coordinator.begin(topics=[T]) for _ in range(2))
     for txn, text in ((first, "a"), (second, "b"), (first, "c")):
         party.coordinator.append(txn, {T: [bench.part(text)]})
@@ -399,14 +402,14 @@ def test_a_transaction_of_several_entries_is_never_split_by_a_limit() -> None:
 
 
 def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     for number in range(1, 21):
         party.coordinator.append(None, {T: [bench.part(str(number))]})
     party.coordinator.commit(bench.work(1, topics=[T]))
     migrate(party)
     party.sweeper.sweep()  # takes the snapshot: who opens the topic replays nothing below it
-    buffer = transaction_buffer(bench.party().cluster)
+    buffer = transaction_buffer(bench.instream().cluster)
     (legacy, *_) = buffer.read(Selection((str(Y),))).segments
     assert isinstance(legacy, LegacySegment)
     known = legacy.buffer.log(T)._known
@@ -419,8 +422,8 @@ def test_the_last_row_below_a_cut_is_looked_for_from_the_cut() -> None:
 
 def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:
     bench = prepared()
-    migrate(bench.party())
-    party = bench.party()
+    migrate(bench.instream())
+    party = bench.instream()
     Topics(party.cluster).split(Y, 1)
     for _ in range(3):
         bench.clock.now += max(bench.settings.orphan_age_ms, bench.settings.grace_period_ms) + 1
@@ -435,21 +438,21 @@ def test_sweeping_takes_nothing_that_the_new_topic_reads() -> None:
 
 
 def test_one_transaction_over_a_migrated_topic_and_another_is_refused() -> None:
-    bench = Bench()
-    migrate(bench.party())
+    bench = Bench(topics=PERSISTENT)
+    migrate(bench.instream())
     with pytest.raises(OptionError, match="never spans both kinds"):
-        bench.party().coordinator.commit(bench.work(1))
-    assert bench.read(U) == []
+        bench.instream().coordinator.commit(bench.work(1))
+    assert bench.labels(U) == []
 
 
 def test_a_seal_does_not_count_while_a_transaction_is_ongoing() -> None:
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     txn = party.coordinator.begin(topics=[T])
     party.coordinator.append(txn, {T: [bench.part("row")]})
     entry = LogEntry(kind=EntryKind.SEAL, id="s", publish_ms=0, why="migrate", to=str(Y), segments=1)
     party.topics.change(T, lambda layout: layout.model_copy(update={"sealing": True}))
     party.buffer.log(T).append(entry)
     party.coordinator.end(txn, commit=True)
-    assert bench.read(T) == ["row"]
+    assert bench.labels(T) == ["row"]
     assert Migrator(party.cluster, party.coordinator).onward(T) is None

@@ -6,11 +6,14 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from conformance.simulator.faults import Observer
 from metadata.instream import paths
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay
 from metadata.records.persistent_records import Identified
-from tests.support.instream_bench import Bench, T
+from tests.support.bench import PERSISTENT, Bench
+
+T, _ = PERSISTENT
 
 PATIENCE = 60.0
 """Seconds until a thread that does not come is an error."""
@@ -41,7 +44,8 @@ class Lock:
 
 def test_who_comes_while_another_thread_folds_waits_and_folds_nothing_again() -> None:
     came = threading.Event()
-    cluster = replace(Bench().party().cluster, lock=lambda: Lock(came))
+    cluster = replace(Bench(topics=PERSISTENT).instream().cluster, lock=lambda: Lock(came))
+    cluster.store.observer = Observer()  # these entries have no kind
     log = ManagedLog(cluster.store, paths.log(T), Identified)
     for name in ("a", "b"):
         log.append(Identified(id=name))

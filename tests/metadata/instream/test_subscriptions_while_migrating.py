@@ -21,18 +21,21 @@ from metadata.common.errors import (
     TxnSegmentError,
 )
 from metadata.instream.acknowledging import OnwardAcks
+from metadata.instream.client import InStream
 from metadata.instream.subscriptions import InStreamSubscriptions
 from metadata.records.row_ranges import before, end_of, minus, parse_all, texts
 from metadata.rules.acks import Ack, done, up_to
 from metadata.topics.subscriptions import Subscriptions
 from metadata.topics.topics import Topics
-from tests.support.instream_bench import At, Bench, Party, T, each
+from tests.support.bench import PERSISTENT, At, Bench, each
+
+T, _ = PERSISTENT
 
 
 def prepared() -> Bench:
     """Three rows, of which the subscription `s` has the first; and `none`, which was deleted."""
-    bench = Bench()
-    party = bench.party()
+    bench = Bench(topics=PERSISTENT)
+    party = bench.instream()
     for text in ("a", "b", "c"):
         party.coordinator.append(None, {T: [bench.part(text)]})
     subscriptions(party).create(T, "s", at=0)
@@ -42,23 +45,23 @@ def prepared() -> Bench:
     return bench
 
 
-def beyond(party: Party) -> Subscriptions:
+def beyond(party: InStream) -> Subscriptions:
     return Subscriptions(party.cluster, party.coordinator.onward.coordinator.acks)
 
 
-def subscriptions(party: Party) -> InStreamSubscriptions:
+def subscriptions(party: InStream) -> InStreamSubscriptions:
     """As a process has them that took the topic for one of the older model: it was, when it looked."""
     mine = party.coordinator
     return InStreamSubscriptions(party.topics, mine.acks, lambda: mine.onward.migrator, beyond(party))
 
 
-def acks(party: Party) -> OnwardAcks:
+def acks(party: InStream) -> OnwardAcks:
     return OnwardAcks(party.coordinator.acks, lambda: party.coordinator.onward)
 
 
 def found(bench: Bench, name: str) -> list[str] | None:
     """What a subscription of the new topic has done of the old one, and of nothing else; None: there is no such subscription."""
-    party = bench.party()
+    party = bench.instream()
     mine = beyond(party)
     if (Y, name) not in mine.list(Y):
         with pytest.raises(SubscriptionNotFound):
@@ -78,17 +81,17 @@ def found(bench: Bench, name: str) -> list[str] | None:
 class Deed:
     """What somebody does, and what is true after it: of `s`, or of `name`."""
 
-    do: Callable[[Bench, Party], object]
+    do: Callable[[Bench, InStream], object]
     after: list[str] | None
     name: str = "s"
 
 
-def make_again(bench: Bench, party: Party) -> None:
+def make_again(bench: Bench, party: InStream) -> None:
     subscriptions(party).delete(T, "s")
     subscriptions(party).create(T, "s", at=2)
 
 
-def within(bench: Bench, party: Party) -> None:
+def within(bench: Bench, party: InStream) -> None:
     """As a program does it: the same version again until it is told."""
     mine = replace(bench.work(1, topics=[]), acks=[Ack(str(T), "s", parse_all(["2"]))], app_topic=str(T))
     for _ in range(2):
@@ -99,7 +102,7 @@ def within(bench: Bench, party: Party) -> None:
             continue
     else:
         raise AssertionError("it never commits")
-    assert bench.party().coordinator.commit(mine).skipped
+    assert bench.instream().coordinator.commit(mine).skipped
 
 
 DEEDS = {
@@ -122,8 +125,8 @@ def test_in_the_middle_of_a_migration(what: str) -> None:
 
     def run(k: int) -> At:
         bench = prepared()
-        gate = At(k, meanwhile=lambda: deed.do(bench, bench.party()), kinds=EVERYWHERE)
-        migrate(bench.party(gate))
+        gate = At(k, meanwhile=lambda: deed.do(bench, bench.instream()), kinds=EVERYWHERE)
+        migrate(bench.instream(gate))
         if gate.hit:
             assert found(bench, deed.name) == deed.after, gate.hit
         return gate
@@ -137,9 +140,9 @@ def test_a_migration_in_the_middle_of_it(what: str) -> None:
 
     def run(k: int) -> At:
         bench = prepared()
-        gate = At(k, meanwhile=lambda: migrate(bench.party()), kinds=EVERYWHERE)
-        deed.do(bench, bench.party(gate))
-        migrate(bench.party())
+        gate = At(k, meanwhile=lambda: migrate(bench.instream()), kinds=EVERYWHERE)
+        deed.do(bench, bench.instream(gate))
+        migrate(bench.instream())
         assert found(bench, deed.name) == deed.after, gate.hit
         return gate
 
@@ -153,16 +156,16 @@ def test_who_makes_one_dies_after_the_migration(what: str) -> None:
 
     def run(k: int) -> At:
         bench = prepared()
-        gate = At(k, Fate.CRASH_BEFORE, lambda: migrate(bench.party()), kinds=EVERYWHERE)
+        gate = At(k, Fate.CRASH_BEFORE, lambda: migrate(bench.instream()), kinds=EVERYWHERE)
         with suppress(Crashed):
-            deed.do(bench, bench.party(gate))
+            deed.do(bench, bench.instream(gate))
         if not gate.hit:
-            migrate(bench.party())
+            migrate(bench.instream())
         try:
-            acks(bench.party()).acknowledge([Ack(str(T), deed.name, parse_all(["3"]))])
+            acks(bench.instream()).acknowledge([Ack(str(T), deed.name, parse_all(["3"]))])
             assert found(bench, deed.name) == {"create": ["0..3"], "revive": ["0..1", "3"]}[what], gate.hit
         except SubscriptionNotFound:
-            subscriptions(bench.party()).create(T, deed.name, at=1)
+            subscriptions(bench.instream()).create(T, deed.name, at=1)
             assert found(bench, deed.name) == ["0..1"], gate.hit
         return gate
 
@@ -172,9 +175,9 @@ def test_who_makes_one_dies_after_the_migration(what: str) -> None:
 @pytest.mark.parametrize("what", DEEDS)
 def test_after_a_migration_by_who_has_not_heard_of_it(what: str) -> None:
     bench = prepared()
-    party = bench.party()
+    party = bench.instream()
     party.coordinator.acks.read([(str(T), "s")])
-    migrate(bench.party())
+    migrate(bench.instream())
     deed = DEEDS[what]
     deed.do(bench, party)
     assert found(bench, deed.name) == deed.after
@@ -182,8 +185,8 @@ def test_after_a_migration_by_who_has_not_heard_of_it(what: str) -> None:
 
 def test_what_is_refused_says_where_to_go() -> None:
     bench = prepared()
-    party = bench.party()
-    migrate(bench.party())
+    party = bench.instream()
+    migrate(bench.instream())
     mine = party.coordinator.acks
     for call in (
         lambda: mine.create(str(T), "s"),
@@ -217,12 +220,12 @@ def test_it_fails_while_the_topic_is_migrated_and_is_done_again(what: str, fate:
 
     def run(k: int) -> At:
         bench = prepared()
-        gate = At(k, fate, lambda: migrate(bench.party()), kinds=("write",))
+        gate = At(k, fate, lambda: migrate(bench.instream()), kinds=("write",))
         with suppress(Crashed, TxnSegmentError):
-            deed.do(bench, bench.party(gate))
+            deed.do(bench, bench.instream(gate))
         with suppress(SubscriptionExists, SubscriptionNotFound):  # it was done, though nobody was told
-            deed.do(bench, bench.party())
-        migrate(bench.party())
+            deed.do(bench, bench.instream())
+        migrate(bench.instream())
         assert found(bench, deed.name) == deed.after, gate.hit
         return gate
 
