@@ -139,7 +139,10 @@ def start_backup(backups: Backups, name: str, *, within: int) -> None:
     def back_up(process: Process) -> None:
         began = world.history.now()
         backup = BackupReader(process.cluster).take()  # refused, or overtaken by too much: nothing was taken
-        backups.taken.append(_restored(world, backup, began, world.history.now()))
+        try:
+            backups.taken.append(_restored(world, backup, began, world.history.now()))
+        except TxnSegmentError as error:  # no fault of the world reaches a restore
+            world.history.bad(f"{name}: the backup could not be restored: {error}")
 
     start_rounds(world, name, 2, back_up, within=within)
 

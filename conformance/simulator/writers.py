@@ -133,13 +133,10 @@ def _drive(world: World, process: Process, job: Job, again: Callable[[], None], 
             world.history.asked(write.asked(process.name, world.history.now()))
             answer = write.commit()
             said, txn = ("skipped" if answer.skipped else "committed"), answer.txn_id or ""
-        except (VersionConflict, TopicNotFound, TopicSealed, TransactionUnfinished) as error:
-            said = job.stopped = type(error).__name__
-        except OptionError as error:  # of its topics some were migrated, and others were not (yet)
-            said = type(error).__name__
-            job.stopped = said if world.calm else ""
         except TxnSegmentError as error:
             said = type(error).__name__
+            if write.is_refused(error, calm=world.calm):
+                job.stopped = said
         if write.staged:
             world.history.told(write.claim.attempt, said, txn or None)
         if not goes_on(world, job, said, tries, again=again, late_abort=partial(_abort_late, world, job, write)):
@@ -219,6 +216,10 @@ class Write:
             storage.publish_all(files)
         return parts
 
+    def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
+        """Whether it is in vain to try it again."""
+        return isinstance(error, (VersionConflict, TopicNotFound))
+
     def asked(self, who: str, at: int) -> Commit:
         """What the history says of the commit that is about to begin."""
         job, claim = self._job, self.claim
@@ -288,6 +289,10 @@ class InStreamWrite(Write):
         self._messages = [self._message([(topic, part) for topic, own in parts.items() for part in own], self._staged_ms)]
         self._rows = [Written(part.path, None, topic) for topic, own in parts.items() for part in own]
         self.staged = True
+
+    def is_refused(self, error: TxnSegmentError, *, calm: bool) -> bool:
+        """Also by a seal; and in the calm, when some of its topics were migrated and others stay as they are."""
+        return isinstance(error, (VersionConflict, TopicSealed, TransactionUnfinished)) or (calm and isinstance(error, OptionError))
 
     def commit(self) -> Committed:
         return self._client.instream.coordinator.commit(self._work(self._rng.choice((200, 1_000))))
