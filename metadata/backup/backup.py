@@ -155,7 +155,7 @@ class BackupReader:
         records = sorted({kept.key: kept for kept in records}.values(), key=lambda kept: kept.key)
         return made(heading.model_copy(update={"records": len(records)}), tuple(records))
 
-    # --- the log, and what its transactions wrote ------------------------------------------------------------------
+    # --- the log and its transactions ------------------------------------------------------------------------------
 
     def _log(self, view: View) -> _Log:
         """Return the log, once everything in its first listing is decided. Raises Moving after WAIT_SECONDS."""

@@ -184,7 +184,7 @@ class Restoration:
         )
         return Kept(paths.CLUSTER, record.to_bytes())
 
-    # --- what must be true before anything is written --------------------------------------------------------------
+    # --- checks before the first write -----------------------------------------------------------------------------
 
     def _complete(self, records: Sequence[Kept]) -> bool:
         """Return whether this backup was completely restored into this store before, and the store is unchanged since. (The process

@@ -83,7 +83,7 @@ def heirs(storage: LedgerStorage) -> list[str]:
     return [] if mark is None else [mark.cluster, *(mark.was or ())]
 
 
-# --- where the root is -----------------------------------------------------------------------------------------------
+# --- place of the root -----------------------------------------------------------------------------------------------
 
 
 def recorded(storage: LedgerStorage, service: ServiceUrl) -> str:
@@ -126,7 +126,7 @@ def located(known: ClusterRecord, service: ServiceUrl) -> LedgerStorage:
     return there if same_place(mark.place, place_of(service, there)) else own
 
 
-# --- whose it is -----------------------------------------------------------------------------------------------------
+# --- ownership -------------------------------------------------------------------------------------------------------
 
 
 def own(storage: LedgerStorage, known: ClusterRecord, service: ServiceUrl, store: MetadataStore) -> Place:
@@ -252,7 +252,7 @@ def _quoted(folder: Path) -> str:
     return folder.as_uri().removeprefix("file://")
 
 
-# --- taking it over --------------------------------------------------------------------------------------------------
+# --- take-over -------------------------------------------------------------------------------------------------------
 
 
 def take_over(store: MetadataStore, record: Record, storage: LedgerStorage, service: ServiceUrl, clock: Clock) -> bool:

@@ -1,4 +1,5 @@
-"""The older model: `persistent://` topics, whose transactions are decided by markers in the data (docs/in_stream.md).
+"""The marker-based model: `persistent://` topics, whose transactions are decided by markers in the topics' logs
+(docs/in_stream.md).
 
-What the logs say in their order decides, by pure rules; any number of processes may act as coordinator or owner without fencing.
+Pure rules over the order of the logs decide. Several processes may act as coordinator or owner without fencing.
 """

@@ -1,4 +1,4 @@
-"""What a pending-ack log holds, and the record of a subscription (docs/in_stream.md, Pending acks)."""
+"""The entries of a pending-ack log, and the record of a subscription (docs/in_stream.md, Pending acks)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class AckKind(StrEnum):
 
 
 class AckEntry(Identified):
-    """One append to a pending-ack log; it never changes.
+    """One entry of a pending-ack log; it never changes.
 
-    ACK: `rows` (positions, entries or rows by batch index), of transaction `txn` (absent: plain); `cumulative`: all rows before a
-    boundary. COMMIT, ABORT (markers): as in a topic's log. SEEK: exactly `rows` count as acknowledged from here on.
-    SEAL: the topic was migrated, and the cursor with it; void while a transaction holds a claim.
+    ACK: `rows` (positions, entries or rows by batch index) of transaction `txn` (None: plain); `cumulative`: all rows before a
+    boundary. COMMIT, ABORT (markers): as in a topic's log. SEEK: exactly `rows` count as acknowledged from this entry on. SEAL: the
+    topic was migrated with the cursor; void while a transaction holds a claim.
     """
 
     kind: AckKind
@@ -36,7 +36,7 @@ class AckEntry(Identified):
 
 
 class AckSnapshot(JsonRecord):
-    """A pending-ack log up to the entry `at`: what its compaction leaves of it."""
+    """The state of a pending-ack log up to the entry `at`, stored by its compaction."""
 
     at: Whole = 0
     cursor: Cursor = Cursor()
@@ -46,11 +46,11 @@ class AckSnapshot(JsonRecord):
 
 
 class SubscriptionRecord(JsonRecord):
-    """A subscription of a persistent topic. `snapshot`: what its log has come to, as of the last compaction, or where it began.
+    """A subscription of a persistent topic. `snapshot`: the state of its log at the last compaction or at its creation.
 
-    `life`: 1, or above each time it was made again after a deletion: each life has a log of its own. `deleted_ms`: a tombstone,
-    never deleted: versions would restart. `cleared`: logs up to this life are empty.
-    `moved`: the topic was migrated and its subscription (if it was there) with it: no life begins or ends here any more.
+    `life`: 1, raised each time the subscription is created again after a deletion; each life has its own log. `deleted_ms`: a
+    tombstone, which is kept because versions would restart. `cleared`: logs up to this life are empty. `moved`: the topic was
+    migrated, with the subscription if it existed; no life begins or ends any more.
     """
 
     created_ms: Whole
@@ -62,5 +62,5 @@ class SubscriptionRecord(JsonRecord):
 
     @property
     def is_there(self) -> bool:
-        """Whether the topic has the subscription, here and not on what goes on from it."""
+        """Return whether the subscription exists and was not migrated."""
         return self.deleted_ms is None and not self.moved

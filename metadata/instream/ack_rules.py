@@ -1,5 +1,5 @@
-"""Which entries of a pending-ack log count. PURE: no I/O, no clock, no threads. The rules of conflicts are those of segments
-(`metadata.rules.acks`); here the log's order decides which of two acknowledgements came first (A33).
+"""The rules of a pending-ack log: which entries count. PURE: no I/O, no clock, no threads. Conflicts follow the rules of segments
+(`metadata.rules.acks`); of two acknowledgements the first one in the log wins (A33).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from metadata.rules.acks import Ack
 
 @dataclass
 class AckState:
-    """A subscription by its log up to the entry `at`: its cursor with the claims of transactions that are ongoing here. `ended`,
-    `low_water`: as in `rules.TopicState`, they keep late acknowledgements from counting. `sealed_at`: the number of its last word.
+    """The state of a subscription by its log up to the entry `at`: its cursor with the claims of open transactions. `ended`,
+    `low_water`: as in `rules.TopicState`; they make late acknowledgements void. `sealed_at`: the number of the SEAL.
     """
 
     at: int = 0
@@ -28,20 +28,22 @@ class AckState:
 
 
 def fold(state: AckState, number: int, entry: AckEntry, *, topic: str, subscription: str) -> AckConflict | None:
-    """Take the next entry of the log into the state. None: it counts, or changes nothing; else why it is void."""
+    """Apply the next entry of the log to the state. Return None if the entry counts or has no effect; else the reason why it is
+    void.
+    """
     assert number > state.at, f"entry {number} comes after {state.at}"
     state.at = number
     if state.sealed_at is not None:
         return migrated(topic, subscription)
     match entry.kind:
         case AckKind.SEAL:
-            if not state.cursor.claims:  # a migration must not cut through a transaction
+            if not state.cursor.claims:  # a migration must not split a transaction
                 state.sealed_at = number
         case AckKind.ACK:
             if entry.txn is not None and has_ended(state, entry.txn):
                 return AckConflict(
                     f"Transaction {entry.txn} has ended: it cannot acknowledge rows of {topic} for {subscription!r} any more.",
-                    advice="Nothing of this call counts. Begin another transaction.",
+                    advice="Nothing was acknowledged. Begin another transaction.",
                 )
             try:
                 ack = Ack(topic, subscription, entry.rows, bool(entry.cumulative))
@@ -63,12 +65,14 @@ def fold(state: AckState, number: int, entry: AckEntry, *, topic: str, subscript
 def migrated(topic: str, subscription: str) -> SubscriptionMigrated:
     return SubscriptionMigrated(
         f"The topic {topic} was migrated, and its subscription {subscription!r} with it.",
-        advice="Nothing of this call counts. Use the topic:// that goes on (txnsegment topics describe names it).",
+        advice="Nothing was done. Use the successor topic:// (txnsegment topics describe names it).",
     )
 
 
 def _raise_low_water(state: AckState, coordinator: int, least: int) -> None:
-    """All transactions up to `least` have ended wherever they had registered: a claim that is left is of one that had not."""
+    """Raise the low-water mark. All transactions up to `least` have ended wherever they had registered, so a remaining claim
+    belongs to a transaction that had not registered it.
+    """
     if least <= state.low_water.get(coordinator, -1):
         return
     state.low_water[coordinator] = least
@@ -79,7 +83,7 @@ def _raise_low_water(state: AckState, coordinator: int, least: int) -> None:
 
 
 def compacted(state: AckState) -> AckSnapshot:
-    """What a compaction keeps: all of the state."""
+    """Return the snapshot of a compaction, which keeps the whole state."""
     return AckSnapshot(
         at=state.at,
         cursor=state.cursor,

@@ -1,5 +1,5 @@
-"""Acknowledgements on persistent topics, whether they are migrated meanwhile or not: what meets a subscription that has gone on
-with its topic goes on with it. Its positions are the same there.
+"""Acknowledgements on persistent topics, redirected to the successor topic if the topic was migrated. Positions are the
+same there.
 """
 
 from __future__ import annotations
@@ -18,25 +18,29 @@ from metadata.rules.acks import Ack, merged
 
 @dataclass(frozen=True)
 class OnwardAcks:
-    """The calls of `InStreamAcks` that have no transaction. Those of one go on as `InStreamCoordinator.commit` does."""
+    """The calls of `InStreamAcks` without a transaction. Acks of a transaction are redirected by `InStreamCoordinator.commit`."""
 
     acks: InStreamAcks
     onward: Callable[[], Onward]
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge without a transaction. After an error some may have been. Raises AckConflict, SubscriptionNotFound."""
+        """Acknowledge without a transaction. After an error some acks may have been done. Raises AckConflict,
+        SubscriptionNotFound.
+        """
         left = self._each(self.acks.acknowledge, merged(wanted))
         if left:
             self.onward().coordinator.acks.acknowledge(left)
 
     def advance(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge cumulatively what is not behind the cursor already. Idempotent. Raises AckConflict, SubscriptionNotFound."""
+        """Acknowledge cumulatively, as far as the rows are not acknowledged yet. Idempotent. Raises AckConflict,
+        SubscriptionNotFound.
+        """
         left = self._each(self.acks.advance, wanted)
         if left:
             self.onward().coordinator.acks.advance(left)
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound."""
+        """Move cursors: exactly these rows count as acknowledged afterwards. Raises SubscriptionNotFound."""
         for where, rows in to.items():
             try:
                 self.acks.seek({where: rows})
@@ -45,11 +49,11 @@ class OnwardAcks:
                 self.onward().coordinator.acks.seek({where: rows})
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
-        """The cursors as they stand, or stood when their topic was migrated. Raises SubscriptionNotFound."""
+        """Return the current cursors, or those at the migration of their topic. Raises SubscriptionNotFound."""
         return self.acks.read(where)
 
     def _each(self, call: Callable[[Sequence[Ack]], None], wanted: Iterable[Ack]) -> list[Ack]:
-        """What of it has gone on with its topic."""
+        """Call with each ack alone. Return the acks whose subscription was migrated."""
         left = []
         for ack in wanted:
             try:

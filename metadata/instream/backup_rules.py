@@ -1,7 +1,8 @@
-"""What a backup takes of the older model's logs (docs/in_stream.md, Backups). PURE: no I/O, no clock, no threads.
+"""Selection of the marker-based model's records for a backup (docs/in_stream.md, Backups). PURE: no I/O, no clock, no threads.
 
-The transaction log is read up to some entry first, everything else of a transaction after it. So what had committed there has all
-its data and acknowledgements in what is read later; what had not never happened, whatever marker of it is found.
+The transaction log is read first, up to some entry; the other logs are read after it. A transaction that had committed by that
+entry has all its data and acknowledgements in the later readings. Any other transaction does not exist in the backup, even if a
+marker of it is found.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from metadata.rules.consistent_cut import Moving
 
 
 class Fate(Enum):
-    """What becomes of a transaction in a backup."""
+    """The status of a transaction in a backup."""
 
     COUNTS = auto()
     NEVER = auto()
-    """It had not committed, and never can: nobody has seen anything of it, nor ever will."""
+    """It had not committed and never can: no reader has seen or will see its rows."""
     LOST = auto()
-    """It had not committed, but has since, or may: readers of the lost cluster may have seen it."""
+    """It had not committed but has since, or still may: readers of the lost cluster may have seen its rows."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +42,18 @@ class Decided:
     state: TxnLogState
 
     def ended(self, txn: str) -> Fate:
-        """Of a transaction that a COMMIT marker has ended: COMMITTING was logged before, but perhaps above what was read."""
+        """Return the status of a transaction with a COMMIT marker: its COMMITTING was logged before the marker, but perhaps above
+        `state.at`.
+        """
         ident, found = txn_id(txn), self._txn(txn)
         if ident.most == COORDINATOR and (ident.least > self.state.at or (found is not None and found.state not in COMMITS)):
             return Fate.LOST
-        return Fate.COUNTS  # also of one that is forgotten: it was final before
+        return Fate.COUNTS  # also for an expired transaction: it was final before
 
     def ongoing(self, txn: str, participant: str | tuple[str, str]) -> Fate:
-        """Of a transaction that no marker has ended: if it has committed, its marker is still missing where it had registered."""
+        """Return the status of a transaction without a marker: if it has committed, the marker is missing only where it had
+        registered.
+        """
         ident, found = txn_id(txn), self._txn(txn)
         if found is not None and found.state in COMMITS:
             return Fate.COUNTS if participant in (*found.topics, *found.subscriptions) else Fate.NEVER
@@ -60,8 +65,9 @@ class Decided:
         return self.state.txns.get(ident.least) if ident.most == COORDINATOR else None
 
     def kept(self) -> TxnLogSnapshot:
-        """What is left of the log: nothing is under way, what applications have committed comes from a backup (random ones are
-        forgotten with their transactions)."""
+        """Return the snapshot of the log for the backup: it has no transactions, and the applications are marked as restored
+        (random ones expire with their transactions).
+        """
         apps = {
             name: written.model_copy(update={"restored": True}) for name, written in self.state.apps.items() if not written.random
         }
@@ -70,8 +76,9 @@ class Decided:
 
 @dataclass(frozen=True)
 class KeptLog:
-    """Of a topic's log: the `entries` that a backup has; up to which number (`whole`) a reader has seen nothing that is not among
-    them; its `end`, which readers may have seen; the seal that counts.
+    """The part of a topic's log in a backup. `entries`: the entries that count. `whole`: the number up to which `entries` holds
+    everything that a reader may have seen. `end`: the end of the log, which readers may have seen. `sealed_at`: the SEAL that
+    counts.
     """
 
     entries: Mapping[int, LogEntry]
@@ -80,7 +87,9 @@ class KeptLog:
     sealed_at: int | None
 
     def rest(self, following: int) -> SnapshotRest:
-        """Of the snapshot of all of it: what is in it counts, and nothing of a transaction of before will."""
+        """Return the remaining state for a snapshot at the end of the log: every earlier transaction has ended, so none of its late
+        entries counts.
+        """
         return SnapshotRest(low_water=all_ended(following), sealed_at=self.sealed_at)
 
 
@@ -94,11 +103,11 @@ def kept_log(
     trimmed_log: int,
     now_ms: int,
 ) -> KeptLog:
-    """What counts, data and the seal alone. `entries`: all above what is trimmed, ascending, read after the transaction log;
-    `state`: by all; `end`: of the log.
+    """Return the entries that count: committed data and the SEAL. `entries`: all above the trimmed ones, ascending, read after the
+    transaction log. `state`: after all entries. `end`: of the log.
 
-    Where readers were beyond the last of it, an abort marker of a transaction that never was ends the log there (their ids are
-    numbers of a log, from 1 on): the restored one must reach as far.
+    If readers may have been beyond the last of these entries, an abort marker of a nonexistent transaction is added there (real ids
+    start at 1), so that the restored log reaches as far.
     """
     kept: dict[int, LogEntry] = {}
     whole = end
@@ -118,8 +127,8 @@ def kept_log(
 
 
 def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int) -> PersistentLayout:
-    """The record of a topic without its snapshot, which is one of `found` alone (None: it is deleted). What a restore loses: all
-    numbers above what is whole, and below the one where every log goes on (`following`).
+    """Return the topic's record for the backup, without the snapshot (`found` gets a new one; None: a deleted topic). The restore
+    loses all numbers above `whole` and below `following`, the first number of every restored log.
     """
     whole = layout.trimmed_log if found is None else found.whole
     lost = (*(layout.lost or ()), LostNumbers(after=whole, before=following))
@@ -127,7 +136,9 @@ def kept_layout(layout: PersistentLayout, found: KeptLog | None, following: int)
 
 
 def all_ended(following: int) -> dict[str, int]:
-    """The low-water mark in what is restored: every transaction that the lost cluster can have begun has ended everywhere."""
+    """Return the low-water mark of a restored log: every transaction that the lost cluster can have begun counts as ended
+    everywhere.
+    """
     return {str(COORDINATOR): following - 1}
 
 
@@ -142,11 +153,11 @@ def _fate(topic: str, txn: str | None, state: TopicState, decided: Decided) -> F
 def kept_cursor(
     where: tuple[str, str], before: AckState, entries: Mapping[int, AckEntry], decided: Decided
 ) -> tuple[AckState, Cursor]:
-    """The state of a pending-ack log by all its entries, and the cursor that a backup takes, without claims.
+    """Return the state of a pending-ack log after all its entries, and the cursor for the backup, without claims.
 
-    `before`: by what was read before the transaction log was; `entries`: what came since. What is acknowledged without a
-    transaction, or sought, counts if it came before: who did it may have done it because of what is not in the backup. What
-    transactions have claimed counts with them. Raises Moving if the subscription was carried over to a topic:// meanwhile.
+    `before`: the state before the transaction log was read. `entries`: the later entries. Plain acknowledgements and seeks count
+    only in `before`: later ones may result from rows that the backup lacks. Claims count if their transaction counts. Raises Moving
+    if the subscription was migrated meanwhile.
     """
     state = replace(before, ended=dict(before.ended), low_water=dict(before.low_water))
     acked: list[Rows] = [acks.done(before.cursor)]

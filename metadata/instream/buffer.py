@@ -1,8 +1,8 @@
-"""What a reader may see of a persistent topic: maxReadPosition and isTxnAborted by replay of its log (docs/in_stream.md, Reading).
+"""Reads of persistent topics: maxReadPosition and isTxnAborted by replay of the log (docs/in_stream.md, Reading).
 
-Read in this order: the list of the log, then the topic's record (property, snapshot, what is trimmed), then the entries. The
-property is set before the first transactional entry is appended, so a reader that reads it after the list misses none; what has
-left the log when it is listed is trimmed by the record that is read after it.
+The order of reading is: the list of the log, then the topic's record (property, snapshot, trimmed numbers), then the entries. The
+property is set before the first transactional entry is appended, so a reader that reads it after the list misses none. An entry
+that had left the log before the list is covered by the trimmed number in the record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Moved(Exception):
 
 
 class Opened(NamedTuple):
-    """What opening a topic found out. `replayed`: entries that were read for it (none for a topic that never saw a transaction)."""
+    """The state of a topic after opening it. `replayed`: number of entries read for it (0 for a topic without transactions)."""
 
     topic: PersistentTopic
     end: int
@@ -50,9 +50,10 @@ class Opened(NamedTuple):
 
 @dataclass
 class _Known:
-    """What this process has replayed of a topic: up to the end (`tip`), and up to maxReadPosition (`base`), which snapshots are of.
+    """The cached replay of a topic: up to the end of the log (`tip`), and up to maxReadPosition (`base`), of which snapshots are
+    taken.
 
-    `between`: the entries that `base` has still to take. `numbers`: all of the log that is not trimmed, as last listed.
+    `between`: entries that are in `tip` but not in `base`. `numbers`: the log without trimmed entries, as last listed.
     """
 
     log: ManagedLog[LogEntry]
@@ -64,17 +65,16 @@ class _Known:
     listed: int = 0
     trimmed_to: int = 0
     unusable: SnapshotPointer | None = None
-    """A snapshot that is damaged, or was beyond the end of the log as it was listed then."""
+    """A snapshot that is damaged, or was beyond the listed end of the log."""
     shown: TopicState | None = None
-    """A copy of `tip` for readers, until it changes."""
+    """A copy of `tip` for readers, valid until `tip` changes."""
 
 
 @dataclass
 class InStreamBuffer:
-    """The reader's memory of a cluster's persistent topics. Safe for several threads and any number of processes.
+    """The read cache of a cluster's persistent topics. Safe for several threads and any number of processes.
 
-    `resolve` is asked to end what is ongoing in a topic past its deadline, and to finish what is decided; whether there was
-    something.
+    `resolve` aborts expired transactions of a topic and finishes decided ones. It returns whether there were any.
     """
 
     cluster: Cluster
@@ -83,7 +83,7 @@ class InStreamBuffer:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, name: PersistentName, *, uncommitted: bool = False) -> TopicReading:
-        """One decision. `uncommitted` (isolationLevel read_uncommitted): every DATA entry up to the end of the log.
+        """Read a topic once. `uncommitted` (isolationLevel read_uncommitted): every DATA entry up to the end of the log.
 
         Raises TopicNotFound.
         """
@@ -110,8 +110,8 @@ class InStreamBuffer:
                 continue
 
     def _has_waited(self, view: View, opened: Opened) -> bool:
-        """Whether the first entry that is not decided is older than the deadlines' allowance: time to ask what has become of it. A
-        transaction past its deadline is ended by the first reader that meets it (8.10).
+        """Return whether the first undecided entry is older than the deadlines' allowance, so that its transaction should be
+        resolved. The first reader that meets an expired transaction aborts it (8.10).
         """
         first = first_ongoing(opened.state)
         if first is None:
@@ -120,8 +120,8 @@ class InStreamBuffer:
         return first not in entries or view.now_ms() - entries[first].publish_ms > self.cluster.settings.deadline_allowance_ms
 
     def read_to(self, name: PersistentName, end: int, *, attempts: int = 5) -> TopicReading:
-        """A decision whose cut reaches a GIVEN end (a replay, an offset of the user). Never fewer rows: raises OffsetOutOfRange if
-        the log does not reach `end`, or something at or below it is undecided, after looking again (A31), or a restore lost it.
+        """Read with a cut at or above a GIVEN end (of a replay or an offset from the user). Raises OffsetOutOfRange rather than
+        return fewer rows: if the log does not reach `end`, an entry at or below it stays undecided (A31), or a restore lost it.
         """
         for _ in range(attempts):
             reading = self.read(name)
@@ -137,7 +137,7 @@ class InStreamBuffer:
         )
 
     def open(self, view: View, name: PersistentName) -> Opened:
-        """Bring what is known of a topic up to now. Raises TopicNotFound."""
+        """Update the cached state of a topic. Raises TopicNotFound."""
         known = self._of(name)
         while True:
             try:
@@ -147,7 +147,7 @@ class InStreamBuffer:
                 continue
 
     def state(self, name: PersistentName) -> TopicState:
-        """The topic's state up to the end of its log; a copy."""
+        """Return a copy of the topic's state up to the end of its log."""
         return decide(self.cluster.store, lambda view: self.open(view, name).state)
 
     def log(self, name: PersistentName) -> ManagedLog[LogEntry]:
@@ -177,14 +177,15 @@ class InStreamBuffer:
         return Opened(topic, end, cut, known.shown, tuple(numbers), replayed)
 
     def _replay(self, view: View, known: _Known, topic: PersistentTopic, end: int) -> int:
-        """Fold what was not folded yet, from the snapshot on where that is further; how many entries."""
+        """Fold the new entries, starting from the snapshot if it is further. Return the number of entries."""
         layout = topic.layout
         found = layout.snapshot
         if found is not None and found.at > known.tip.at and (kept := self._kept(known, topic, found, end)) is not None:
             known.base, known.tip = kept
             known.between, known.shown = deque(), None
         elif known.tip.at < layout.trimmed_log:
-            # Trimmed before it ever saw a transaction (later, never beyond a snapshot): nothing there can matter.
+            # Trimmed before the topic's first transaction (later trims never pass a snapshot), so the skipped entries do not
+            # matter.
             known.base, known.tip = TopicState(at=layout.trimmed_log), TopicState(at=layout.trimmed_log)
             known.between, known.shown = deque(), None
         todo = known.numbers[bisect_right(known.numbers, known.tip.at) :]
@@ -207,20 +208,20 @@ class InStreamBuffer:
     def _kept(
         self, known: _Known, topic: PersistentTopic, found: SnapshotPointer, end: int
     ) -> tuple[TopicState, TopicState] | None:
-        """What it holds. None if it cannot be used and nothing was trimmed yet, nor restored: the log itself tells all then,
-        and the next snapshot takes its place. Raises CorruptSnapshot, StorageError.
+        """Load a snapshot. Return None if it cannot be used and nothing was trimmed or restored yet: then the whole log is
+        replayed, and the next snapshot replaces this one. Raises CorruptSnapshot, StorageError.
         """
         try:
             if found.at <= end:
                 kept = snapshots.load(self.cluster.storage, topic.name, found)
                 known.unusable = None
                 return kept
-            if known.unusable != found:  # perhaps made since the log was listed: look again
+            if known.unusable != found:  # perhaps written after the log was listed: read again
                 known.unusable = found
                 raise _Moved
             raise snapshots.corrupt(topic.name, found, f"it is newer than the log, which ends at {end}")
         except CorruptSnapshot as error:
-            if topic.layout.trimmed_log or topic.layout.lost:  # (what was restored has none of the markers that decided)
+            if topic.layout.trimmed_log or topic.layout.lost:  # a restored log lacks the markers that decided
                 raise
             log.warning("replaying all of %s: %s", topic.name, error.message)
             known.unusable = found
@@ -233,7 +234,7 @@ class InStreamBuffer:
             fold(known.base, *known.between.popleft())
 
     def entries(self, name: PersistentName, numbers: Sequence[int]) -> list[tuple[int, LogEntry]]:
-        """Entries that were listed before. Raises DataLoss if one has left the log since."""
+        """Return entries that were listed before. Raises DataLoss if one has left the log since."""
         found, _ = decide(self.cluster.store, lambda view: self._of(name).log.entries(view, numbers))
         if len(found) < len(numbers):
             gone = next(n for n in numbers if n not in found)
@@ -246,8 +247,8 @@ class InStreamBuffer:
     # --- snapshots --------------------------------------------------------------------------------------------------
 
     def snapshot(self, name: PersistentName, *, entries: int = 1, after_ms: int = 0) -> bool:
-        """Take a snapshot of the topic's transaction buffer if maxReadPosition has moved on by so many entries since the last one,
-        and that is so long ago; whether it was taken. Losing the CAS means that another one was.
+        """Take a snapshot of the topic's transaction buffer if maxReadPosition has advanced, by at least `entries` entries or after
+        `after_ms` since the last snapshot. Return whether it was taken; after a lost CAS another process has taken one.
 
         Raises TopicNotFound, StorageError.
         """
@@ -256,7 +257,7 @@ class InStreamBuffer:
             opened = self.open(view, name)
             layout, known = opened.topic.layout, self._of(name)
             if layout.contains_txn is False:
-                return False  # there is nothing to remember
+                return False  # without transactions there is no state to store
             last = None if layout.snapshot == known.unusable else layout.snapshot
             base, aborted = self._decided(known)
             moved = sum(1 for n in opened.numbers if (0 if last is None else last.at) < n <= base.at)
@@ -285,14 +286,16 @@ class InStreamBuffer:
 
     @staticmethod
     def _decided(known: _Known) -> tuple[TopicState, dict[str, int]]:
-        """What a snapshot is of: copies of the state up to maxReadPosition, and of all transactions that markers have aborted."""
+        """Return the content of a snapshot: copies of the state up to maxReadPosition, and of all transactions aborted by
+        markers.
+        """
         with known.lock:
             return known.base.copy(), dict(known.tip.aborted)
 
     def confirm(self, name: PersistentName) -> None:
-        """A topic of an older version has no system property: find out whether its log has transactional messages, and set it.
+        """Set the system property of a topic of an older version, by a check whether its log has transactional messages.
 
-        One that is no boolean stays as it is, and the topic is always replayed; a boolean that a user had set counts as the
+        Text that is not a boolean is left unchanged, and the topic is always replayed. A boolean that a user had set counts as the
         system's.
         """
 
@@ -304,7 +307,8 @@ class InStreamBuffer:
             found, _ = log.entries(view, opened.numbers)
             used = any(entry.kind is EntryKind.DATA and entry.txn is not None for entry in found.values())
             after = with_system_property(opened.topic.layout, "true" if used else "false")
-            with suppress(BadVersion, UnknownOutcome):  # whoever appends the first one sets it before: then ours must not win
+            # the first transactional append sets the property before: then this CAS must fail
+            with suppress(BadVersion, UnknownOutcome):
                 self.cluster.store.put(opened.topic.record.key, after.to_bytes(), expect=opened.topic.record)
                 if used:
                     metrics.USING_TXN_TOPICS.inc()
@@ -312,14 +316,14 @@ class InStreamBuffer:
         decide(self.cluster.store, body)
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Paths that something of a persistent topic names: what its log holds, seen or not, and its snapshot. Read after the
-        files were listed; an entry that leaves the log meanwhile was trimmed for the grace period.
+        """Yield the paths that persistent topics name: those in their logs, visible or not, and their snapshots. Called after the
+        files were listed. An entry that leaves the log meanwhile was trimmed for the grace period.
         """
         for topic in every(view):
             if topic.layout.snapshot is not None:
                 yield from topic.layout.snapshot.files()
             if topic.layout.bare:
-                continue  # what came to its log later counts for nobody
+                continue  # later entries of its log count for no reader
             log = self.log(topic.name)
             numbers = log.numbers(view)
             for i in range(0, len(numbers), GROUP):
@@ -332,5 +336,5 @@ class InStreamBuffer:
                     yield from (part.path for part in self.ledger(topic.name, number, entry).parts)
 
     def ledger(self, name: PersistentName, number: int, entry: LogEntry) -> Ledger:
-        """A DATA entry as the ledger that it is. Raises CorruptRecord, StorageError."""
+        """Return the ledger of a DATA entry. Raises CorruptRecord, StorageError."""
         return manifests.ledger(self.cluster.storage, number, entry.registration(str(name)), str(name))

@@ -1,4 +1,4 @@
-"""One process's hands on the persistent topics of a cluster."""
+"""Per-process client of a cluster's persistent topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStream:
-    """The parts that share one memory of its logs: `metadata.client.client.Client.instream`."""
+    """The parts that share one cache of the logs: `metadata.client.client.Client.instream`."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -35,7 +35,7 @@ class InStream:
 
     @property
     def migrator(self) -> Migrator:
-        """What lets persistent topics go on as topic://."""
+        """The migrator of persistent topics to topic://."""
         return self.coordinator.onward.migrator
 
     @property
@@ -44,7 +44,7 @@ class InStream:
 
 
 def instream(cluster: Cluster, aftermath: Callable[[Callable[[], None]], None] = inline) -> InStream:
-    """`aftermath` is handed what a commit does not wait for."""
+    """Create the client. `aftermath` receives the work that a commit does not wait for."""
     buffer = InStreamBuffer(cluster)
     coordinator = InStreamCoordinator(cluster, buffer, aftermath)
     sweeper = InStreamSweeper(cluster, buffer, coordinator)

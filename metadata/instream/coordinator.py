@@ -1,6 +1,6 @@
-"""The whole path of one write set over persistent topics, exactly once for its application (docs/in_stream.md, What counts).
+"""Commits of write sets over persistent topics, exactly once for each application version (docs/in_stream.md, What counts).
 
-The steps themselves, and what decides, are `TransactionSteps`.
+`TransactionSteps` has the single steps.
 """
 
 from __future__ import annotations
@@ -40,23 +40,25 @@ log = logging.getLogger("txnsegment.instream")
 
 
 SNAPSHOT_ENTRIES, SNAPSHOT_MS = 1_000, 5_000
-"""A committer takes a snapshot of a topic after so many entries, or after so long if there is anything new (Pulsar's defaults)."""
+"""A committer takes a snapshot of a topic after this many entries, or after this time (ms) if there are new ones (Pulsar's
+defaults).
+"""
 COMPACT_ENTRIES = 1_000
-"""A committer compacts the transaction log once so many entries have gathered since it was compacted last."""
+"""A committer compacts the transaction log after this many entries since the last compaction."""
 
 
 @dataclass(frozen=True)
 class InStreamCommitted(Committed):
-    """As `Committed`; `positions`: for each topic by full name the ledger ids that it wrote there, ascending."""
+    """As `Committed`. `positions`: for each topic by full name its written ledger ids, ascending."""
 
     positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass
 class InStreamCoordinator(TransactionSteps):
-    """One for each process and cluster; safe for several threads.
+    """The coordinator. One for each process and cluster; safe for several threads.
 
-    `aftermath` is handed what nobody waits for: the end of transactions that others left behind.
+    `aftermath` receives the work that no caller waits for: ending the transactions of crashed processes.
     """
 
     aftermath: Callable[[Callable[[], None]], None] = inline
@@ -66,16 +68,16 @@ class InStreamCoordinator(TransactionSteps):
         self.acks.carry = lambda where: self.onward.migrator.carry(where)
 
     def commit(self, work: WriteSet) -> InStreamCommitted:
-        """Make the write set visible, all of it or nothing, at most once for its (application, version), as `Coordinator.commit`
-        does for topic://. `work.parts` and `work.acks` name persistent topics where those name segments.
+        """Make the write set visible as a whole or not at all, at most once for its (application, version), like
+        `Coordinator.commit` for topic://. In `work.parts` and `work.acks` the names are persistent topics in place of segments.
 
-        Raises Fenced or TxnConflict (another attempt took over, or its timeout), TopicSealed, TopicNotFound, VersionConflict,
-        AckConflict (then nothing was committed), OutcomeUnknown (run the same version again), TransactionUnfinished (committed,
-        but a topic took no marker), OptionError for what is not persistent://, and what the store and the storage raise.
+        Raises Fenced or TxnConflict (another attempt or the timeout ended the transaction), TopicSealed, TopicNotFound,
+        VersionConflict, AckConflict (nothing was committed), OutcomeUnknown (run the same version again), TransactionUnfinished
+        (committed, but a topic took no marker), OptionError for a topic that is not persistent://, StoreError and StorageError.
         """
         try:
             return self._commit(work)
-        except (TopicSealed, AckConflict):  # nothing of it was committed here, nor ever will be
+        except (TopicSealed, AckConflict):  # nothing was committed here, nor will be
             further = self.onward.of(work)
             if further is None:
                 raise
@@ -86,8 +88,8 @@ class InStreamCoordinator(TransactionSteps):
 
     @cached_property
     def onward(self) -> Onward:
-        """Where writers of topics that were migrated go on."""
-        from metadata.instream.onward import Onward  # here: most processes never meet a migrated topic
+        """The redirect of write sets to successor topics."""
+        from metadata.instream.onward import Onward  # imported late: most processes never meet a migrated topic
 
         return Onward(self, self.aftermath)
 
@@ -105,7 +107,7 @@ class InStreamCoordinator(TransactionSteps):
             self._refuse_migrated(work)
             raise
         if opening is Opening.SKIP and not work.random:
-            self._refuse_migrated(work)  # its application may have gone on there
+            self._refuse_migrated(work)  # the application may have committed later versions in the successor topic
         if opening is Opening.SKIP:
             log.info("skip app=%s version=%s: committed already", work.app, work.claim.version)
             return InStreamCommitted(None, None, 0, 0, skipped=True)
@@ -126,7 +128,8 @@ class InStreamCoordinator(TransactionSteps):
             self.acks.claim(txn, acks)
             self._check_seals(least, list(parts))
             if not parts:
-                self._refuse_migrated(work)  # again: no data of it shows a seal, and what began before it a migration ends
+                # checked again: a transaction without data does not notice the seal, and a migration ends transactions begun before
+                self._refuse_migrated(work)
         except BaseException as error:
             self._abort_after(error, least)
             raise
@@ -134,7 +137,7 @@ class InStreamCoordinator(TransactionSteps):
             decided = self._decide(least, TxnState.COMMITTING)
         except TransactionNotFound as error:
             self._forgotten(work, app, least, error)
-            decided = None  # committed, and finished by others
+            decided = None  # committed, and finished by another process
         rows, size = weight(work)
         metrics.ROWS_WRITTEN.inc(rows)
         metrics.BYTES_WRITTEN.inc(size)
@@ -145,8 +148,8 @@ class InStreamCoordinator(TransactionSteps):
         return InStreamCommitted(txn, None, rows, size, positions={name: (number,) for name, number in numbers.items()})
 
     def _forgotten(self, work: WriteSet, app: str, least: int, error: TransactionNotFound) -> None:
-        """Our transaction was decided, finished and forgotten while we slept. What its application has committed last can still say
-        how. Raises TxnConflict (it was aborted) or OutcomeUnknown (it can no longer be told); returns if it has committed.
+        """Find the outcome of a transaction that was decided, finished and expired meanwhile, by the last committed version of its
+        application. Raises TxnConflict (it was aborted) or OutcomeUnknown (not known any more); returns if it has committed.
         """
         written = self.log.written(app)
         if written is not None and written.txn == least:
@@ -154,15 +157,15 @@ class InStreamCoordinator(TransactionSteps):
         if work.random or (written is not None and written.version > work.claim.version):
             raise OutcomeUnknown(
                 f"Transaction {self.log.most}_{least} was decided, but how can no longer be told: it is forgotten.",
-                advice=f"Nothing was touched. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
+                advice=f"Nothing was deleted. Run version {work.claim.version} of {work.app} again: it is skipped if it committed.",
             ) from error
         raise TxnConflict(
-            f"Transaction {self.log.most}_{least} was aborted and forgotten.", advice="Run the write again."
+            f"Transaction {self.log.most}_{least} was aborted, and its record has expired.", advice="Run the write again."
         ) from error
 
     def abort_attempt(self, app: str, app_topic: str, claim: Claim) -> None:
-        """Spark's abort, perhaps in another process and long after: end only an OPEN transaction of this version and attempt
-        (A36).
+        """Abort on behalf of Spark, perhaps in another process and much later. Only an OPEN transaction of this version and attempt
+        is aborted (A36).
         """
         if is_persistent(app_topic) and self.onward.migrator.onward(persistent_name(app_topic)) is not None:
             self.onward.abort_attempt(app, app_topic, claim)
@@ -171,12 +174,13 @@ class InStreamCoordinator(TransactionSteps):
             if (txn.app, txn.version, txn.attempt, txn.state) == (name, claim.version, claim.attempt, TxnState.OPEN):
                 try:
                     self.end(f"{self.log.most}_{txn.least}", commit=False)
-                except (TxnConflict, TransactionNotFound) as error:  # it has ended meanwhile, either way, and may be forgotten
+                # it has ended meanwhile with either outcome, and may have expired
+                except (TxnConflict, TransactionNotFound) as error:
                     log.info("abort app=%s version=%s: %s", app, claim.version, error)
 
     def share(self, names: Sequence[PersistentName]) -> None:
-        """A committer's bounded share of the sweep: snapshots of the topics that it has written to, by count and by time, and a
-        compaction once enough has gathered in the transaction log.
+        """Do a committer's bounded share of the sweep: snapshots of the topics it has written to, by count and by time, and a
+        compaction of a long transaction log.
         """
         for name in names:
             self.buffer.snapshot(name, entries=SNAPSHOT_ENTRIES, after_ms=SNAPSHOT_MS)
@@ -184,7 +188,8 @@ class InStreamCoordinator(TransactionSteps):
             self.log.compact()
 
     def _opening(self, work: WriteSet, app: str) -> Opening:
-        """Who am I allowed to be? Ends OPEN attempts of this application that we take over from, and finishes what it has decided.
+        """Decide how to open the version. Aborts OPEN attempts of this application that this attempt fences, and finishes its
+        decided ones.
 
         Raises VersionConflict, Fenced, OutcomeUnknown.
         """
@@ -193,13 +198,13 @@ class InStreamCoordinator(TransactionSteps):
             for txn in mine:
                 if txn.state is TxnState.COMMITTING:
                     self.ending.finish(txn.least)
-            # One that was aborted and stalls somewhere holds nobody up: nothing of it counts, wherever its marker is missing.
+            # An aborted transaction that stalls delays no writer: its rows stay invisible wherever the marker is missing.
             self.ending.resolve(f"{self.log.most}_{txn.least}" for txn in mine if txn.state is TxnState.ABORTING)
-            written = self.log.written(app)  # after them: it knows at least what they have committed
+            written = self.log.written(app)  # read after them, so it includes their commits
             if written is None and work.random and work.retried and not self.log.knows(app):
                 raise OutcomeUnknown(
                     f"An earlier commit of {work.app} was left without an answer, and what became of it is forgotten by now.",
-                    advice="Nothing was done now. Look whether its rows are there before you write them again.",
+                    advice="Nothing was done now. Check whether its rows exist before you write them again.",
                 )
             opened = max((t for t in mine if t.state is TxnState.OPEN), key=lambda t: t.version or 0, default=None)
             application = Application(
@@ -218,14 +223,16 @@ class InStreamCoordinator(TransactionSteps):
                 log.info("%s", error)
 
     def _refuse_migrated(self, work: WriteSet) -> None:
-        """Raises TopicSealed if what it writes to goes on elsewhere: what the application has committed is told there."""
+        """Raise TopicSealed if a topic or the application's topic was migrated: then only the successor topic shows what the
+        application has committed.
+        """
         for name in dict.fromkeys([*work.parts, work.app_topic]):
             if is_persistent(name) and self.onward.migrator.onward(persistent_name(name)) is not None:
                 raise TopicSealed(f"The topic {name} was migrated.")
 
 
 def _header(txn: Txn) -> Header:
-    """An OPEN transaction as the header that topic:// would have of it, for the rule that both share."""
+    """Return an OPEN transaction as a header of topic://, for the rule that both models share."""
     return Header(
         state=State.OPEN,
         timeout=Nanos(txn.timeout_ms * 1_000_000),
@@ -236,7 +243,7 @@ def _header(txn: Txn) -> Header:
 
 
 def _persistent(name: str) -> PersistentName:
-    """Raises OptionError: one transaction never spans both kinds of topics."""
+    """Return the persistent topic's name. Raises OptionError for a topic://: one transaction never spans both kinds of topics."""
     if name.startswith("persistent://"):
         return persistent_name(name)
     raise OptionError(

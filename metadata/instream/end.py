@@ -1,6 +1,6 @@
 """The two-phase end: after COMMITTING or ABORTING is logged, every participant gets its marker, then the final state is logged.
 
-Anyone may do it, any number at once: a second marker is void, and so is a second final state.
+Any process may do it, several at once: a second marker is void, and so is a second final state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("txnsegment.instream")
 
 @dataclass
 class Ending:
-    """What finishes the transactions of a cluster."""
+    """Finishes the transactions of a cluster."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -38,29 +38,31 @@ class Ending:
     acks: InStreamAcks
 
     def finish(self, least: int, seen: Txn | None = None, *, again: bool = False) -> None:
-        """Give every participant of a COMMITTING or ABORTING transaction its marker and log the final state. Idempotent. `seen`:
-        the transaction, if it was looked at since it was decided. `again`: for who comes after others: a participant that has its
-        marker, or takes none, gets no other one. (One that stalls would else grow with each look at it, 8.14.)
+        """Append the marker of a COMMITTING or ABORTING transaction to every participant, and log the final state. Idempotent.
+        `seen`: the transaction, if it was read since its decision. `again`: for repeated calls: a participant that has its marker,
+        or accepts none, gets no other one (otherwise each retry of a stalled transaction would add markers, 8.14).
 
-        Raises TransactionUnfinished naming the topics that take no marker (the older model stalls there), and what the store
-        raises.
+        Raises TransactionUnfinished that names the topics without a marker (in this model a seal stalls the transaction),
+        StoreError.
         """
         txn = self.log.txn(least) if seen is None else seen
         if txn is None or txn.state not in (TxnState.COMMITTING, TxnState.ABORTING):
             return
-        self._mark_subscriptions(txn, again=again)  # first: they never stall
+        self._mark_subscriptions(txn, again=again)  # first, because they never stall
         self._mark_topics(txn, again=again)
         self._log_final(txn)
 
     def _log_final(self, txn: Txn) -> None:
-        """Log COMMITTED or ABORTED. What the entry does there need not be looked at: it is so by now, or somebody was faster."""
+        """Log COMMITTED or ABORTED. The result needs no check: the state is final, by this entry or an earlier one."""
         final = TxnState.COMMITTED if txn.state is TxnState.COMMITTING else TxnState.ABORTED
         now_ms = time_ms(self.cluster.store)
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=final, at_ms=now_ms)
         self.log.replay.log.append_again(entry)
 
     def _mark_topics(self, txn: Txn, *, again: bool) -> None:
-        """END_TXN_ON_PARTITION: one marker for each topic, many in one round trip; then a look whether a seal was in the way."""
+        """END_TXN_ON_PARTITION: append one marker to each topic, many in one round trip, then check whether a seal made
+        one void.
+        """
         names = [persistent_name(t) for t in txn.topics]
         kind = EntryKind.COMMIT if txn.state is TxnState.COMMITTING else EntryKind.ABORT
         low_water = self.log.low_water()
@@ -82,18 +84,18 @@ class Ending:
         if stalled:
             raise TransactionUnfinished(
                 f"Transaction {ident} is {txn.state}, but {', '.join(map(str, stalled))} took no marker: sealed while it was open.",
-                advice="It is decided, but rows of it there are not seen. Transactions of topic:// do not stall on a seal.",
+                advice="The transaction is decided, but its rows there are not visible. Transactions of topic:// do not stall.",
             )
 
     def _takes_no_marker(self, name: PersistentName, txn: str) -> bool:
         try:
             state = self.buffer.state(name)
         except TopicNotFound:
-            return True  # deleted: nobody reads it
+            return True  # a deleted topic has no readers
         return state.sealed_at is not None or has_ended(state, txn)
 
     def _mark_subscriptions(self, txn: Txn, *, again: bool) -> None:
-        """END_TXN_ON_SUBSCRIPTION: one marker for each pending-ack log. A subscription that is deleted needs none."""
+        """END_TXN_ON_SUBSCRIPTION: append one marker to each pending-ack log. A deleted subscription needs none."""
         if not txn.subscriptions:
             return
         keys = [paths.subscription(*where) for where in txn.subscriptions]
@@ -120,11 +122,11 @@ class Ending:
             ],
         )
 
-    # --- what others left behind ------------------------------------------------------------------------------------
+    # --- transactions of other processes ----------------------------------------------------------------------------
 
     def resolve(self, txns: Iterable[str]) -> bool:
-        """End those of these transactions that are past their deadline, finish those that are decided; whether any was. One that
-        stalls is left: it fails nobody but its owner (and a sweep says so).
+        """Abort those of these transactions that are past their deadline, and finish decided ones. Return whether there were any. A
+        stalled one is skipped: only its owner and a sweep report it.
         """
         return sum(self._resolve(least) for least in self._mine(txns)) > 0
 
@@ -143,17 +145,18 @@ class Ending:
         return True
 
     def resolve_topic(self, name: PersistentName) -> bool:
-        """The same for those that are ongoing in a topic; whether its maxReadPosition may have moved. What is ongoing there though
-        it is final, or unknown, had not registered (or came when all markers stood): it gets an abort marker.
+        """Resolve the transactions that are open in a topic. Return whether its maxReadPosition may have advanced. A transaction
+        that is open there although it is final or unknown had not registered the topic (or wrote to it after all markers): it gets
+        an abort marker.
         """
         ongoing = self.buffer.state(name).ongoing
         done = self.resolve(ongoing)
         mine = {least: self.log.txn(least) for least in self._mine(ongoing)}
-        given = self.log.replay.at  # an id above it may yet be given to somebody (nobody of ours writes under such a one)
+        given = self.log.replay.at  # a higher id may still be allocated, but no writer of this cluster uses it yet
         strays = [least for least, txn in mine.items() if least <= given and (txn is None or txn.state in FINAL)]
         if not strays:
             return done
-        # Looked at again after the log: markers stand before a transaction is final, perhaps since we looked first (ours is void).
+        # Read again after the log: markers precede the final state, and may have come since the first read (then this one is void).
         still = self.buffer.state(name).ongoing
         for least in strays:
             txn_id = f"{self.log.most}_{least}"
@@ -166,7 +169,7 @@ class Ending:
         return done
 
     def timeouts(self) -> int:
-        """Abort what is OPEN past its deadline, by the store's clock with the allowance; how many."""
+        """Abort transactions that are OPEN past their deadline plus the allowance, by the store's clock. Return their number."""
         now_ms, allowance = time_ms(self.cluster.store), self.cluster.settings.deadline_allowance_ms
         late = [txn.least for txn in self.log.live() if expired(txn, now_ms, allowance)]
         for least in late:
@@ -174,8 +177,8 @@ class Ending:
         return len(late)
 
     def open_transactions(self) -> OpenTransactions:
-        """The transactions that may still append rows, to any topic. Those past their deadline are aborted. What is read of a
-        topic's log after this call has all that the others appended: nobody appends for a transaction that is decided.
+        """Return the transactions that may still append rows, to any topic. Expired ones are aborted first. A log read after this
+        call contains everything that all other transactions append, because no writer appends for a decided transaction.
         """
         now_ms = time_ms(self.cluster.store)  # before the log: a transaction that is missing there begins after this time
         self.timeouts()
@@ -184,7 +187,7 @@ class Ending:
         return OpenTransactions(now_ms, tuple(opened), self.cluster.settings.deadline_allowance_ms)
 
     def finish_all(self) -> tuple[int, list[TransactionUnfinished]]:
-        """Finish every transaction that is COMMITTING or ABORTING; how many, and what could not be."""
+        """Finish all COMMITTING and ABORTING transactions. Return their number, and the errors of stalled ones."""
         finished, stalled = 0, []
         for txn in self.log.live():
             if txn.state in (TxnState.COMMITTING, TxnState.ABORTING):
@@ -198,7 +201,7 @@ class Ending:
     def _time_out(self, txn: Txn) -> None:
         now_ms = time_ms(self.cluster.store)
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=txn.least, state=TxnState.ABORTING, at_ms=now_ms)
-        self.log.append(entry)  # void: its owner was faster
+        self.log.append(entry)  # void if the owner was faster
         log.warning("timed out txn=%s_%s app=%s version=%s", self.log.most, txn.least, txn.app, txn.version)
         self.finish(txn.least)
 
@@ -206,8 +209,8 @@ class Ending:
         return [ident.least for ident in map(txn_id, txns) if ident.most == self.log.most]
 
     def sealing(self, names: Sequence[PersistentName]) -> dict[PersistentName, bool]:
-        """Those of these topics in whose log a seal may stand, and whether they are deleted by now. Whoever appends a seal sets the
-        flag first: read after our own appends, a record without it means that no seal stands below them.
+        """Return those of these topics whose log may have a seal, and whether each is deleted. The flag is set before a seal is
+        appended. So if a record read after an append lacks the flag, no seal lies below that append.
         """
         if not names:
             return {}

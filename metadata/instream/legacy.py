@@ -1,8 +1,8 @@
-"""A migrated persistent topic as a segment of the scalable topic that goes on from it (docs/in_stream.md, Migration).
+"""A migrated persistent topic as a segment of its successor topic (docs/in_stream.md, Migration).
 
-Its ledgers keep their ids, which are numbers of its own log. For what is counted in numbers of the cluster's log (the cut, offsets
-of streams, limits, times) the ledger `n` stands at `n + shift`: below the seal that ends the segment there, and above everything
-that was in the log before the layout named it, so that no reader has passed it unseen.
+Its ledgers keep their ids, which are numbers of its own log. For numbers of the cluster's log (the cut, stream offsets, limits,
+times) the ledger `n` has the number `n + shift`: below the seal that ends the segment, and above every entry that was in the log
+before the layout named it, so that no reader has passed it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from metadata.rules.transitions import Weight
 
 @dataclass(frozen=True, kw_only=True)
 class LegacySegment(MigratedSegment):
-    """`reading`: of the persistent topic, all of it decided. `seal`: its SEAL. `shift`: what is added to the id of a ledger
+    """The segment. `reading`: of the persistent topic, fully decided. `seal`: its SEAL. `shift`: the offset added to a ledger id
     (`metadata.rules.migrated.shift`).
     """
 
@@ -33,7 +33,7 @@ class LegacySegment(MigratedSegment):
     shift: int
 
     def ledgers(self, after: int, through: int) -> Iterator[Ledger]:
-        """The visible ledgers, ascending, under their own ids."""
+        """Yield the visible ledgers, ascending, under their own ids."""
         yield from self.reading.ledgers(self.ledger_id(after), self._end(through))
 
     def published(self, after: int, through: int) -> Iterator[tuple[int, int]]:
@@ -41,14 +41,14 @@ class LegacySegment(MigratedSegment):
             yield self.number(n), publish_ms
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
-        """What one transaction appended to the topic is one, at the last number of it, together with what lies between, so that no
+        """Yield one weight for each group of whole transactions, with the ledgers between theirs, at its last number, so that no
         limit splits a transaction (8.9).
         """
         for one in whole_transactions(self.ledgers(after, through)):
             yield Weight(self.number(one[-1].id), sum(found.rows for found in one), sum(found.bytes for found in one))
 
     def kept(self, cut: int) -> Iterator[Kept]:
-        """Retention takes no half of a transaction either."""
+        """Yield the groups of whole transactions, because retention never splits a transaction either."""
         for one in whole_transactions(self.ledgers(0, cut)):
             yield Kept(self.number(one[-1].id), max(found.publish_ms for found in one), sum(found.bytes for found in one))
 
@@ -60,7 +60,7 @@ class LegacySegment(MigratedSegment):
         return self.reading.newest(0, self._end(cut))
 
     def free_to(self, needed: Row, through: int) -> int:
-        """Up to before the first transaction of which somebody needs a row."""
+        """Return the number, at most `through`, below the first transaction with a needed row."""
         stays = first_needed(self.ledgers(0, through), needed)
         return through if stays is None else self.number(stays) - 1
 
@@ -76,7 +76,7 @@ class LegacySegment(MigratedSegment):
 
     def trim(self, through: int) -> Taken | None:
         from metadata.instream.topics import PersistentTopics
-        from metadata.instream.trimming import trim_log  # here: who reads does without
+        from metadata.instream.trimming import trim_log  # imported late: readers need neither
 
         if next(self.ledgers(0, through), None) is None:
             return None

@@ -1,6 +1,6 @@
-"""A log of the older model: entries in the order of their appends, which is the store's (docs/in_stream.md, Records).
+"""A log of the marker-based model: entries in the order of their appends (docs/in_stream.md, Records).
 
-Entries never change, so whoever has read one need not read it again. They only leave, from the head.
+Entries never change, so each is read once. They leave the log only from its head.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from metadata.store.contract import Append, Delete, MetadataStore, Record, View,
 E = TypeVar("E", bound=Identified)
 GROUP, GROUP_BYTES = 256, 512 * 1024
 KEPT = 50_000
-"""Entries that a process keeps of one log."""
+"""Maximum number of cached entries of one log."""
 
 
 class ManagedLog(Generic[E]):
-    """One log as this process knows it. Safe for several threads."""
+    """One log with this process's cache. Safe for several threads."""
 
     def __init__(self, store: MetadataStore, prefix: Prefix, kind: type[E]) -> None:
         self._store, self.prefix, self._kind = store, prefix, kind
@@ -31,12 +31,12 @@ class ManagedLog(Generic[E]):
         self._lock = threading.Lock()
 
     def numbers(self, view: View, after: int = 0) -> list[int]:
-        """The numbers of the entries above `after`, ascending: a consistent prefix of the append order."""
+        """Return the numbers of the entries above `after`, ascending: a consistent prefix of the append order."""
         return [sequence_number(path) for path in view.keys(self.prefix.range(after + 1))]
 
     def entries(self, view: View, numbers: Sequence[int], then: Sequence[Key] = ()) -> tuple[dict[int, E], list[Record | None]]:
-        """The entries of these numbers, without those that have left the log since they were listed; and the records asked for
-        besides, read after them in the same flight.
+        """Return the entries of these numbers, without those that have left the log since the list; and the records of `then`, read
+        after them in the same flight.
         """
         with self._lock:
             known = {n: self._known[n] for n in numbers if n in self._known}
@@ -48,7 +48,7 @@ class ManagedLog(Generic[E]):
         return {n: found[n] for n in numbers if n in found}, records[len(missing) :]
 
     def keep(self, fresh: Mapping[int, E]) -> None:
-        """Remember entries that were just read or written."""
+        """Cache entries that were just read or written."""
         with self._lock:
             self._known.update(fresh)
             self._top = max(self._top, *fresh, 0)
@@ -57,13 +57,14 @@ class ManagedLog(Generic[E]):
 
     @property
     def top(self) -> int:
-        """The highest number that this process has seen: whatever it appends from now on gets one above."""
+        """The highest number that this process has seen; its next append gets a higher one."""
         return self._top
 
     def append(self, entry: E) -> int:
-        """Append the entry; its number. A lost reply is resolved by looking for its id above what was known before.
+        """Append the entry and return its number. After a lost reply the entry is searched by its id above the previously known
+        numbers.
 
-        Raises UnknownOutcome if it is not there (it may still turn up), ValueTooLarge and Unavailable (known: not done).
+        Raises UnknownOutcome if it is not found (it may still appear), ValueTooLarge and Unavailable (known to be not done).
         """
         after = self.top
         try:
@@ -77,48 +78,50 @@ class ManagedLog(Generic[E]):
         return record.number
 
     def append_again(self, entry: E, *, attempts: int = 10) -> int:
-        """The same for an entry that counts at most once however often it is appended: until one is known to be there."""
+        """As `append`, for an entry that counts at most once: repeat until one append is known to be done. Raises Unavailable after
+        `attempts` appends without a reply.
+        """
         for _ in range(attempts):
             try:
                 return self.append(entry)
             except UnknownOutcome:
                 continue
         raise Unavailable(
-            f"None of {attempts} appends to {self.prefix.path} was answered.",
-            advice="What was appended counts at most once: try again.",
+            f"None of {attempts} appends to {self.prefix.path} got a reply.",
+            advice="The entry counts at most once: try again.",
         )
 
     def find(self, view: View, entry_id: str, after: int = 0) -> int | None:
-        """The number of the first entry with this id above `after`."""
+        """Return the number of the first entry with this id above `after`, or None."""
         entries, _ = self.entries(view, self.numbers(view, after))
         return next((n for n, entry in entries.items() if entry.id == entry_id), None)
 
     def delete(self, numbers: Sequence[int]) -> None:
-        """Take entries out of the log, and forget all up to the last of them: what goes lies at the head. Raises what the store
-        raises: perhaps some are gone; doing it again is safe.
+        """Delete entries at the head of the log, and drop all entries up to the last of them from the cache. Raises StoreError:
+        some may be deleted then; a repetition is safe.
         """
         for some in in_groups(numbers):
             self._store.write(*(Delete(self.prefix.key(n), durable=False) for n in some))
         self.forget(max(numbers, default=0))
 
     def forget(self, to: int) -> None:
-        """Drop what is kept of entries up to `to`."""
+        """Drop cached entries up to `to`."""
         with self._lock:
             for number in [n for n in self._known if n <= to]:
                 del self._known[number]
 
 
 def append_to_all(store: MetadataStore, appends: Iterable[tuple[ManagedLog[E], E]]) -> list[int]:
-    """Append an entry to each log, many of them in one round trip; their numbers. Of entries that count at most once.
+    """Append an entry to each log, many in one round trip, and return their numbers. For entries that count at most once.
 
-    Raises Unavailable: perhaps some were appended; doing it all again is safe.
+    Raises Unavailable: some may be appended then; a repetition of all is safe.
     """
     found = []
     for some in _groups((log, entry, entry.to_bytes()) for log, entry in appends):
         tops = [log.top for log, _, _ in some]
         try:
             records = store.write(*(Append(log.prefix, body) for log, _, body in some))
-        except UnknownOutcome:  # some may be there, also from a store without groups: one by one
+        except UnknownOutcome:  # some may be appended, also by a store without groups: append one by one
             found += [_append_missing(store, log, entry, top) for (log, entry, _), top in zip(some, tops, strict=True)]
             continue
         for (log, entry, _), record in zip(some, records, strict=True):
@@ -134,7 +137,7 @@ def _append_missing(store: MetadataStore, log: ManagedLog[E], entry: E, after: i
 
 
 def _groups(appends: Iterable[tuple[ManagedLog[E], E, bytes]]) -> Iterator[list[tuple[ManagedLog[E], E, bytes]]]:
-    """Groups that every backend takes (one ZooKeeper multi holds 1 MB)."""
+    """Split the appends into groups that every backend takes (one ZooKeeper multi holds 1 MB)."""
     group: list[tuple[ManagedLog[E], E, bytes]] = []
     size = 0
     for one in appends:

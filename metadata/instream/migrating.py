@@ -1,14 +1,14 @@
 """Migration: a persistent topic becomes the sealed first segment of a scalable one, without copying a row (docs/in_stream.md).
 
-    clear the way   transactions that are open there end first (or the migration is refused)
-    seal            the topic's last word, in its own log; it does not count while a transaction is ongoing
-    say where to    in the topic's record: its schema and subscriptions change no more
-    carry over      cursors, what applications have committed, schemas
-    CAS             the layout record of the new topic: ONE write, of which there is one at most
-    complete        the seal in the cluster's log and the segments that go on: as for any split
+    clear the way   open transactions of the topic end first (or the migration is refused)
+    seal            the SEAL in the topic's own log; it does not count while a transaction is open
+    name successor  in the topic's record: its schema and subscriptions cannot change any more
+    copy            cursors, committed versions of applications, schemas
+    CAS             the layout record of the successor topic: the ONE deciding write
+    complete        the seal in the cluster's log and the child segments, as for any split
 
-Everything after the seal is done by whoever meets it, any number at once: each step is an append that counts once, a CAS, or a put
-of what must not exist.
+Every process that meets the seal does the steps after it, several at once: each step is an append that counts once, a CAS, or a put
+with ABSENT.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LOOK_AGAIN_SECONDS = 0.05
 
 @dataclass
 class Migrator:
-    """The migrations of one cluster. Anyone may migrate, any number at once."""
+    """Migrates the persistent topics of one cluster. Any process may migrate, several at once."""
 
     cluster: Cluster
     coordinator: TransactionSteps
@@ -69,11 +69,11 @@ class Migrator:
         self.sealing = Sealing(self.cluster, self.coordinator.buffer, self.coordinator.topics)
 
     def migrate(self, name: PersistentName, to: TopicName, *, segments: int = 1, wait_ms: int = 0, force: bool = False) -> Topic:
-        """Let the persistent topic go on as `to`, with so many active segments; the new topic. Idempotent.
+        """Migrate a persistent topic to `to` with `segments` active segments. Return the new topic. Idempotent.
 
-        Transactions that are open there are waited for (`wait_ms`) or aborted (`force`); else, or after that, TxnConflict names
-        them, and nothing was done. Raises TopicExists (`to` is another topic, or was), TopicSealed (it was terminated, or migrated
-        to another name), TopicNotFound, OptionError.
+        Open transactions of the topic are waited for (`wait_ms`) or aborted (`force`). If some remain, TxnConflict names them, and
+        nothing was done. Raises TopicExists (`to` is or was another topic), TopicSealed (the topic was terminated, or migrated to
+        another name), TopicNotFound, OptionError.
         """
         even_ranges(segments)
         until_s = self.cluster.clock.monotonic() + wait_ms / 1000
@@ -86,7 +86,9 @@ class Migrator:
             self.sealing.seal(name, "migrate", to=str(to), segments=segments)
 
     def onward(self, name: PersistentName) -> TopicName | None:
-        """The topic that a persistent one goes on in, or will; None: it has not been migrated. Raises TopicNotFound."""
+        """Return the successor of a persistent topic, which may not exist yet; None if the topic was not migrated. Raises
+        TopicNotFound.
+        """
         return self._goes_on(name, self.coordinator.topics.get(name).layout)
 
     def _goes_on(self, name: PersistentName, layout: PersistentLayout) -> TopicName | None:
@@ -96,15 +98,15 @@ class Migrator:
         return None if found is None else topic_name(found)
 
     def finish(self, name: PersistentName) -> Topic | None:
-        """Complete the migration whose seal stands in the topic's log; the topic that goes on, None if there is no such seal.
+        """Complete the migration of a sealed topic. Return its successor, or None without a migration seal.
 
-        Raises TopicExists if its name was taken by another topic in the meantime.
+        Raises TopicExists if another topic has taken the successor's name meanwhile.
         """
         return None if self.onward(name) is None else self._finish(name, None)
 
     def go_on(self, where: Where) -> Topic:
-        """The topic in which a subscription of a migrated topic goes on: whoever meets its last word may be the first to make the
-        cursor, and the topic. Raises as `finish` does.
+        """Return the successor topic of a migrated subscription. The first process that meets the subscription's SEAL creates the
+        cursor and the topic. Raises as `finish` does.
         """
         self.carry(where)
         to = self.finish(persistent_name(where[0]))
@@ -112,9 +114,9 @@ class Migrator:
         return to
 
     def made(self, name: PersistentName) -> TopicName | None:
-        """The topic that a persistent one goes on in, made now if nobody has; None: it has not been migrated. One round trip, two
-        if it says where, more for one that is sealed and does not say yet. Raises TopicNotFound, also if what goes on was deleted;
-        TopicExists if that is another topic, of somebody who made it in the meantime.
+        """Return the successor of a persistent topic, created now if needed; None if the topic was not migrated. One round trip;
+        two if the record names the successor; more for a sealed topic that does not name it yet. Raises TopicNotFound (no such
+        topic, or the successor was deleted), TopicExists (another topic has the successor's name).
         """
         to, topic = self._further(name)
         if to is not None and topic is None:
@@ -122,15 +124,15 @@ class Migrator:
         return to
 
     def check_there(self, name: PersistentName) -> None:
-        """Raises TopicNotFound if there is no such topic, or if it is gone with the topic that it was migrated to."""
+        """Raise TopicNotFound if the topic does not exist, or if the successor that it was migrated to was deleted."""
         self.made(name)
 
     def named(self, name: PersistentName) -> TopicName | None:
-        """The same, whether what goes on was deleted since or not. Raises TopicNotFound, TopicExists."""
+        """As `made`, but return the successor's name even if it was deleted. Raises TopicNotFound, TopicExists."""
         return self._further(name)[0]
 
     def _further(self, name: PersistentName) -> tuple[TopicName | None, Topic | None]:
-        """What it goes on in, None if it was not migrated; and that topic, None if it was deleted."""
+        """Return the successor's name (None: not migrated) and the successor topic (None: deleted)."""
         layout = self.coordinator.topics.get(name).layout
         to = self._goes_on(name, layout)
         if to is None:
@@ -144,10 +146,10 @@ class Migrator:
         return made.name, made
 
     def matching(self, pattern: re.Pattern[str]) -> tuple[TopicName, ...]:
-        """The topics that migrated ones of matching names go on in, whether they were deleted since or not. Raises TopicExists."""
+        """Return the successors of migrated topics with matching names, deleted ones included. Raises TopicExists."""
 
         def body(view: View) -> list[tuple[PersistentName, TopicName | None]]:
-            """Where each goes on; None: it does not say, or it must be looked at closer."""
+            """Return the successor of each topic; None if the record does not name it, or a closer check is needed."""
             found = [t for t in every(view, pattern) if t.layout.sealing and not t.layout.deleted]
             said = {t.name: topic_name(t.layout.migrated_to) for t in found if t.layout.migrated_to is not None}
             records = view.get_many([paths.topic(to) for to in said.values()]) if said else []
@@ -163,12 +165,14 @@ class Migrator:
         return (0, None) if found is None else found
 
     def _may_be_sealed(self, name: PersistentName, to: TopicName) -> bool:
-        """Before anything is done. False: somebody else has just migrated it. Raises TopicExists, TopicSealed."""
+        """Check before the migration begins. Return False if another process has just migrated the topic. Raises TopicExists,
+        TopicSealed.
+        """
         if self._is_taken(name, to):
             raise _taken(name, to)
         _, seal = self._seal(name)
         if seal is not None and seal.why != "migrate":
-            raise TopicSealed(f"The topic {name} was sealed to {seal.why} it.", advice="Nothing can go on from it.")
+            raise TopicSealed(f"The topic {name} was sealed to {seal.why} it.", advice="It cannot be migrated.")
         return seal is None
 
     # --- clearing the way ---------------------------------------------------------------------------------------------
@@ -177,7 +181,7 @@ class Migrator:
         ending = self.coordinator.ending
         while True:
             found = self._in_the_way(name)
-            ending.resolve(self._ids(found))  # late and decided ones
+            ending.resolve(self._ids(found))  # expired and decided ones
             found = self._in_the_way(name)
             if found and force:
                 self._abort(found)
@@ -205,10 +209,10 @@ class Migrator:
 
     def _abort(self, found: Iterable[Txn]) -> None:
         for ident in self._ids(t for t in found if t.state is TxnState.OPEN):
-            with suppress(TxnConflict, TransactionNotFound):  # it has ended meanwhile, either way
+            with suppress(TxnConflict, TransactionNotFound):  # it has ended meanwhile, with either outcome
                 self.coordinator.end(ident, commit=False)
 
-    # --- after the seal: anyone -----------------------------------------------------------------------------------------
+    # --- after the seal: any process --------------------------------------------------------------------------------------
 
     def _finish(self, name: PersistentName, wanted: TopicName | None) -> Topic:
         number, seal = self._seal(name)
@@ -216,7 +220,7 @@ class Migrator:
         to = self._said(name, seal, wanted)
         if wanted is not None and to != wanted:
             self._finish(name, None)
-            raise TopicSealed(f"The topic {name} was migrated to {to} already.", advice=f"It goes on there: use {to}.")
+            raise TopicSealed(f"The topic {name} was migrated to {to} already.", advice=f"Use {to}.")
         if not self._is_there(name, to):
             self._carry_over(name, to)
             self._make(name, to, number, seal)
@@ -227,8 +231,8 @@ class Migrator:
         return found
 
     def _said(self, name: PersistentName, seal: LogEntry, wanted: TopicName | None) -> TopicName:
-        """Where it goes on, said in its record: nothing of it changes any more. Another name counts only instead of one that was
-        taken by another topic, which it is for ever.
+        """Store the successor's name in the topic's record, after which the record's content is final. `wanted` replaces the name
+        in the SEAL only if another topic has taken that name.
         """
         before = self.coordinator.topics.get(name).layout
         first = rules.goes_on(before, seal)
@@ -248,7 +252,7 @@ class Migrator:
         return topic_name(after)
 
     def _is_there(self, name: PersistentName, to: TopicName) -> bool:
-        """Whether the new topic was made. Raises TopicExists if another one was."""
+        """Return whether the successor was created. Raises TopicExists if another topic has its name."""
         record = look(self.cluster.store, paths.topic(to))
         if record is not None and not migrated.is_its_own(Layout.of(record), name):
             raise _taken(name, to, sealed=True)
@@ -259,7 +263,7 @@ class Migrator:
         return record is not None and not migrated.is_its_own(Layout.of(record), name)
 
     def _carry_over(self, name: PersistentName, to: TopicName) -> None:
-        """What must be there before the new topic is: the ONE CAS makes all of it count at once."""
+        """Copy everything that must exist before the successor does: its creation, the ONE CAS, makes all of it count."""
         for where, _ in decide(self.cluster.store, partial(pending_ack.every, topic=str(name))):
             self.carry(where)
         self._abort(rules.of_its_applications(self.coordinator.log.live(), name))
@@ -267,10 +271,11 @@ class Migrator:
         self._copy_schemas(name, to)
 
     def carry(self, where: Where) -> None:
-        """Let a subscription of a topic that says where it goes on go on there, too. Idempotent; anyone may do it.
+        """Migrate a subscription of a topic whose record names its successor. Idempotent; any process may do it.
 
-        First its last word in its own log, once nobody holds a claim there; then its record says that it moved, by CAS: who deletes
-        it or makes it again, was faster or is refused (one that is deleted says so, too); then its cursor, if there is none.
+        First the SEAL in the subscription's log, once no transaction holds a claim. Then a CAS marks the record as moved, so a
+        concurrent deletion or creation either came before or is refused (a deleted subscription is marked, too). Then the cursor is
+        created if it is missing.
         """
 
         def step() -> bool | None:
@@ -289,7 +294,9 @@ class Migrator:
         until(step)
 
     def _sealed_cursor(self, where: Where) -> Cursor | None:
-        """None: it was deleted, or claims are in the way, of transactions that began after the way was clear; these are ended."""
+        """Return the sealed cursor. None if the subscription was deleted, or if claims block the SEAL: their transactions began
+        after the way was cleared, and are ended here.
+        """
         acks = self.coordinator.acks
         try:
             cursor = acks.seal(where)
@@ -314,11 +321,11 @@ class Migrator:
             try:
                 self.cluster.store.write(*puts)
             except (BadVersion, UnknownOutcome):
-                return None  # somebody else carries them, too
+                return None  # another process copies them, too
         return True
 
     def _copy_schemas(self, name: PersistentName, to: TopicName) -> None:
-        """Under their ids, by which parts name them."""
+        """Copy the schemas with their ids, which parts name."""
 
         def body(view: View) -> bool | None:
             for record in view.scan(paths.schemas(str(name))):
@@ -333,7 +340,7 @@ class Migrator:
         until(lambda: decide(self.cluster.store, body))
 
     def _make(self, name: PersistentName, to: TopicName, number: int, seal: LogEntry) -> None:
-        """The one CAS."""
+        """Create the successor's layout record: the one deciding CAS."""
 
         def step() -> bool | None:
             old = self.coordinator.topics.get(name).layout
@@ -349,10 +356,10 @@ class Migrator:
 
 
 def gone(name: PersistentName, to: TopicName) -> TopicNotFound:
-    """What the old name of a topic is told once the one that it became was deleted."""
+    """Build the error for a topic whose successor was deleted."""
     return TopicNotFound(
         f"The topic {name} was migrated to {to}, which was deleted, and its rows with it.",
-        advice=f"Make {to} again (txnsegment topics create {to}): {name} stands for it.",
+        advice=f"Create {to} again (txnsegment topics create {to}); {name} then refers to it.",
     )
 
 
@@ -362,6 +369,6 @@ def _taken(name: PersistentName, to: TopicName, *, sealed: bool = False) -> Topi
             f"The topic {to} exists already, or did: {name} cannot become it.", advice="Nothing was done. Choose another name."
         )
     return TopicExists(
-        f"The topic {to} was made by somebody else while {name} was migrated to it.",
-        advice=f"{name} takes no more writes: give it another name to go on (txnsegment topics migrate {name} --to ...).",
+        f"The topic {to} was created by another process while {name} was migrated to it.",
+        advice=f"{name} takes no more writes: migrate it to another name (txnsegment topics migrate {name} --to ...).",
     )

@@ -1,6 +1,7 @@
-"""What becomes of a persistent topic that is migrated (docs/in_stream.md, Migration). PURE: no I/O, no clock, no threads.
+"""The rules of migrations of persistent topics (docs/in_stream.md, Migration). PURE: no I/O, no clock, no threads.
 
-Its SEAL is its last word and names the topic:// that goes on; the layout record of that topic, made once, is the one CAS.
+The SEAL is the last entry of the topic that counts, and names the successor topic://. The creation of the successor's layout record
+is the deciding CAS.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from metadata.records.records import Application, Layout, Migration, Range, Segm
 
 
 def goes_on(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
-    """The topic:// that a persistent topic goes on in; None: it was not migrated. The record is asked first: it may name another
-    topic than the seal, whose one was made by somebody else before it could be ours.
+    """Return the successor topic:// of a persistent topic; None if it was not migrated. The record takes precedence over the SEAL:
+    it names another topic if the SEAL's one was created by another process first.
     """
     if layout.migrated_to is not None:
         return layout.migrated_to
@@ -25,7 +26,7 @@ def goes_on(layout: PersistentLayout, seal: LogEntry | None) -> str | None:
 
 
 def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segments: int) -> Layout:
-    """The layout of the topic that goes on: the persistent one is its first segment, over the whole ring."""
+    """Return the layout of the successor topic: the persistent topic is its first segment, over the whole ring."""
     legacy = SegmentInfo(
         segment_id=0,
         hash_range=Range(start=0, end=RING - 1),
@@ -47,8 +48,8 @@ def first_layout(name: PersistentName, old: PersistentLayout, seal: int, segment
 
 
 def in_the_way(txns: Iterable[Txn], ongoing: Iterable[int], name: PersistentName) -> list[Txn]:
-    """The transactions that have not ended everywhere and have registered this topic or a subscription of it, or wrote to it
-    (`ongoing`: by sequence number). None of them may be cut through.
+    """Return the transactions that have not ended everywhere and have registered this topic or one of its subscriptions, or wrote
+    to it (`ongoing`: by sequence number). A migration must not split them.
     """
     wrote = set(ongoing)
     return [t for t in txns if t.state not in FINAL and (t.least in wrote or touches(t, name))]
@@ -59,15 +60,15 @@ def touches(txn: Txn, name: PersistentName) -> bool:
 
 
 def of_its_applications(txns: Iterable[Txn], name: PersistentName) -> list[Txn]:
-    """The transactions that commit a version of an application of this topic, whether they write to it or not: above its SEAL none
-    may do so any more, since what was committed by then is carried over. One that begins later sees the SEAL.
+    """Return the transactions that commit a version of an application of this topic, whether they write to it or not. None of them
+    may commit above the SEAL, because versions committed by then are copied to the successor. A later transaction finds the SEAL.
     """
     return [t for t in txns if t.app is not None and paths.decode(t.app.partition(":")[2]) == str(name)]
 
 
 def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
-    """The name of the application record that goes on where this one of the transaction log ends: (`appId`, topic) with the new
-    topic, or the same of an explicit transaction over several topics; None: it has nothing to do with this topic.
+    """Return the name of the successor's application record for an application of the transaction log: (`appId`, topic) with the
+    new topic; an explicit transaction over several topics keeps its name. None: the application does not concern this topic.
     """
     app_id, _, topic = app.partition(":")
     if not topic:
@@ -76,9 +77,9 @@ def application_of(app: str, name: PersistentName, to: TopicName) -> str | None:
 
 
 def carried(there: Application | None, written: Written) -> Application | None:
-    """The application record that knows what was committed before the migration (8.8); None: it is as it should be.
+    """Return the successor's application record with the versions committed before the migration (8.8); None if it is up to date.
 
-    Random ones are not carried: their names are used for one write, which asks the old log if it is tried again.
+    Random ones are not copied: their names are used for one write, which asks the old log if it is retried.
     """
     if written.random:
         return None
@@ -92,7 +93,7 @@ def carried(there: Application | None, written: Written) -> Application | None:
 def carry(
     apps: Mapping[str, Written], there: Mapping[str, Application | None], name: PersistentName, to: TopicName
 ) -> dict[str, Application]:
-    """The application records to write, by name; `there`: those that exist, by the names that `application_of` gives."""
+    """Return the application records to write, by name. `there`: the existing ones, by the names that `application_of` returns."""
     found = {}
     for app, written in sorted(apps.items()):
         onward = application_of(app, name, to)

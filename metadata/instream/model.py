@@ -1,4 +1,4 @@
-"""The marker-based model as the rooms of `topic://` see it (`metadata.read.marker_model`)."""
+"""The marker-based model behind the interface of the `topic://` rooms (`metadata.read.marker_model`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class InStreamModel:
-    """A `MarkerModel`. Its parts are imported when they are asked for: planning a read of other topics needs none of them."""
+    """Implements `MarkerModel`. Its parts are imported on first use, because reads of other topics need none of them."""
 
     cluster: Cluster
 
@@ -40,7 +40,7 @@ class InStreamModel:
         return instream(self.cluster).sweeper
 
     def segment(self, topic: Topic, info: SegmentInfo, name: str, sealed_at: int | None) -> MigratedSegment:
-        """All of it is decided since its own SEAL; only retention may still take rows."""
+        """Return the segment of a migrated topic. It is fully decided since its SEAL; only retention may still remove rows."""
         from metadata.instream.legacy import LegacySegment
 
         migration = topic.layout.migration
@@ -64,5 +64,5 @@ class InStreamModel:
 
 
 def transaction_buffer(cluster: Cluster) -> TransactionBuffer:
-    """A transaction buffer that also reads the segments of migrated topics."""
+    """Return a transaction buffer that also reads the segments of migrated topics."""
     return TransactionBuffer(cluster, InStreamModel(cluster))

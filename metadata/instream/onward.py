@@ -1,7 +1,8 @@
-"""Writers of a persistent topic that was migrated carry on: their write sets go to the topic:// that its SEAL names.
+"""Redirect of write sets on migrated persistent topics to the successor topic:// that the SEAL names.
 
-A write set that met the seal has committed nothing in the older model, and never will: its transaction is aborted. It commits
-there under the same application and version, whose record was carried over before the new topic was made (8.8).
+A write set that met the seal has committed nothing in the marker-based model, and never will: its transaction is aborted. It
+commits in the successor topic under the same application and version; the application's record was copied before the successor was
+created (8.8).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ log = logging.getLogger("txnsegment.instream")
 
 
 class Onward:
-    """Where the writers of one process go on. Safe for several threads."""
+    """Redirects the writers of one process. Safe for several threads."""
 
     def __init__(self, steps: TransactionSteps, aftermath: Callable[[Callable[[], None]], None]) -> None:
         self.cluster, self.migrator = steps.cluster, Migrator(steps.cluster, steps)
@@ -36,13 +37,14 @@ class Onward:
 
     @cached_property
     def coordinator(self) -> Coordinator:
-        """That of topic://."""
+        """The coordinator of topic://."""
         return Coordinator(self.cluster, self._aftermath)
 
     def of(self, work: WriteSet) -> WriteSet | None:
-        """The write set for the topics that go on; migrations that are met are completed. None: nothing of it was migrated.
+        """Return the write set for the successor topics; unfinished migrations are completed first. None if none of its topics was
+        migrated.
 
-        Raises OptionError if only some of it was: one transaction never spans both kinds.
+        Raises OptionError if only some of them were: one transaction never spans both kinds.
         """
         named = dict.fromkeys([*work.parts, *(ack.segment for ack in work.acks), work.app_topic])
         found = {name: self._topic(name) for name in named if is_persistent(name)}
@@ -74,7 +76,7 @@ class Onward:
         return self.coordinator.commit(work)
 
     def abort_attempt(self, app: str, app_topic: str, claim: transitions.Claim) -> None:
-        """Spark's abort of an attempt that may have gone on."""
+        """Abort an attempt that may have been redirected, on behalf of Spark."""
         topic = self._topic(app_topic) if is_persistent(app_topic) else None
         self.coordinator.abort_attempt(app, app_topic if topic is None else str(topic.name), claim)
 
@@ -82,14 +84,14 @@ class Onward:
         return self.migrator.finish(persistent_name(name))
 
     def name(self, name: str) -> TopicName | None:
-        """The topic that a persistent one goes on in; None: it was not migrated. Raises TopicNotFound, TopicExists."""
+        """Return the successor of a persistent topic; None if it was not migrated. Raises TopicNotFound, TopicExists."""
         topic = self._topic(name)
         return None if topic is None else topic.name
 
 
 def routed(parts: Sequence[Part], name: str, to: Sequence[Target], key: str | None, rewrite: Written) -> dict[str, list[Part]]:
-    """The parts of a persistent topic for the active segments of the one that goes on: without a key one after the other, with one
-    by the key of each row. (A topic that was just migrated has no key.)
+    """Return the parts of a persistent topic by active segment of its successor: without a key round robin, with a key by each
+    row's key. (A freshly migrated topic has no key.)
     """
     found: dict[str, list[Part]] = {}
     if key is None or len(to) == 1:

@@ -1,5 +1,6 @@
-"""Keys of the older model's records (docs/in_stream.md, Records). Each log has a folder of its own, so that no range of one log
-finds records of a topic or subscription whose name begins alike (A14)."""
+"""Keys of the marker-based model's records (docs/in_stream.md, Records). Each log has its own folder, so that no range of one log
+includes records of a topic or subscription with a longer name (A14).
+"""
 
 from __future__ import annotations
 
@@ -21,31 +22,31 @@ def topic_of(path: str) -> PersistentName:
 
 @lru_cache(maxsize=4096)
 def log(name: PersistentName) -> Prefix:
-    """The topic's own log: data, markers and its seal, in one order."""
+    """Return the prefix of the topic's own log: data, markers and its SEAL, in one order."""
     partition = encode(str(name))
     return Prefix(f"/persistent/logs/{partition}/log", partition)
 
 
 @lru_cache(maxsize=4096)
 def subscription(topic: str, name: str) -> Key:
-    """What is kept of a subscription beside its pending-ack log."""
+    """Return the key of a subscription's record, beside its pending-ack log."""
     key = ack_key(topic, name)
     return Key(f"/persistent/subscriptions/{key}", key)
 
 
 def subscriptions(topic: str) -> KeyRange:
-    """Those of one topic: the `:` ends its name."""
+    """Return the range of one topic's subscriptions: the `:` ends the topic's name."""
     return KeyRange(f"/persistent/subscriptions/{encode(topic)}:", f"/persistent/subscriptions/{encode(topic)}:~", "")
 
 
 def subscription_of(path: str) -> tuple[str, str]:
-    """The topic and the name of a subscription record's path."""
+    """Return the topic and the name of a subscription record's path."""
     topic, _, name = path.removeprefix("/persistent/subscriptions/").partition(":")
     return decode(topic), decode(name)
 
 
 @lru_cache(maxsize=4096)
 def ack_log(topic: str, subscription: str, life: int) -> Prefix:
-    """The pending-ack log of a (topic, subscription); one that is made again under its name has another."""
+    """Return the prefix of the pending-ack log of a (topic, subscription). Each `life` of the subscription has another log."""
     key = ack_key(topic, subscription)
     return Prefix(f"/persistent/acks/{key}/{life}/log", key)

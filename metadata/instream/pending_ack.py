@@ -1,6 +1,6 @@
-"""Acknowledgements on persistent topics: each (topic, subscription) has a pending-ack log of its own, whose order decides.
+"""Acknowledgements on persistent topics. Each (topic, subscription) has its own pending-ack log, whose order decides.
 
-The same calls as `metadata.cursors.pending_ack` has for segments, so that whoever acknowledges need not know which kind a topic is.
+The calls are those of `metadata.cursors.pending_ack` for segments, so callers need not distinguish the two kinds of topics.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ AckReplay = Replay[AckEntry, AckState, "AckConflict | None"]
 
 
 class _LifeOver(Exception):
-    """The subscription was deleted, and perhaps made again, since its record was read."""
+    """The subscription was deleted, and perhaps created again, since its record was read."""
 
 
 @dataclass
 class InStreamAcks:
     """The pending-ack logs of a cluster's persistent topics. Safe for several threads and any number of processes.
 
-    `blocked` is told which transactions' claims are in the way of an acknowledgement; whether it has ended one, so that it pays to
-    try again. `carry` lets a subscription of a topic that is migrated go on with it, whatever the migration has seen of it.
+    `blocked` gets the transactions whose claims block an acknowledgement, and returns whether it has ended one, so that a retry is
+    worthwhile. `carry` migrates a subscription of a migrated topic, even if the migration missed it.
     """
 
     cluster: Cluster
@@ -54,8 +54,9 @@ class InStreamAcks:
     # --- subscriptions ----------------------------------------------------------------------------------------------
 
     def create(self, topic: str, subscription: str, acked: Rows = NONE) -> None:
-        """Make a subscription that has done exactly `acked` (none: from the first row on). If the topic is migrated meanwhile, it
-        goes on there. Raises SubscriptionExists, SubscriptionMigrated (the topic was migrated before).
+        """Create a subscription that has acknowledged exactly `acked` (none: it starts at the first row). If the topic is migrated
+        meanwhile, the subscription is migrated, too. Raises SubscriptionExists, SubscriptionMigrated (the topic was migrated
+        before).
         """
         persistent_name(topic)
         key = paths.subscription(topic, subscription)
@@ -86,20 +87,21 @@ class InStreamAcks:
         try:
             until(lambda: decide(self.cluster.store, body))
         except SubscriptionExists:
-            self._find_migration((topic, subscription))  # whoever made it may have died before
+            self._find_migration((topic, subscription))  # the process that created it may have crashed before this step
             raise
         self._find_migration((topic, subscription))
 
     def _find_migration(self, where: Where) -> None:
-        """A migration takes with it the subscriptions that are there once it has said where to. So who makes one, or uses one for
-        the first time, looks AFTER it was there: the topic says nothing, and a migration will find this one; or it is carried now.
+        """Migrate the subscription if its topic names a successor. A migration takes the subscriptions that exist after the record
+        names the successor. So the record is read AFTER a subscription was created, or before its first use: either it names no
+        successor and a later migration finds the subscription, or the subscription is migrated here.
         """
         topic = look(self.cluster.store, metadata_paths.topic(persistent_name(where[0])))
         if topic is not None and PersistentLayout.of(topic).migrated_to is not None:
             self.carry(where)
 
     def delete(self, topic: str, subscription: str) -> None:
-        """Raises SubscriptionNotFound, SubscriptionMigrated."""
+        """Delete a subscription. Raises SubscriptionNotFound, SubscriptionMigrated."""
         where = topic, subscription
 
         def step() -> bool | None:
@@ -117,7 +119,7 @@ class InStreamAcks:
         until(step)
 
     def list(self, topic: str) -> Sequence[str]:
-        """The subscriptions of a topic, in the order of their names."""
+        """Return the subscriptions of a topic, sorted by name."""
         return decide(self.cluster.store, lambda view: sorted(w[1] for w, r in every(view, topic) if r.is_there))
 
     def _is_not_deleted(self, where: Where) -> bool:
@@ -127,17 +129,21 @@ class InStreamAcks:
     # --- acknowledging ----------------------------------------------------------------------------------------------
 
     def claim(self, txn_id: str, wanted: Sequence[Ack]) -> None:
-        """Acknowledge within a transaction that has registered these subscriptions. Raises AckConflict and SubscriptionNotFound;
-        what of it was claimed before that goes with the transaction, which must abort.
+        """Acknowledge within a transaction that has registered these subscriptions. Raises AckConflict and SubscriptionNotFound.
+        Claims made before the error are dropped with the transaction, which must abort.
         """
         self._append(wanted, txn_id)
 
     def acknowledge(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge without a transaction. After an error some may have been. Raises AckConflict, SubscriptionNotFound."""
+        """Acknowledge without a transaction. After an error some acks may have been done. Raises AckConflict,
+        SubscriptionNotFound.
+        """
         self._append(acks.merged(wanted), None)
 
     def advance(self, wanted: Sequence[Ack]) -> None:
-        """Acknowledge cumulatively what is not behind the cursor already. Idempotent. Raises AckConflict, SubscriptionNotFound."""
+        """Acknowledge cumulatively, as far as the rows are not acknowledged yet. Idempotent. Raises AckConflict,
+        SubscriptionNotFound.
+        """
         for ack in wanted:
             if not self._left(ack):
                 continue
@@ -145,14 +151,14 @@ class InStreamAcks:
                 self._append([ack], None)
             except AckConflict:
                 if self._left(ack):
-                    raise  # not just somebody else, who has advanced it further
+                    raise  # not a concurrent `advance` to the same row
 
     def _left(self, ack: Ack) -> Rows:
         where = ack.segment, ack.subscription
         return minus(ack.rows, acks.done(self.read([where])[where]))
 
     def seek(self, to: Mapping[Where, Rows]) -> None:
-        """Move cursors: exactly these rows count as acknowledged. Raises SubscriptionNotFound, SubscriptionMigrated."""
+        """Move cursors: exactly these rows count as acknowledged afterwards. Raises SubscriptionNotFound, SubscriptionMigrated."""
         self._check_open(to)
         for where, rows in to.items():
             entry = AckEntry(kind=AckKind.SEEK, id=self.cluster.unique(), publish_ms=self._now(), rows=rows)
@@ -161,7 +167,7 @@ class InStreamAcks:
                 raise conflict
 
     def _check_open(self, where: Iterable[Where]) -> None:
-        """They must be there, and nothing is appended to a log that takes nothing. Raises SubscriptionNotFound,
+        """Check that all subscriptions exist and accept entries, before the first append. Raises SubscriptionNotFound,
         SubscriptionMigrated.
         """
         for place in dict.fromkeys(where):
@@ -169,7 +175,8 @@ class InStreamAcks:
                 raise ack_rules.migrated(*place)
 
     def seal(self, where: Where) -> Cursor | None:
-        """Append the last word of a subscription whose topic is migrated; its cursor then. Idempotent. None: claims are in the way.
+        """Append the SEAL of a subscription whose topic is migrated. Return its final cursor; None if claims block the SEAL.
+        Idempotent.
 
         Raises SubscriptionNotFound.
         """
@@ -184,15 +191,15 @@ class InStreamAcks:
         return self._in_life(where, last, seals=True)
 
     def claims(self, where: Where) -> Sequence[str]:
-        """The transactions that hold a claim, for whoever carries the subscription on. Raises SubscriptionNotFound."""
+        """Return the transactions that hold a claim, for a migration. Raises SubscriptionNotFound."""
         return list(self._in_life(where, lambda log: log.now().cursor.claims, seals=True))
 
     def read(self, where: Iterable[Where]) -> dict[Where, Cursor]:
-        """The cursors as they stand, with the claims of transactions that are ongoing there. Raises SubscriptionNotFound."""
+        """Return the cursors with the claims of transactions that are open there. Raises SubscriptionNotFound."""
         return {place: self._in_life(place, lambda log: log.now().cursor) for place in dict.fromkeys(where)}
 
     def has_ended(self, where: Where, txn_id: str) -> bool:
-        """Whether a marker of the transaction stands in the subscription's log, or none is needed any more."""
+        """Return whether the subscription's log has a marker of the transaction, or needs none."""
         try:
             return self._in_life(where, lambda log: has_ended(log.now(), txn_id))
         except SubscriptionNotFound:
@@ -228,8 +235,8 @@ class InStreamAcks:
     # --- logs -------------------------------------------------------------------------------------------------------
 
     def _in_life(self, where: Where, body: Callable[[AckReplay], T], *, seals: bool = False) -> T:
-        """Do something with the log of the subscription's life of today; again if that turns out to be over. `seals`: whoever
-        carries the subscription on.
+        """Run `body` with the log of the subscription's current life; repeat if that life turns out to be over. `seals`: the caller
+        migrates the subscription.
         """
         while True:
             with self._lock:
@@ -243,15 +250,15 @@ class InStreamAcks:
                 self._clean_behind(where, life)
 
     def _clean_behind(self, where: Where, life: int) -> None:
-        """What we have appended to the log of a life that is over goes with the next sweep that comes by; if none will, as that was
-        emptied already, or the whole topic is gone, it goes now.
+        """Delete the entries that this process appended to the log of a past life, unless a later sweep will: if that life was
+        already cleared, or the record is gone.
         """
         record = look(self.cluster.store, paths.subscription(*where))
         if record is None or life <= SubscriptionRecord.of(record).cleared:
             self.empty(where, [life])
 
     def _begin(self, where: Where, *, seals: bool) -> tuple[int, AckReplay]:
-        """The log of the life of today. Should that be over before it is read, the record says so, which is read with it."""
+        """Return the current life and its log. If that life ends before the first read, the record read with the log shows it."""
         life = _present(look(self.cluster.store, paths.subscription(*where)), where).life
         if not seals:
             self._find_migration(where)
@@ -262,16 +269,16 @@ class InStreamAcks:
             return self._lives.setdefault(where, (life, replay))
 
     def log(self, where: Where, life: int) -> ManagedLog[AckEntry]:
-        """The pending-ack log of one life of a subscription."""
+        """Return the pending-ack log of one life of a subscription."""
         return ManagedLog(self.cluster.store, paths.ack_log(*where, life), AckEntry)
 
     def close(self, record: Record) -> bool:
-        """Say in the record of a subscription that nothing of it changes here any more. False: somebody was faster."""
+        """Mark a subscription's record as moved: it cannot change any more. Return False after a lost race."""
         moved = SubscriptionRecord.of(record).model_copy(update={"moved": True})
         return written(self.cluster.store, Put(record.key, moved.to_bytes(), expect=record))
 
     def compact(self, where: Where) -> int:
-        """Keep the state of a subscription in its record and delete what its log says of it; how many entries."""
+        """Store the state of a subscription in its record and delete the covered log entries. Return their number."""
 
         def write(record: Record | None, state: AckState, _: View) -> bytes | None:
             if record is None:
@@ -281,15 +288,15 @@ class InStreamAcks:
         return self._in_life(where, lambda log: log.compact(lambda record: SubscriptionRecord.of(record).snapshot.at, write))
 
     def clear(self, where: Where, found: SubscriptionRecord, record: Record) -> int:
-        """Empty the logs of lives that are over; how many entries went. Idempotent."""
+        """Empty the logs of past lives. Return the number of deleted entries. Idempotent."""
         over = found.life - 1 if found.deleted_ms is None else found.life
         gone = self.empty(where, range(found.cleared + 1, over + 1))
-        if over > found.cleared and not gone:  # else once more: somebody may be appending still
+        if over > found.cleared and not gone:  # otherwise again in the next sweep, because a process may still append
             self.cluster.store.put(record.key, found.model_copy(update={"cleared": over}).to_bytes(), expect=record)
         return gone
 
     def empty(self, where: Where, lives: Iterable[int]) -> int:
-        """Delete all entries of the logs of these lives; how many. Idempotent."""
+        """Delete all entries of the logs of these lives. Return their number. Idempotent."""
         gone = 0
         for life in lives:
             log = self.log(where, life)
@@ -303,12 +310,12 @@ class InStreamAcks:
 
 
 def every(view: View, topic: str | None = None) -> list[tuple[Where, SubscriptionRecord]]:
-    """The subscriptions of a topic, or of all persistent topics, tombstones too."""
+    """Return the subscriptions of a topic, or of all persistent topics, tombstones included."""
     return [(where, SubscriptionRecord.of(record)) for where, record in records(view, topic)]
 
 
 def records(view: View, topic: str | None = None) -> list[tuple[Where, Record]]:
-    """Their records."""
+    """Return the records of the subscriptions of a topic, or of all persistent topics, tombstones included."""
     where = [paths.subscription_of(p) for p in view.keys(paths.SUBSCRIPTIONS if topic is None else paths.subscriptions(topic))]
     found = view.get_many([paths.subscription(*w) for w in where]) if where else []
     return [(w, r) for w, r in zip(where, found, strict=True) if r is not None]

@@ -1,4 +1,4 @@
-"""What one decision of a reader of one persistent topic rests on (docs/in_stream.md, Reading)."""
+"""A consistent read of one persistent topic (docs/in_stream.md, Reading)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from metadata.rules.timestamps import Above
 from metadata.rules.transitions import Weight
 
 GROUP = 1_000
-"""Entries that are asked for in one flight when a range of the log is read."""
+"""Maximum number of entries read in one flight."""
 
 
 class Entries(Protocol):
-    """What a reading asks of the buffer that made it (`metadata.instream.buffer`): entries of logs, which never change."""
+    """The part of the buffer (`metadata.instream.buffer`) that a reading uses: entries of logs, which never change."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -33,10 +33,10 @@ class Entries(Protocol):
 
 @dataclass(frozen=True)
 class TopicReading:
-    """Everything that one decision of a reader of one persistent topic rests on; the same for ever, but for what is trimmed.
+    """One consistent read of a persistent topic. It never changes, except that rows may be trimmed.
 
-    `cut`: all at or below this number is decided, for ever; nothing above it is returned. `end`: the last entry of the log. Both
-    are ledger ids: an entry of the log is a ledger of the topic.
+    `cut`: everything at or below this number is decided; nothing above it is returned. `end`: the last entry of the log. Both are
+    ledger ids: each log entry is a ledger of the topic.
     """
 
     topic: PersistentTopic
@@ -54,59 +54,61 @@ class TopicReading:
 
     @property
     def name(self) -> str:
-        """The topic's full name: what stands where topic:// has a segment's."""
+        """The topic's full name, in place of a segment's name in topic://."""
         return str(self.topic.name)
 
     @property
     def sealed_at(self) -> int | None:
-        """The number of the seal that counts; nothing above it ever will."""
+        """The number of the SEAL that counts; later entries are void."""
         return self._state.sealed_at
 
     @property
     def trimmed_to(self) -> int:
-        """The number at or below which rows may be gone (0: none)."""
+        """The number at or below which rows may be trimmed (0: none)."""
         return self.topic.layout.trimmed_log
 
     @property
     def lost_to(self) -> int:
-        """The number of the last rows that retention has taken (0: none): who has read up to there misses nothing, though markers
-        behind it may be gone, too.
+        """The number of the last trimmed row (0: none). A reader that has read up to it has lost nothing, though later markers may
+        be trimmed, too.
         """
         last = self.topic.layout.trimmed_to
         return 0 if last is None else last.ledger_id
 
     @property
     def ongoing(self) -> dict[str, int]:
-        """Transactions that are not decided here, with the number of their first entry."""
+        """The undecided transactions, with the number of their first entry."""
         return {txn: first for txn, (first, _) in self._state.ongoing.items()}
 
     def is_txn_aborted(self, txn: str) -> bool:
-        """Whether data of this transaction at or below the cut is filtered."""
+        """Return whether this transaction's data at or below the cut is filtered."""
         return txn in self._state.aborted
 
     def ledgers(self, after: int = 0, through: int | None = None) -> Iterator[Ledger]:
-        """The visible ledgers with after < id <= through (and <= cut), ascending, read as they are needed.
+        """Yield the visible ledgers with after < id <= through (and <= cut), ascending and lazily.
 
-        Raises DataLoss if what is needed was trimmed and has left the log since this reading was made, CorruptRecord, StorageError.
+        Raises DataLoss if a needed entry was trimmed and has left the log since, CorruptRecord, StorageError.
         """
         for number, entry in self._entries(after, through):
             yield self._buffer.ledger(self.topic.name, number, entry)
 
     def weights(self, after: int = 0, through: int | None = None) -> Iterator[Weight]:
-        """Rows and bytes of each visible ledger, ascending."""
+        """Yield rows and bytes of each visible ledger, ascending."""
         for number, entry in self._entries(after, through):
             assert entry.write is not None
             yield Weight(number, entry.write.rows, entry.write.bytes)
 
     def published(self, after: int = 0, through: int | None = None) -> Iterator[tuple[int, int]]:
-        """(number, publish time in ms) of each visible ledger, ascending. What was trimmed counts as one, the last of it."""
+        """Yield (number, publish time in ms) of each visible ledger, ascending. The trimmed rows count as one ledger, at the last
+        of them.
+        """
         if after < self.lost_to <= (self.cut if through is None else through):
             yield self.lost_to, self.topic.layout.trimmed_ms or 0
         for number, entry in self._entries(after, through):
             yield number, entry.publish_ms
 
     def above_cut(self) -> Iterator[Above]:
-        """The DATA entries above the cut that are visible or undecided, ascending: all that the log had."""
+        """Yield the DATA entries above the cut that are visible or undecided, ascending, up to the end of the log."""
         beyond = list(self._numbers[bisect_right(self._numbers, self.cut) :])
         for i in range(0, len(beyond), GROUP):
             for number, entry in self._buffer.entries(self.topic.name, beyond[i : i + GROUP]):
@@ -114,24 +116,26 @@ class TopicReading:
                     yield Above(number, entry.publish_ms, entry.txn not in self._state.ongoing)
 
     def last_change(self, start: int) -> int:
-        """The highest number in (start, cut] with a visible row, the seal, or the last of what was trimmed, else `start`."""
+        """Return the highest number in (start, cut] with a visible row, the SEAL or the last trimmed entry, else `start`."""
         found = [start, self.trimmed_to, *(n for n in (self.sealed_at,) if n is not None)]
         last = self.newest(start)
         return max(n for n in (*found, start if last is None else last[0]) if n <= max(start, self.cut))
 
     def max_read_position(self) -> tuple[int, int] | None:
-        """The position of the last entry with rows that a reader may see; None while there is none."""
+        """Return the position of the last visible entry with rows; None without one."""
         return self.newest(0)
 
     def newest(self, after: int, through: int | None = None) -> tuple[int, int] | None:
-        """The position of the last visible entry with rows of a range; None: it has none. Looked for from the end of the range."""
+        """Return the position of the last visible entry with rows in a range; None without one. Searches from the end of
+        the range.
+        """
         for number, entry in self._entries(after, through, newest=True):
             assert entry.write is not None
             return number, entry.write.entries - 1
         return None
 
     def last_entry(self, number: int) -> int:
-        """The entry id with which an append ends: of its rows; 0 of markers, seals, and what is not in the log."""
+        """Return the last entry id of a log entry's rows; 0 for markers, seals, and numbers that are not in the log."""
         at = bisect_right(self._numbers, number)
         if number <= self.trimmed_to or not at or self._numbers[at - 1] != number:
             return 0
@@ -139,7 +143,7 @@ class TopicReading:
         return 0 if entry.write is None else entry.write.entries - 1
 
     def _entries(self, after: int, through: int | None, *, newest: bool = False) -> Iterator[tuple[int, LogEntry]]:
-        """The DATA entries of a range that are visible, ascending or newest first."""
+        """Yield the visible DATA entries of a range, ascending or newest first."""
         top = self.cut if through is None else min(through, self.cut)
         low = max(after, self.trimmed_to)
         numbers = list(self._numbers[bisect_right(self._numbers, low) : bisect_right(self._numbers, top)])

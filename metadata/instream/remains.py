@@ -1,13 +1,13 @@
-"""What a persistent topic leaves behind once its rows are gone for good: records are bounded by what is there, not by history
-(protocol.md section 8.14).
+"""Deletion of a persistent topic's remaining records once its rows are gone for good, so that records are bounded by existing
+topics and not by history (protocol.md section 8.14).
 
-That is so once it was deleted and the grace period is over, and once the topic that it was migrated to has let go of it: retention
-has taken all of it there, or that topic was deleted. No other persistent topic gets its name, so nothing of this can come back
-under it. What stays is its record: a tombstone, or the word that its name stands for the topic that went on, with the SEAL.
+It applies to a deleted topic after the grace period, and to a migrated topic that its successor has let go of: retention has
+trimmed all of its rows there, or the successor was deleted. No other persistent topic gets its name, so no record can be needed
+again. The topic's own record stays: a tombstone, or with the SEAL the link from the name to the successor.
 
-Such a record says so (`bare`), and a sweep looks at some of them alone: its work does not grow with the names that ever died. It
-must look at some: who slept since before the topic was sealed may still append to its log, and is told by the record that it did so
-in vain; what it has appended counts for nobody, and leaves when its name's turn comes.
+Such a record is marked `bare`, and a sweep checks only a few bare ones, so its work does not grow with the number of former names.
+The check is needed because a process that slept since before the SEAL may still append to the log. Its entries count for no reader,
+the record tells the process so, and a later check deletes them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from metadata.rules import migrated
 from metadata.store.contract import Delete, View, decide, in_groups, look, time_ms, written
 
 LOOKED_AT = 8
-"""Names of which nothing is left that one sweep looks at."""
+"""Number of bare topics that one sweep checks."""
 
 
 @dataclass(frozen=True)
 class Remains:
-    """The remains of a cluster's persistent topics. Anyone may collect them, any number at once."""
+    """Deletes the remaining records of a cluster's persistent topics. Any process may do it, several at once."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -47,19 +47,19 @@ class Remains:
     trimmer: InStreamTrimmer
 
     def due(self, topics: Sequence[PersistentTopic]) -> list[PersistentTopic]:
-        """Those that a sweep has to look at: all but the bare ones, and of these some, in turn from anywhere: whoever sweeps once
-        in a process of its own finds another place than the one before.
+        """Return the topics that a sweep must check: all that are not bare, and a few bare ones in turn, from a random start,
+        because each sweep may be a new process.
         """
         bare = [topic for topic in topics if topic.layout.bare]
         first = zlib.crc32(self.cluster.unique().encode()) % len(bare) if bare else 0
         return [topic for topic in topics if not topic.layout.bare] + [*bare[first:], *bare[:first]][:LOOKED_AT]
 
     def is_bare(self, topic: PersistentTopic) -> bool:
-        """Whether nothing of it is there but its record and, if it was migrated, the SEAL."""
+        """Return whether only the topic's record is left and, after a migration, the SEAL."""
         layout, name = topic.layout, topic.name
         if layout.snapshot is not None or layout.leaving:
             return False
-        after = 0 if layout.deleted else layout.trimmed_log + 1  # all below the SEAL is trimmed, once the new topic has let go
+        after = 0 if layout.deleted else layout.trimmed_log + 1  # entries below the SEAL are trimmed once the successor has let go
 
         def body(view: View) -> bool:
             entries = view.keys(paths.log(name).range(after + 1))
@@ -68,14 +68,14 @@ class Remains:
         return decide(self.cluster.store, body)
 
     def _mark(self, name: PersistentName) -> None:
-        """Say in the record whether it is bare."""
+        """Store in the record whether the topic is bare."""
         topic = self.topics.seen(name)
         bare = self.is_bare(topic) or None
         if topic.layout.bare is not bare:
             self.topics.change(name, lambda layout: layout.model_copy(update={"bare": bare}), deleted=True)
 
     def collect(self, topic: PersistentTopic) -> bool:
-        """Take away what may go of this topic; whether it is over, so that nothing else is to be done about it."""
+        """Delete the records of this topic that may go. Return True if the topic needs no other work."""
         if topic.layout.deleted:
             over_ms = (topic.layout.deleted_ms or 0) + self.cluster.settings.grace_period_ms
             if over_ms < time_ms(self.cluster.store):
@@ -86,10 +86,10 @@ class Remains:
             return False
         reading = self.buffer.read(topic.name)
         assert reading.sealed_at is not None
-        self.trimmer.trim_to(reading, reading.sealed_at - 1)  # as retention does it: who planned a moment ago has the grace period
+        self.trimmer.trim_to(reading, reading.sealed_at - 1)  # as retention does: readers that planned before have the grace period
         layout = self.topics.get(topic.name).layout
         if layout.trimmed_log >= reading.sealed_at - 1 and not layout.leaving:
-            self.topics.change(topic.name, _stripped)  # before the log loses what its snapshot may be of
+            self.topics.change(topic.name, _stripped)  # before the log loses the entries of its snapshot
             self._empty(topic.name, reading.sealed_at)
             self._forget(topic.name)
             self._mark(topic.name)
@@ -101,7 +101,7 @@ class Remains:
         return migrated.let_go(topic.name, None if record is None else Layout.of(record))
 
     def _empty(self, name: PersistentName, seal: int) -> None:
-        """What a zombie appended above the SEAL counts for nobody. After the grace period nobody looks for it either."""
+        """Delete entries that a fenced process appended above the SEAL, after the grace period. They count for no reader."""
         log = self.buffer.log(name)
         numbers = decide(self.cluster.store, partial(log.numbers, after=seal))
         found, _ = decide(self.cluster.store, lambda view: log.entries(view, numbers)) if numbers else ({}, [])
@@ -110,19 +110,20 @@ class Remains:
         log.delete(old)
 
     def _forget(self, name: PersistentName) -> None:
-        """Its subscriptions with their logs, and its schemas: the logs first, since the record says where they are."""
+        """Delete the topic's subscriptions with their logs, and its schemas. The logs go first, because the record names them."""
         store = self.cluster.store
         for where, record in decide(store, lambda view: pending_ack.records(view, str(name))):
             found = SubscriptionRecord.of(record)
             self.acks.empty(where, range(found.cleared + 1, found.life + 1))
-            written(store, Delete(record.key, expect=record))  # unless a compaction has written it just now: the next sweep looks
+            # fails if a compaction has just written the record: the next sweep deletes it
+            written(store, Delete(record.key, expect=record))
         schemas = decide(store, lambda view: view.keys(shared.schemas(str(name))))
         for some in in_groups([Key(path, path.split("/")[2]) for path in schemas]):
             store.write(*(Delete(key) for key in some))
 
 
 def _stripped(layout: PersistentLayout) -> PersistentLayout:
-    """The record names no file and no schema any more; the SEAL can be replayed without."""
+    """Return the record without its snapshot and schema; the SEAL can be replayed without them."""
     if layout.snapshot is None and layout.schema_id is None:
         return layout
     return layout.model_copy(update={"snapshot": None, "schema_id": None})

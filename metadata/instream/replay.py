@@ -1,7 +1,7 @@
-"""A log whose state is found by replay, from what its last compaction left in a record: transaction logs and pending-ack logs.
+"""A log whose state is found by replay from its last compaction: transaction logs and pending-ack logs.
 
-Read in this order: the log's list, then the record, then the entries. What has left the log by the time it was listed is in the
-record that is read after it. A compaction writes the record first and deletes the entries then.
+The order of reading is: the log's list, then the record, then the entries. Entries that had left the log before the list are
+covered by the record, because a compaction writes the record before it deletes entries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from metadata.store.contract import ABSENT, Record, View, decide
 
 
 class At(Protocol):
-    """A state says up to which entry it goes."""
+    """A state with the number of its last entry."""
 
     at: int
 
@@ -29,7 +29,7 @@ O = TypeVar("O")  # noqa: E741
 
 
 class Done(NamedTuple, Generic[O]):
-    """An entry that is in the log, and what it did there (None: a compaction had passed it before it was read)."""
+    """An appended entry and its effect (None: a compaction had covered it before it was read)."""
 
     number: int
     outcome: O | None
@@ -40,10 +40,10 @@ class _Moved(Exception):
 
 
 class Replay(Generic[E, S, O]):
-    """One log and its state as this process knows it. Safe for several threads.
+    """One log and its state, cached in this process. Safe for several threads.
 
-    fold      takes the next entry into the state; what it did
-    restored  the state that a record keeps, None if it keeps none
+    fold      applies the next entry to the state and returns its effect
+    restored  returns the state in a record, or None
     """
 
     def __init__(
@@ -57,13 +57,14 @@ class Replay(Generic[E, S, O]):
     ) -> None:
         self._store, self.log, self._key = cluster.store, log, key
         self.state, self._fold, self._restored = initial, fold, restored
-        self._initial = True  # a record may say where the first entry finds the state
-        self._awaited: dict[str, Done[O] | None] = {}  # what became of the first append of each id that a thread of ours waits for
+        self._initial = True  # a record may hold the state before the first entry
+        # the effect of the first append of each id that a thread of this process waits for
+        self._awaited: dict[str, Done[O] | None] = {}
         self.lock = cluster.lock()
-        """Held by whoever looks at a state for longer than one step: it goes on with every read."""
+        """Held while a state is used for longer than one step, because every read advances it."""
 
     def read(self, view: View) -> S:
-        """The state by all that was appended before the view."""
+        """Return the state after everything appended before the view."""
         while True:
             try:
                 return self._read(view)
@@ -72,7 +73,7 @@ class Replay(Generic[E, S, O]):
 
     @property
     def at(self) -> int:
-        """The last entry that was read."""
+        """The number of the last entry read."""
         return self.state.at
 
     def now(self) -> S:
@@ -99,10 +100,10 @@ class Replay(Generic[E, S, O]):
             return self.state
 
     def append(self, entry: E) -> Done[O]:
-        """Append an entry and read the log up to it: what it did there. A lost reply is resolved by looking for its id; if it is
-        not there, it is appended again, and the first of them counts.
+        """Append an entry, read the log up to it, and return its effect. After a lost reply the entry is searched by its id; if it
+        is missing, it is appended again, and the first one counts.
 
-        Raises what the store raises; then it may be in the log, also later.
+        Raises StoreError; then the entry may be in the log, or appear later.
         """
         with self.lock:
             self._awaited[entry.id] = None
@@ -116,10 +117,10 @@ class Replay(Generic[E, S, O]):
                 del self._awaited[entry.id]
 
     def compact(self, kept_at: Callable[[Record], int], write: Callable[[Record | None, S, View], bytes | None]) -> int:
-        """Keep the state in the record, then delete the entries that it covers; how many. `kept_at`: how far a record's state goes;
-        `write` makes the record's new bytes from the old one and the state (None: there is nothing to keep it in).
+        """Store the state in the record, then delete the entries it covers. Return their number. `kept_at`: returns the last entry
+        covered by a record. `write`: returns the record's new bytes from the old record and the state (None: no record to write).
 
-        Losing the CAS or its reply deletes nothing; the next compaction does it.
+        After a lost CAS or reply nothing is deleted; the next compaction does it.
         """
 
         def body(view: View) -> int:
@@ -127,7 +128,7 @@ class Replay(Generic[E, S, O]):
                 state = self.read(view)
                 record = view.get(self._key)
                 covered = 0 if record is None else kept_at(record)
-                # To put ours in the place of one that goes further would lose what was deleted since.
+                # An older state must not replace one that covers more: its entries are deleted.
                 value = write(record, state, view) if covered <= state.at else None
                 if record is not None and value == record.value:
                     value = None
@@ -145,5 +146,5 @@ class Replay(Generic[E, S, O]):
     def _delete(self, view: View, to: int) -> int:
         numbers = [n for n in self.log.numbers(view) if n <= to]
         self.log.delete(numbers)
-        self.log.forget(to)  # also what somebody else has deleted
+        self.log.forget(to)  # also entries that another process has deleted
         return len(numbers)

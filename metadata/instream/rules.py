@@ -1,7 +1,7 @@
-"""Which entries of a persistent topic's log count, and what a reader may see of them. PURE: no I/O, no clock, no threads.
+"""The rules of a persistent topic's log: which entries count, and which rows are visible. PURE: no I/O, no clock, no threads.
 
-The log is read in its order, entry by entry; every process that reads it comes to the same state, whoever wrote what and however
-often. An entry against the rules is void for everybody. Pulsar's broker refuses such an append; here there is no broker to do it.
+The log is folded in its order, entry by entry. Every process gets the same state, whichever processes wrote the entries and however
+often. An entry that violates the rules is void for all readers. Pulsar's broker refuses such an append; here there is no broker.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from metadata.records.persistent_records import EntryKind, LogEntry
 
 
 class TxnId(NamedTuple):
-    """The 128 bits of a transaction id: its coordinator, and the sequence number that this gave it."""
+    """The 128 bits of a transaction id: its coordinator, and the sequence number allocated by it."""
 
     most: int
     least: int
@@ -36,7 +36,7 @@ def txn_id(text: str) -> TxnId:
 
 
 class Counts(Enum):
-    """Whether an entry took effect where it stands."""
+    """Whether an entry took effect at its place in the log."""
 
     YES = auto()
     VOID = auto()
@@ -44,14 +44,15 @@ class Counts(Enum):
 
 @dataclass
 class TopicState:
-    """What the entries up to `at` amount to: the two indexes of Pulsar's buffer, and what keeps late entries from counting.
+    """The state of a topic after the entries up to `at`: the two indexes of Pulsar's buffer, and the data that makes late entries
+    void.
 
-    ongoing    transactions that have written here and not ended: the number of their first entry, the ids of all
-    aborted    transactions whose data is filtered: the number of their abort marker, above all their data that counts
-    ended      transactions that a marker has ended here, above the low-water mark of their coordinator: the marker's number
-    low_water  of each coordinator: every transaction up to this one has ended everywhere
-    void       numbers of DATA entries that never count, though their transaction may have committed or be forgotten
-    sealed_at  the number of the seal that counts: all above it is void
+        ongoing    open transactions with entries here: the number of their first entry, and the ids of all
+        aborted    transactions whose data is filtered: the number of their abort marker, which is above all their counting data
+        ended      transactions ended by a marker here, above the low-water mark of their coordinator: the marker's number
+        low_water  for each coordinator: every transaction up to this one has ended everywhere
+        void       numbers of DATA entries that never count, even if their transaction has committed or expired
+        sealed_at  the number of the SEAL that counts; everything above it is void
     """
 
     at: int = 0
@@ -75,7 +76,7 @@ class TopicState:
 
 
 def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
-    """Take the next entry of the log into the state; whether it counts. Numbers must come in ascending order."""
+    """Apply the next entry of the log to the state. Return whether it counts. Numbers must ascend."""
     assert number > state.at, f"entry {number} comes after {state.at}"
     state.at = number
     if state.sealed_at is not None:
@@ -88,7 +89,7 @@ def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
             if not counts:
                 state.void.add(number)
         case EntryKind.SEAL:
-            # A migration must not cut through a transaction: who meets one tries again. Terminating asks nobody (and stalls them).
+            # A migration must not split a transaction; it retries. Termination does not wait for transactions, and stalls them.
             counts = entry.why != "migrate" or not state.ongoing
             if counts:
                 state.sealed_at = number
@@ -98,24 +99,24 @@ def fold(state: TopicState, number: int, entry: LogEntry) -> Counts:
 
 
 class Ends(Protocol):
-    """What any log of a participant keeps of transactions that have ended."""
+    """A participant log's information about ended transactions."""
 
     ended: dict[str, int]
     low_water: dict[int, int]
 
 
 def has_ended(state: Ends, txn: str) -> bool:
-    """Whether nothing of this transaction counts here any more."""
+    """Return whether later entries of this transaction are void here."""
     ident = txn_id(txn)
     return txn in state.ended or ident.least <= state.low_water.get(ident.most, -1)
 
 
 def _data(state: TopicState, number: int, txn: str, entry_id: str) -> bool:
     if has_ended(state, txn):
-        return False  # a zombie: its marker stands before this, here or (below the low-water mark) wherever it had registered
+        return False  # a late append: a marker precedes it, here or (below the low-water mark) at all registered participants
     first, ids = state.ongoing.get(txn, (number, frozenset()))
     if entry_id in ids:
-        return False  # its first append had arrived after all
+        return False  # the first append of this entry had arrived
     state.ongoing[txn] = first, ids | {entry_id}
     return True
 
@@ -138,7 +139,9 @@ def _end(state: TopicState, number: int, txn: str, *, committed: bool) -> None:
 
 
 def _raise_low_water(state: TopicState, number: int, coordinator: int, least: int) -> None:
-    """All transactions up to `least` have ended everywhere they had registered: one that is ongoing here had not (PIP-163)."""
+    """Raise the low-water mark. All transactions up to `least` have ended everywhere they had registered, so one that is open here
+    had not registered this topic (PIP-163).
+    """
     if least <= state.low_water.get(coordinator, -1):
         return
     state.low_water[coordinator] = least
@@ -155,28 +158,34 @@ def _below(txn: str, coordinator: int, least: int) -> bool:
 
 
 def first_ongoing(state: TopicState) -> int | None:
-    """The number of the first entry that is not decided; None if all are."""
+    """Return the number of the first undecided entry; None if all are decided."""
     return min((first for first, _ in state.ongoing.values()), default=None)
 
 
 def max_read(state: TopicState, end: int) -> int:
-    """The number up to which all is decided: before the first ongoing transaction, else `end`, the last entry of the log."""
+    """Return the number up to which everything is decided: before the first open transaction, else `end`, the last entry of the
+    log.
+    """
     first = first_ongoing(state)
     return end if first is None else min(first - 1, end)
 
 
 def visible(state: TopicState, number: int, txn: str | None) -> bool:
-    """Whether a committed read returns the rows of a DATA entry at or below maxReadPosition."""
+    """Return whether a committed read returns the rows of a DATA entry at or below maxReadPosition."""
     return number not in state.void and (txn is None or txn not in state.aborted)
 
 
 def trimmed(state: TopicState, to: int) -> None:
-    """Forget what is about entries up to `to` alone: they are gone. What aborted above it stays: its data may lie above, too."""
+    """Drop state that concerns only entries up to `to`, which are trimmed. Aborts with a marker above `to` stay, because their data
+    may lie above, too.
+    """
     for txn in [t for t, number in state.aborted.items() if number <= to]:
         del state.aborted[txn]
     state.void = {number for number in state.void if number > to}
 
 
 def low_water(live: Iterable[int], last: int) -> int:
-    """The low-water mark of a coordinator: below the first of its transactions that is not final, else the `last` it gave out."""
+    """Return the low-water mark of a coordinator: below its first transaction that is not final, else `last`, the last allocated
+    number.
+    """
     return min(live, default=last + 1) - 1

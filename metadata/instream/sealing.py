@@ -1,5 +1,5 @@
-"""Sealing a persistent topic: its last word (docs/in_stream.md, Seals). Whoever appends a seal says so in the record first, so that
-others, who read the record after their own appends, know whether they have to look for one.
+"""Sealing of persistent topics (docs/in_stream.md, Seals). The record is flagged before a SEAL is appended, so other writers, which
+read the record after their own appends, know whether to look for a SEAL.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ WHY = ("migrate", "terminate", "delete")
 
 @dataclass(frozen=True)
 class Sealing:
-    """What seals the persistent topics of a cluster."""
+    """Seals the persistent topics of a cluster."""
 
     cluster: Cluster
     buffer: InStreamBuffer
     topics: PersistentTopics
 
     def seal(self, name: PersistentName, why: str, *, to: str | None = None, segments: int | None = None) -> int | None:
-        """Append the topic's last word; its number, also of one that is there already. Everything above it is void. None: a
-        `migrate` seal did not count, because transactions were ongoing; end them (or wait) and try again.
+        """Append the topic's SEAL, and return the number of the SEAL that counts. Everything above it is void. Return None if a
+        `migrate` seal did not count because transactions were open; end them (or wait) and try again.
 
-        `terminate` and `delete` ask nobody: transactions that are ongoing can never end here, and their rows are never seen. That
-        is how the older model stalls. `to`, `segments`: the topic:// that a migration goes on with, and how many it has.
-        Raises TopicNotFound, OptionError.
+        `terminate` and `delete` do not wait for transactions: open ones can never end here, and their rows are never visible. In
+        this model they stall. `to`, `segments`: the successor topic:// of a migration, and its number of segments. Raises
+        TopicNotFound, OptionError.
         """
         if why not in WHY:
             raise OptionError(f"A topic is not sealed to {why!r}.", advice=f"Say one of {', '.join(WHY)}.")
@@ -46,18 +46,20 @@ class Sealing:
         return None if found is None else found[0]
 
     def sealed(self, name: PersistentName) -> tuple[int, LogEntry] | None:
-        """The seal that counts, with its number; None: there is none. Raises TopicNotFound."""
+        """Return the SEAL that counts, with its number; None without one. Raises TopicNotFound."""
         sealed_at = self.buffer.state(name).sealed_at
         return None if sealed_at is None else self.buffer.entries(name, [sealed_at])[0]
 
     def terminate(self, name: PersistentName) -> int:
-        """Let nothing more be written to a topic; the number of its seal. Idempotent. Raises TopicNotFound."""
+        """Refuse further writes to a topic. Return the number of its SEAL. Idempotent. Raises TopicNotFound."""
         number = self.seal(name, "terminate")
         assert number is not None
         return number
 
     def delete(self, name: PersistentName) -> None:
-        """Seal a topic and leave a tombstone; its name is not used again, since its log goes on. Raises TopicNotFound."""
+        """Seal a topic and leave a tombstone. The names of deleted persistent topics cannot be used again, because the log
+        continues. Raises TopicNotFound.
+        """
         to = self.topics.get(name).layout.migrated_to
         if to is not None:
             raise NotAllowed(
@@ -67,7 +69,7 @@ class Sealing:
         self._bury(name)
 
     def finish(self, name: PersistentName) -> None:
-        """Leave the tombstone that whoever deleted a topic has not got to. Raises TopicNotFound."""
+        """Write the tombstone of a topic whose deletion was interrupted. Raises TopicNotFound."""
         found = self.sealed(name)
         if found is not None and found[1].why == "delete":
             self._bury(name)

@@ -1,9 +1,8 @@
-"""Snapshots of a transaction buffer: Pulsar's TransactionBufferSnapshot in Avro, and what our rules need besides.
+"""Snapshots of a transaction buffer: Pulsar's TransactionBufferSnapshot in Avro, with additional state for the rules.
 
-A snapshot is of maxReadPosition: nothing is undecided at or below it, so the ongoing transactions are found again by replaying what
-lies above. (What the log holds below, and what it decides above, may be ONE transaction: `ongoing` keeps those that a marker above
-maxReadPosition ends.) The aborted list is as of the end of the log when it was made: markers above maxReadPosition decide rows
-below.
+A snapshot is taken at maxReadPosition. Everything at or below it is decided, so open transactions are found by replaying the
+entries above it. (A transaction may have entries below and its marker above: `ongoing` keeps such transactions.) The aborted list
+is that of the end of the log, because markers above maxReadPosition decide rows below it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from metadata.records.names import PersistentName
 from metadata.records.persistent_records import SnapshotPointer, SnapshotRest, Started
 
 INLINE_BYTES = 32 * 1024
-"""An Avro record above this many bytes lies in a file of its own."""
+"""An Avro record larger than this (bytes) is stored in a file."""
 
 SCHEMA = {
     "type": "record",
@@ -57,7 +56,7 @@ SCHEMA = {
         },
     ],
 }
-"""The fields of Pulsar's TransactionBufferSnapshot, in its order (apache/pulsar#9490). Its package is spelt so."""
+"""The fields of Pulsar's TransactionBufferSnapshot, in its order (apache/pulsar#9490). The package's spelling is Pulsar's."""
 
 
 @cache
@@ -66,7 +65,7 @@ def _parsed() -> Any:
 
 
 def encode(name: PersistentName, max_read: tuple[int, int], aborted: dict[str, int]) -> bytes:
-    """The Avro record of a snapshot, without a schema in front. An abort marker is one entry: its entryId is 0."""
+    """Encode the Avro record of a snapshot, without its schema. An abort marker is one entry, so its entryId is 0."""
     aborts = [
         {"txnIdMostBits": t.most, "txnIdLeastBits": t.least, "ledgerId": number, "entryId": 0}
         for t, number in sorted((txn_id(txn), number) for txn, number in aborted.items())
@@ -83,14 +82,16 @@ def encode(name: PersistentName, max_read: tuple[int, int], aborted: dict[str, i
 
 
 def decode(data: bytes) -> tuple[str, tuple[int, int], dict[str, int]]:
-    """The topic, maxReadPosition, and the aborted transactions with the number of their marker. Raises ValueError."""
+    """Decode a snapshot into the topic, maxReadPosition, and the aborted transactions with their marker's number. Raises
+    ValueError.
+    """
     try:
         found: Any = fastavro.schemaless_reader(io.BytesIO(data), _parsed(), None)
         aborts = found["aborts"] or ()
         aborted = {str(TxnId(a["txnIdMostBits"], a["txnIdLeastBits"])): int(a["ledgerId"]) for a in aborts}
         return str(found["topicName"]), (found["maxReadPositionLedgerId"], found["maxReadPositionEntryId"]), aborted
-    except Exception as error:  # whatever fastavro meets in bytes that are not what they should be
-        raise ValueError(f"{len(data)} bytes that are no Avro record of one: {error}") from error
+    except Exception as error:  # fastavro raises many kinds of errors for invalid bytes
+        raise ValueError(f"{len(data)} bytes that are not an Avro record of a snapshot: {error}") from error
 
 
 def pointer(
@@ -104,7 +105,7 @@ def pointer(
     unique: str,
 ) -> SnapshotPointer:
     """Make a snapshot of the state at maxReadPosition (`base`; `last_entry` of that ledger) with the aborted list of the newest
-    state. What is large is published as a file first. Raises StorageError.
+    state. Large content is published as a file first. Raises StorageError.
     """
     rest = SnapshotRest(
         ongoing={txn: Started(first=first, ids=tuple(sorted(ids))) for txn, (first, ids) in base.ongoing.items()},
@@ -129,9 +130,9 @@ def pointer(
 
 
 def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -> tuple[TopicState, TopicState]:
-    """The state at the snapshot's maxReadPosition as (base, tip): the tip knows all its aborted transactions.
+    """Load a snapshot as (base, tip): the state at its maxReadPosition; `tip` has all of its aborted transactions.
 
-    Raises CorruptSnapshot (damaged, or a file of it is missing), StorageError.
+    Raises CorruptSnapshot (damaged, or a file is missing), StorageError.
     """
     try:
         return _load(storage, name, found)
@@ -142,8 +143,8 @@ def load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) -
 def corrupt(name: PersistentName, found: SnapshotPointer, what: str) -> CorruptSnapshot:
     return CorruptSnapshot(
         f"The transaction buffer snapshot of {name} at {found.at} is damaged: {what.rstrip('.')}.",
-        advice=f"Restore {', '.join(found.files()) or 'the record of the topic'} from a copy: without it, with the log below it "
-        "trimmed, rows of aborted transactions could not be told from others.",
+        advice=f"Restore {', '.join(found.files()) or 'the record of the topic'} from a copy: without it, and with the log below "
+        "it trimmed, rows of aborted transactions cannot be filtered.",
     )
 
 
@@ -154,10 +155,10 @@ def _load(storage: LedgerStorage, name: PersistentName, found: SnapshotPointer) 
     more = None if found.rest_path is None else storage.read(found.rest_path)
     for part, crc in ((data, found.crc), (more, found.rest_crc)):
         if part is not None and crc is not None and zlib.crc32(part) != crc:
-            raise ValueError(f"its {len(part)} bytes have another checksum")
+            raise ValueError(f"its {len(part)} bytes have a different checksum")
     topic, position, aborted = decode(data)
     if topic != str(name) or position[0] != found.at:
-        raise ValueError(f"it is one of {topic} at {position[0]}")
+        raise ValueError(f"it is a snapshot of {topic} at {position[0]}")
     rest = found.rest if more is None else SnapshotRest.from_bytes(more)
     assert rest is not None
     base = TopicState(

@@ -1,8 +1,8 @@
-"""The steps of a transaction of the older model, as its owner takes them: begin, register, append, acknowledge, end
+"""The steps of a transaction of the marker-based model, for its owner: begin, register, append, acknowledge, end
 (docs/in_stream.md, The transaction log).
 
-Each step asks the transaction log, in whose order the first transition that is allowed takes effect. COMMITTING in the log is the
-only commit point; what comes after it (markers, then COMMITTED) is `end`.
+Each step appends to the transaction log, in whose order the first allowed transition takes effect. COMMITTING in the log is the
+only commit point; `end` does the rest (markers, then COMMITTED).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from metadata.write.write_set import segment_write
 
 @dataclass
 class TransactionSteps:
-    """One for each process and cluster; safe for several threads."""
+    """Transaction steps. One for each process and cluster; safe for several threads."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -71,8 +71,8 @@ class TransactionSteps:
         claim: Claim | None = None,
         random: bool = False,
     ) -> str:
-        """Begin a transaction; its id. `topics` and `subscriptions` are registered with it. `app` (the name of an application
-        record) and `claim` make it exactly-once: see `commit`.
+        """Begin a transaction and return its id. `topics` and `subscriptions` are registered with it. `app` (the name of an
+        application record) and `claim` make it exactly-once: see `commit`.
 
         Raises OptionError for a timeout that is not allowed.
         """
@@ -80,7 +80,7 @@ class TransactionSteps:
         if not 0 < timeout_ms <= self.cluster.settings.max_txn_timeout_ms:
             raise OptionError(
                 f"txnTimeoutMs = {timeout_ms} is not between 1 and this cluster's {self.cluster.settings.max_txn_timeout_ms}.",
-                advice="It counts from beginning to committing.",
+                advice="The timeout covers beginning to committing.",
             )
         begun = self.log.append(
             TxnEntry(
@@ -101,7 +101,7 @@ class TransactionSteps:
         return f"{self.log.most}_{begun.number}"
 
     def register(self, txn: str, topics: Sequence[PersistentName] = (), subscriptions: Sequence[tuple[str, str]] = ()) -> None:
-        """Make topics and (topic, subscription) pairs participants: before anything is written or acknowledged there. Idempotent.
+        """Register topics and (topic, subscription) pairs as participants, before any write or acknowledgement there. Idempotent.
 
         Raises TxnConflict if the transaction is not OPEN, TransactionNotFound.
         """
@@ -117,10 +117,11 @@ class TransactionSteps:
             raise self._refused(txn, done.txn, "take more participants")
 
     def append(self, txn: str | None, parts: Mapping[PersistentName, Sequence[Part]]) -> dict[str, int]:
-        """Append data to topics, one entry each, of a transaction that has registered them, or plain (`txn` None); the numbers.
+        """Append data to topics, one entry each, in a transaction that has registered them, or plain (`txn` None). Return the
+        numbers.
 
-        Plain entries are readable at once, each topic's by itself. Raises TopicNotFound, TopicSealed (known before anything was
-        appended), OutcomeUnknown for a plain append whose reply was lost and which is not there: it may still turn up.
+        Plain entries are visible at once, each topic's on its own. Raises TopicNotFound, TopicSealed (before anything was
+        appended), OutcomeUnknown for a plain append whose reply was lost and which is not found: it may still appear.
         """
         if txn is not None:
             self._check_given(txn)
@@ -128,7 +129,8 @@ class TransactionSteps:
         for topic in topics:
             if topic.layout.sealing:
                 self._refuse_sealed(topic.name)
-        # Never before the transaction began: readers by publish time wait for OPEN transactions by that (protocol.md section 6).
+        # The publish time is not before the transaction's begin: readers by publish time wait for OPEN transactions (protocol.md
+        # section 6).
         now = max(self._now(), 0 if txn is None else self.log.began_ms(self._least(txn)))
         entries = {name: self._data(name, txn, found, now) for name, found in parts.items()}
         if txn is not None:
@@ -137,8 +139,8 @@ class TransactionSteps:
         return {str(name): self._append_plain(name, entry) for name, entry in entries.items()}
 
     def _check_given(self, txn: str) -> None:
-        """An id that was never given out may yet be given to somebody: data under it could never be told from his. Asks the log
-        only about an id that this process has not heard of. Raises TransactionNotFound.
+        """Raise TransactionNotFound for an id that was not allocated yet: a later owner of the id could not be distinguished. The
+        log is read only for an id above those known to this process.
         """
         least = self._least(txn)
         if least > self.log.replay.at:
@@ -147,21 +149,22 @@ class TransactionSteps:
             raise self._refused(txn, None, "write")
 
     def acknowledge(self, txn: str, wanted: Sequence[Ack]) -> None:
-        """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: the
-        transaction must abort then.
+        """Acknowledge within a transaction that has registered the subscriptions. Raises AckConflict, SubscriptionNotFound: then
+        the transaction must abort.
         """
         self._check_given(txn)
         self.acks.claim(txn, merged(wanted))
 
     def _append_plain(self, name: PersistentName, entry: LogEntry) -> int:
-        # Nothing announces a plain append: who reads by publish time relies on it to be in the log soon after (section 6).
+        # A plain append is not announced: readers by publish time rely on it to be in the log soon after its publish time (section
+        # 6).
         entry = entry.model_copy(update={"publish_ms": self._now()})
         try:
             number = self.buffer.log(name).append(entry)
         except UnknownOutcome as error:
             raise OutcomeUnknown(
                 f"A plain message may have reached {name}: the reply was lost, and it is not there (yet).",
-                advice="Send it again if twice is better than never; in a transaction it would be exactly once.",
+                advice="Send it again if a duplicate is better than a loss; in a transaction it would be exactly once.",
             ) from error
         if self.topics.get(name).layout.sealing:
             self._refuse_sealed(name, number)
@@ -187,15 +190,16 @@ class TransactionSteps:
         if sealed_at is not None and (number is None or sealed_at < number):
             raise TopicSealed(
                 f"The topic {name} was sealed at {sealed_at}: it takes no more entries.",
-                advice="If it was migrated, write to the topic:// that goes on (txnsegment topics describe names it).",
+                advice="If it was migrated, write to its successor topic:// (txnsegment topics describe names it).",
             )
 
     def end(self, txn: str, *, commit: bool) -> None:
         """End a transaction: COMMITTING or ABORTING is logged, then every participant gets its marker, then the final state is
-        logged. Again the same way: it succeeds, and finishes what was left.
+        logged. A repeated call with the same decision completes an interrupted one.
 
-        Raises TxnConflict if it ended the other way, Fenced if its application's version is committed by another one, TopicSealed
-        if a topic was sealed below data of it (then it is aborted), TransactionNotFound, TransactionUnfinished, OutcomeUnknown.
+        Raises TxnConflict if it ended with the other outcome, Fenced if another transaction has committed its application's
+        version, TopicSealed if a topic was sealed below its data (it is aborted then), TransactionNotFound, TransactionUnfinished,
+        OutcomeUnknown.
         """
         least = self._least(txn)
         if commit:
@@ -205,7 +209,9 @@ class TransactionSteps:
         self.ending.finish(least, self._decide(least, TxnState.COMMITTING if commit else TxnState.ABORTING))
 
     def _check_seals(self, least: int, names: Sequence[PersistentName]) -> None:
-        """No seal may stand below data of a transaction that commits: its rows would be lost without a word (8.12)."""
+        """Raise TopicSealed if a SEAL lies below data of a transaction that is about to commit: its rows would be lost silently
+        (8.12).
+        """
         for name, deleted in self.ending.sealing(names).items():
             if deleted:
                 refused = TopicSealed(
@@ -218,9 +224,9 @@ class TransactionSteps:
                     continue
                 refused = TopicSealed(
                     f"The topic {name} was sealed at {sealed_at} while transaction {self.log.most}_{least} wrote to it.",
-                    advice="Nothing was committed; the transaction is aborted. Write to the topic that goes on.",
+                    advice="Nothing was committed; the transaction is aborted. Write to the successor topic.",
                 )
-            self._abort_after(refused, least)  # it may stall in another topic: that it is aborted is what counts
+            self._abort_after(refused, least)  # it may stall in another topic; only the abort matters here
             raise refused
 
     def _wrote_above(self, name: PersistentName, seal: int, txn: str) -> bool:
@@ -228,7 +234,7 @@ class TransactionSteps:
         return any(ledger.txn == txn for ledger in reading.ledgers(seal))
 
     def _decide(self, least: int, state: TxnState) -> Txn | None:
-        """Log the decision; the transaction right after it (None: forgotten by now)."""
+        """Log the decision. Return the transaction right after it (None: already expired)."""
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=state, at_ms=self._now())
         try:
             done = self.log.append(entry)
@@ -236,7 +242,7 @@ class TransactionSteps:
             raise OutcomeUnknown(
                 f"Transaction {self.log.most}_{least} may have become {state}: the reply was lost, and then its log could not be "
                 f"read: {error}",
-                advice="Nothing was touched. End it the same way again: that is safe.",
+                advice="Nothing was deleted. End it again with the same decision: that is safe.",
             ) from error
         if done.effect is not Effect.VOID:
             return done.txn
@@ -247,21 +253,21 @@ class TransactionSteps:
             fenced = Fenced(
                 f"Version {done.txn.version} of {paths.decode((done.txn.app or '').partition(':')[0])} is committed by another "
                 f"transaction than {self.log.most}_{least}.",
-                advice="Nothing of this one counts. Two drivers run one application: stop one.",
+                advice="None of its rows are visible. Two drivers run one application: stop one of them.",
             )
             self._abort_after(fenced, least)
             raise fenced
         raise self._refused(f"{self.log.most}_{least}", done.txn, f"become {state}")
 
     def _abort_quietly(self, least: int) -> None:
-        """Abort unless it has ended meanwhile, whichever way: who asks looks at the log again."""
+        """Abort unless the transaction has ended meanwhile with either outcome; the caller reads the log again."""
         entry = TxnEntry(kind=TxnEntryKind.STATUS, id=self.cluster.unique(), txn=least, state=TxnState.ABORTING, at_ms=self._now())
         done = self.log.append(entry)
         if done.effect is not Effect.VOID:
             self.ending.finish(least)
 
     def _abort_after(self, error: BaseException, least: int) -> None:
-        """The owner gives up before deciding: end it now rather than at its deadline."""
+        """Abort a transaction whose owner failed before the decision, so that readers need not wait for its deadline."""
         try:
             self._abort_quietly(least)
         except TxnSegmentError as second:
@@ -269,22 +275,20 @@ class TransactionSteps:
 
     def _refused(self, txn: str, found: Txn | None, what: str) -> TxnSegmentError:
         if found is None:
-            return TransactionNotFound(
-                f"There is no transaction {txn}.", advice="It never began, or was forgotten after its retention."
-            )
+            return TransactionNotFound(f"There is no transaction {txn}.", advice="The id was never used, or its record expired.")
         return TxnConflict(
             f"Transaction {txn} is {found.state} and cannot {what}.",
-            advice="All of it counts, and nothing undoes a commit."
+            advice="All of its rows are visible. A commit cannot be undone."
             if found.state in (TxnState.COMMITTING, TxnState.COMMITTED)
-            else "It was ended by a newer attempt, an operator or its timeout; nothing of this call counts.",
+            else "A newer attempt, an operator or its timeout ended it; this call had no effect.",
         )
 
     def _least(self, txn: str) -> int:
         ident = txn_id(txn)
         if ident.most != self.log.most:
             raise TransactionNotFound(
-                f"{txn} is no transaction of this coordinator ({self.log.most}).",
-                advice="A transaction of topic:// has nothing to do with persistent:// topics, and never spans both.",
+                f"{txn} is not a transaction of this coordinator ({self.log.most}).",
+                advice="A transaction of topic:// cannot include persistent:// topics.",
             )
         return ident.least
 

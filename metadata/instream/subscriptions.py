@@ -1,5 +1,5 @@
-"""Subscriptions of persistent topics: the calls that `metadata.topics.subscriptions` has for topic://, where numbers are of the
-topic's own log and its one cursor is that of the pending-ack log.
+"""Subscriptions of persistent topics: the calls of `metadata.topics.subscriptions`, with numbers of the topic's own log. A
+subscription has one cursor, in its pending-ack log.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class InStreamSubscriptions:
     acks: InStreamAcks
     migrator: Callable[[], Migrator]
     further: Subscriptions
-    """Of what migrated topics go on in."""
+    """The subscriptions of successor topics."""
 
     def create(self, topic: TopicName, name: str, *, at: int) -> None:
-        """Make a subscription that has everything at or below the number `at` behind it (0: nothing but what was trimmed).
+        """Create a subscription that has acknowledged everything at or below the number `at` (0: only trimmed rows).
 
-        A topic that is migrated meanwhile has it where it goes on. Raises TopicNotFound, SubscriptionExists.
+        If the topic is migrated meanwhile, the subscription is created on its successor. Raises TopicNotFound, SubscriptionExists.
         """
         try:
             self.acks.create(str(topic), name, self._behind(_persistent(topic), at))
@@ -39,7 +39,7 @@ class InStreamSubscriptions:
             self.further.create(to.name, name, at=to_cluster(at, legacy_shift(to, str(topic))))
 
     def delete(self, topic: TopicName, name: str) -> None:
-        """Raises TopicNotFound, SubscriptionNotFound."""
+        """Delete a subscription. Raises TopicNotFound, SubscriptionNotFound."""
         self.topics.get(_persistent(topic))
         try:
             self.acks.delete(str(topic), name)
@@ -47,7 +47,8 @@ class InStreamSubscriptions:
             self.further.delete(self.migrator().go_on((str(topic), name)).name, name)
 
     def seek(self, topic: TopicName, name: str, *, to: int) -> None:
-        """Move it: exactly the rows at or below the number `to` count as acknowledged. What OPEN transactions claim stays claimed.
+        """Move a subscription: exactly the rows at or below the number `to` count as acknowledged. Claims of OPEN transactions
+        stay.
 
         Raises TopicNotFound, SubscriptionNotFound.
         """
@@ -58,7 +59,7 @@ class InStreamSubscriptions:
             self.further.seek(onward.name, name, to=to_cluster(to, legacy_shift(onward, str(topic))))
 
     def list(self, topic: TopicName | None = None) -> Sequence[tuple[TopicName, str]]:
-        """Topics and their subscriptions, by name; not those that went on with their topic."""
+        """Return (topic, subscription) pairs, sorted by name, without migrated subscriptions."""
         names = [t.name for t in self.topics.list() if t.layout.migrated_to is None] if topic is None else [_persistent(topic)]
         return [(name, subscription) for name in names for subscription in self.acks.list(str(name))]
 
@@ -69,5 +70,5 @@ class InStreamSubscriptions:
 
 
 def _persistent(topic: TopicName) -> PersistentName:
-    assert isinstance(topic, PersistentName), f"{topic} is no persistent topic"
+    assert isinstance(topic, PersistentName), f"{topic} is not a persistent topic"
     return topic

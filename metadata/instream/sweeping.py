@@ -1,7 +1,7 @@
-"""The sweep of the older model: end what is late, finish what is decided, take snapshots, compact, trim (docs/in_stream.md,
-Sweeping).
+"""The sweep of the marker-based model: abort expired transactions, finish decided ones, take snapshots, compact, trim
+(docs/in_stream.md, Sweeping).
 
-Anyone may sweep, any number at once: what an append or a CAS of ours loses, somebody else has done.
+Any process may sweep, several at once: after a lost append or CAS another process has done the step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ log = logging.getLogger("txnsegment.instream")
 
 @dataclass
 class InStreamReport:
-    """What one sweep did. `stalled`: transactions that are decided and cannot be finished; `failed`: topics with what kept them."""
+    """The result of one sweep. `stalled`: decided transactions that cannot be finished. `failed`: the errors of topics that could
+    not be swept.
+    """
 
     timed_out: int = 0
     finished: int = 0
@@ -48,8 +50,8 @@ class InStreamReport:
     failed: dict[str, Exception] = field(default_factory=dict)
 
     def complain(self, beside: SweepIncomplete | None = None) -> None:
-        """Raise SweepIncomplete if a topic could not be swept, with what the sweep `beside` this one says. (A transaction that
-        stalls is in the log, each time: nothing can be done about it but to know.)
+        """Raise SweepIncomplete if a topic could not be swept, with the message of the sweep `beside` this one. (Stalled
+        transactions are only logged, each time, because no action can finish them.)
         """
         if self.failed:
             name, error = next(iter(self.failed.items()))
@@ -64,7 +66,7 @@ class InStreamReport:
 
 @dataclass
 class InStreamSweeper:
-    """The sweeping of a cluster's persistent topics."""
+    """Sweeps a cluster's persistent topics."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -83,17 +85,17 @@ class InStreamSweeper:
         return self.coordinator.acks
 
     def sweep(self) -> InStreamReport:
-        """Everything, once. A topic that is damaged holds no other one up: see the report. Raises what the store raises."""
+        """Run all steps once. A damaged topic does not stop the others: its error is in the report. Raises StoreError."""
         report = InStreamReport()
         ending = self.coordinator.ending
-        with contained("sweep", "transactions that are late", report.failed, passing=STORE):
+        with contained("sweep", "expired transactions", report.failed, passing=STORE):
             report.timed_out = self.timeouts()
-        with contained("sweep", "transactions that are decided", report.failed, passing=STORE):
+        with contained("sweep", "decided transactions", report.failed, passing=STORE):
             report.finished, report.stalled = ending.finish_all()
         for topic in self.remains.due(self.trimmer.every()):
             with contained("sweep", str(topic.name), report.failed, races=RACES):
                 self._sweep_topic(topic, report)
-        with contained("sweep", "the log of transactions", report.failed, passing=STORE):
+        with contained("sweep", "the transaction log", report.failed, passing=STORE):
             report.compacted += self.coordinator.log.compact()
         report.compacted += self._compact_acks(report)
         for stalled in report.stalled:
@@ -101,11 +103,11 @@ class InStreamSweeper:
         return report
 
     def timeouts(self) -> int:
-        """Abort what is OPEN past its deadline; how many."""
+        """Abort transactions that are OPEN past their deadline. Return their number."""
         return self.coordinator.ending.timeouts()
 
     def named_files(self, view: View) -> Iterator[str]:
-        """Paths that something of the older model names, for the orphan sweep: read after the files were listed."""
+        """Yield the paths that the marker-based model names, for the orphan sweep. Called after the files were listed."""
         path = self.coordinator.log.kept_in(view)
         if path is not None:
             yield path

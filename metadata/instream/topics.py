@@ -1,6 +1,4 @@
-"""Persistent topics: create, look up, properties, the flag that a transactional message may be there, terminate
-(docs/in_stream.md).
-"""
+"""Persistent topics: create, look up, properties, and the system property for transactional messages (docs/in_stream.md)."""
 
 from __future__ import annotations
 
@@ -26,23 +24,23 @@ from metadata.topics.schemas import TopicSchemas
 
 @dataclass(frozen=True)
 class PersistentTopic:
-    """A persistent topic as one view saw it, its record for a CAS."""
+    """A persistent topic as read by one view, with its record for a CAS."""
 
     name: PersistentName
     layout: PersistentLayout
     record: Record
 
     def check_not_lost(self, number: int) -> None:
-        """Raises OffsetOutOfRange for a number of the topic's log that a restore lost."""
+        """Raise OffsetOutOfRange for a number of the topic's log that a restore lost."""
         check_not_lost(self.layout.lost or (), number, str(self.name))
 
     def before_lost(self, number: int) -> int:
-        """As `Cluster.before_lost`, in the topic's log."""
+        """See `Cluster.before_lost`; for the topic's log."""
         return before_lost(self.layout.lost or (), number)
 
 
 def of_record(name: PersistentName, record: Record | None) -> PersistentTopic | None:
-    """None if there is no record or only a tombstone."""
+    """Return the topic of a record; None without a record or for a tombstone."""
     if record is None:
         return None
     layout = PersistentLayout.of(record)
@@ -64,15 +62,15 @@ class PersistentTopics:
         return of_record(name, look(self._cluster.store, paths.topic(name)))
 
     def get(self, name: PersistentName) -> PersistentTopic:
-        """Raises TopicNotFound."""
+        """Return a topic. Raises TopicNotFound."""
         topic = self.find(name)
         if topic is None:
             raise not_found(name)
         return topic
 
     def list(self, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:
-        """All whose full name matches the whole regular expression, in the order of their names; no transaction logs, and none
-        whose rows went with the topic:// that it was migrated to.
+        """Return all topics whose full name matches the whole regular expression, sorted by name, without transaction logs, and
+        without migrated topics whose successor was deleted.
         """
 
         def body(view: View) -> list[PersistentTopic]:
@@ -85,8 +83,8 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def create(self, name: PersistentName, *, schema: StructType | None = None) -> PersistentTopic:
-        """Make a topic; its system property says that it has never seen a transaction. Raises TopicExists,
-        OptionError for a name that no new topic may have.
+        """Create a topic; its system property says that it has no transactional messages. Raises TopicExists, OptionError for a
+        name that a new topic cannot have.
         """
         check_new(name)
         if schema is not None:
@@ -119,7 +117,9 @@ class PersistentTopics:
         return decide(self._cluster.store, body)
 
     def _skip_lost(self, name: PersistentName) -> tuple[LostNumbers, ...] | None:
-        """On a restored cluster a topic of this name may have been made since the backup, and lost: readers know its numbers."""
+        """On a restored cluster, start the log above all numbers of a lost topic of the same name, which may have been created
+        after the backup and read.
+        """
         if not self._cluster.restored:
             return None
         following = self._cluster.restored[-1].before
@@ -127,7 +127,7 @@ class PersistentTopics:
         return (LostNumbers(after=0, before=following),)
 
     def ensure(self, name: PersistentName, *, schema: StructType | None = None, create: bool = True) -> PersistentTopic:
-        """The topic, made on first write if `create`. Idempotent. Raises TopicNotFound, TopicExists (it was deleted)."""
+        """Return the topic, created on first write if `create`. Idempotent. Raises TopicNotFound, TopicExists (it was deleted)."""
         topic = self.find(name)
         if topic is not None:
             return topic
@@ -144,16 +144,16 @@ class PersistentTopics:
     # --- properties -----------------------------------------------------------------------------------------------
 
     def properties(self, name: PersistentName) -> dict[str, str]:
-        """All properties, the system's among them. Raises TopicNotFound."""
+        """Return all properties, the system property included. Raises TopicNotFound."""
         return dict(self.get(name).layout.properties)
 
     def set_property(self, name: PersistentName, key: str, value: str) -> None:
-        """Raises NotAllowed for the system property, TopicNotFound."""
+        """Set a property. Raises NotAllowed for the system property, TopicNotFound."""
         _refuse_system(key)
         self.change(name, lambda layout: layout.model_copy(update={"properties": {**layout.properties, key: value}}))
 
     def remove_property(self, name: PersistentName, key: str) -> None:
-        """Raises NotAllowed for the system property, TopicNotFound."""
+        """Remove a property. Raises NotAllowed for the system property, TopicNotFound."""
         _refuse_system(key)
         self.change(
             name,
@@ -161,10 +161,10 @@ class PersistentTopics:
         )
 
     def expect_transactions(self, names: Iterable[PersistentName]) -> Sequence[PersistentTopic]:
-        """Make sure that the system property of each topic says that transactional messages may be there: BEFORE the first one is
-        appended. A reader looks at the log first and at the property after it, so it never takes one for a plain message.
+        """Set the system property of each topic, BEFORE its first transactional message is appended. A reader lists the log before
+        it reads the property, so it never takes such a message for a plain one.
 
-        The topics as they are then; one round trip where all say so already. Raises TopicNotFound.
+        Return the topics after that; one round trip if all properties were set. Raises TopicNotFound.
         """
         wanted = list(names)
         records = decide(self._cluster.store, lambda view: view.get_many([paths.topic(n) for n in wanted])) if wanted else []
@@ -189,7 +189,7 @@ class PersistentTopics:
     def change(
         self, name: PersistentName, how: Callable[[PersistentLayout], PersistentLayout], *, deleted: bool = False
     ) -> PersistentTopic:
-        """CAS the record until it is as `how` makes it of what is there; `how` may be asked again. `deleted`: of a tombstone, too.
+        """CAS the record until it is as `how` makes it; `how` may be called several times. `deleted`: change a tombstone, too.
 
         Raises TopicNotFound.
         """
@@ -208,7 +208,7 @@ class PersistentTopics:
         return until(step)
 
     def seen(self, name: PersistentName) -> PersistentTopic:
-        """The topic or its tombstone. Raises TopicNotFound."""
+        """Return the topic or its tombstone. Raises TopicNotFound."""
         record = look(self._cluster.store, paths.topic(name))
         if record is None:
             raise not_found(name)
@@ -218,24 +218,24 @@ class PersistentTopics:
 def _taken(name: PersistentName, layout: PersistentLayout) -> TopicExists:
     if layout.migrated_to is not None:
         return TopicExists(
-            f"The name {name} stands for {layout.migrated_to} since it was migrated.",
-            advice=f"Write to it, or make {layout.migrated_to} again if it was deleted (txnsegment topics create).",
+            f"The topic {name} was migrated to {layout.migrated_to}, and its name refers to that topic.",
+            advice=f"Write to {layout.migrated_to}, or create that topic again if it was deleted (txnsegment topics create).",
         )
     if layout.deleted:
         return TopicExists(
-            f"The topic {name} was deleted, and the name of a persistent topic is not used again: its log goes on for ever.",
-            advice=f"Choose another name, or make topic://{name.tenant}/{name.namespace}/{name.name}, which can be made again.",
+            f"The topic {name} was deleted. Names of deleted persistent topics cannot be used again.",
+            advice=f"Choose another name, or create topic://{name.tenant}/{name.namespace}/{name.name}.",
         )
     return TopicExists(f"The topic {name} exists already.")
 
 
 def with_system_property(layout: PersistentLayout, value: str) -> PersistentLayout:
-    """With the system property as the system sets it."""
+    """Return the layout with the system property set."""
     return layout.model_copy(update={"properties": {**layout.properties, CONTAINS_TXN: value}})
 
 
 def every(view: View, pattern: re.Pattern[str] | None = None) -> list[PersistentTopic]:
-    """All persistent topics, tombstones too, in the order of their names; transaction logs, which hold no rows, are left out."""
+    """Return all persistent topics, tombstones included, sorted by name. Transaction logs, which hold no rows, are left out."""
     found = [paths.topic_of(path) for path in view.keys(paths.TOPICS)]
     names = sorted(n for n in found if not is_system(n) and (pattern is None or pattern.fullmatch(str(n))))
     records = view.get_many([paths.topic(n) for n in names]) if names else []
@@ -243,7 +243,7 @@ def every(view: View, pattern: re.Pattern[str] | None = None) -> list[Persistent
 
 
 def is_system(name: PersistentName) -> bool:
-    """Whether it is a log of our own, such as a coordinator's."""
+    """Return whether the name is in the system namespace, as a transaction log's is."""
     return (name.tenant, name.namespace) == SYSTEM
 
 
@@ -251,5 +251,5 @@ def _refuse_system(key: str) -> None:
     if key == CONTAINS_TXN:
         raise NotAllowed(
             f"The property {CONTAINS_TXN} is the system's: it can be read, but not set or removed.",
-            advice="It says whether the topic has ever got a transactional message; it changes by itself.",
+            advice="It says whether the topic has ever received a transactional message, and txnsegment maintains it.",
         )

@@ -1,4 +1,4 @@
-"""The coordinator's log, read and appended to: its state by replay, and what became of one's own entry."""
+"""The coordinator's log: its state by replay, and the effects of appended entries."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from metadata.records.names import SYSTEM, PersistentName
 from metadata.store.contract import Record, View
 
 TRANSACTION_LOG = PersistentName(*SYSTEM, "__transaction_log_0")
-"""The persistent topic that the log of the coordinator is, named as Pulsar names that of its first."""
+"""The persistent topic of the coordinator's log, with the name of Pulsar's first one."""
 
 INLINE_BYTES = 256 * 1024
-"""What a compaction leaves is a file above this many bytes."""
+"""The state of a compaction larger than this (bytes) is stored in a file."""
 
 
 class Appended(NamedTuple):
-    """An entry that is in the log: its number, what it did there, and its transaction right after it (None: forgotten)."""
+    """An appended entry: its number, its effect, and its transaction right after it (None: expired)."""
 
     number: int
     effect: Effect
@@ -34,9 +34,9 @@ class Appended(NamedTuple):
 
 @dataclass
 class TransactionLog:
-    """The log of a cluster's coordinator as this process knows it. Safe for several threads.
+    """The log of a cluster's coordinator, cached in this process. Safe for several threads.
 
-    `most`: the high part of the ids that it gives.
+    `most`: the high part of its transaction ids.
     """
 
     most: ClassVar[int] = COORDINATOR
@@ -52,66 +52,70 @@ class TransactionLog:
 
     @property
     def gathered(self) -> int:
-        """About how many entries the log has since its last compaction, as far as this process has read it."""
+        """The approximate number of entries since the last compaction, as far as this process has read the log."""
         return self.replay.at - self._kept
 
     def txns(self) -> list[Txn]:
-        """All transactions as they stand, by sequence number; final ones until a compaction forgets them."""
+        """Return all transactions in their current state, by sequence number; final ones until a compaction drops them."""
         self.replay.now()
         with self.replay.lock:
             return list(self.replay.state.txns.values())
 
     def live(self) -> list[Txn]:
-        """The transactions that are not final, by sequence number."""
+        """Return the transactions that are not final, by sequence number."""
         self.replay.now()
         with self.replay.lock:
             state = self.replay.state
             return [state.txns[least] for least in sorted(state.live)]
 
     def txn(self, least: int) -> Txn | None:
-        """The transaction of this sequence number as it stands; None: it never began, or is forgotten."""
+        """Return the transaction of this sequence number in its current state; None if it never began or has expired."""
         self.replay.now()
         return self.replay.state.txns.get(least)
 
     def began_ms(self, least: int) -> int:
-        """When a transaction began, as of the last look at the log; 0: it is not known there."""
+        """Return the begin of a transaction in ms, as of the last read of the log; 0 if it is unknown."""
         txn = self.replay.state.txns.get(least)
         return 0 if txn is None else txn.created_ms
 
     def written(self, app: str) -> Written | None:
-        """What an application has committed last, as of the last look at the log."""
+        """Return the last committed version of an application, as of the last read of the log."""
         return self.replay.state.apps.get(app)
 
     def applications(self) -> dict[str, Written]:
-        """What every application has committed last."""
+        """Return the last committed version of every application."""
         state = self.replay.now()
         with self.replay.lock:
             return dict(state.apps)
 
     def knows(self, app: str) -> bool:
-        """Whether a transaction of an application is not forgotten, as of the last look at the log. Looks at all there are."""
+        """Return whether a transaction of an application has not expired, as of the last read of the log. Scans all
+        transactions.
+        """
         with self.replay.lock:
             return any(txn.app == app for txn in self.replay.state.txns.values())
 
     def low_water(self) -> int:
-        """As `TxnLogState.low_water`, as of the last look at the log: an older one is lower, and as true."""
+        """Return `TxnLogState.low_water` as of the last read of the log. An older value is lower and still valid."""
         with self.replay.lock:
             return self.replay.state.low_water
 
     def append(self, entry: TxnEntry) -> Appended:
-        """Append an entry and read the log up to it: what it did there. (A NEW that was appended twice is a second transaction,
-        which nobody uses: its timeout ends it.) Raises what the store raises; then it may be in the log, also later.
+        """Append an entry, read the log up to it, and return its effect. (A NEW that was appended twice makes a second, unused
+        transaction, which its timeout ends.) Raises StoreError; then the entry may be in the log, or appear later.
         """
         number, outcome = self.replay.append(entry)
         if outcome is not None:
             return Appended(number, *outcome)
-        # A compaction has passed it before we read it: what it left tells as much as anybody can know.
+        # A compaction has covered the entry before it was read; the current state is all that is known.
         txn = self.txn(entry.txn or number)
         same = txn is not None and (entry.state is None or entry.state is txn.state)
         return Appended(number, Effect.SAME if same else Effect.VOID, txn)
 
     def compact(self) -> int:
-        """Forget what is final for longer than the retention, and delete what the log says of it; how many entries."""
+        """Drop transactions that are final for longer than the retention, and delete the covered log entries. Return their
+        number.
+        """
 
         def write(record: Record | None, state: TxnLogState, view: View) -> bytes:
             old = TxnLogRecord(created_ms=view.now_ms()) if record is None else TxnLogRecord.of(record)
@@ -126,23 +130,23 @@ class TransactionLog:
         return self.replay.compact(_kept_at, write)
 
     def kept_in(self, view: View) -> str | None:
-        """The file that what the last compaction left lies in, if it was too big for the record."""
+        """Return the file with the last compaction's state, if the state was too large for the record."""
         record = view.get(paths.topic(TRANSACTION_LOG))
         return None if record is None else TxnLogRecord.of(record).txn_log_path
 
     def _in_file(self, found: TxnLogRecord, path: str) -> TxnLogSnapshot:
-        """Raises CorruptRecord, StorageError."""
+        """Read the state in a file. Raises CorruptRecord, StorageError."""
         try:
             data = self.cluster.storage.read(path)
         except MissingFile as error:
-            raise _corrupt(path, "does not exist, where the transaction log is kept") from error
+            raise _corrupt(path, "does not exist, but holds the state of the transaction log") from error
         if found.txn_log_crc is not None and zlib.crc32(data) != found.txn_log_crc:
-            raise _corrupt(path, "is damaged: its checksum is another")
+            raise _corrupt(path, "is damaged: its checksum differs")
         return TxnLogSnapshot.from_bytes(data)
 
     def _restored(self, record: Record | None) -> TxnLogState | None:
-        """What the last compaction left, once for each; what we know besides forgets what it forgot. Raises CorruptRecord,
-        StorageError.
+        """Return the state of the last compaction if it is further than the cached one; otherwise drop from the cache what it
+        dropped. Each compaction is loaded once. Raises CorruptRecord, StorageError.
         """
         found = None if record is None else TxnLogRecord.of(record)
         if found is None or found.txn_log is None or found.txn_log.at <= self._kept:
@@ -159,7 +163,7 @@ class TransactionLog:
 
 def _corrupt(path: str | None, what: str) -> CorruptRecord:
     return CorruptRecord(
-        f"{path} {what}.", advice="Restore it from a copy: it alone says which transactions are under way, and what has committed."
+        f"{path} {what}.", advice="Restore it from a copy: only this file has the open transactions and the committed versions."
     )
 
 

@@ -1,6 +1,8 @@
-"""Trimming of persistent topics by retention: the record says first what is gone, the entries leave the log after the grace period.
+"""Trimming of persistent topics by retention: the record names the trimmed entries first, and they leave the log after the grace
+period.
 
-Nothing above the newest snapshot goes: what lies there is replayed. And nothing that a subscription still needs, unless told so.
+Entries above the newest snapshot are not trimmed, because they are replayed. Rows that a subscription still needs are not trimmed
+unless the policy says so.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ log = logging.getLogger("txnsegment.instream")
 
 
 class TrimmedTo(NamedTuple):
-    """What a trim took away itself: rows, and bytes as they were written. `to`: up to which number rows are gone now."""
+    """The result of this trim: rows, and bytes as written. `to`: the number up to which rows are trimmed now."""
 
     to: int
     rows: int = 0
@@ -37,7 +39,7 @@ class TrimmedTo(NamedTuple):
 
 @dataclass(frozen=True)
 class InStreamTrimmer:
-    """The trimming of a cluster's persistent topics. Anyone may do it, any number at once."""
+    """Trims a cluster's persistent topics. Any process may do it, several at once."""
 
     cluster: Cluster
     buffer: InStreamBuffer
@@ -48,7 +50,7 @@ class InStreamTrimmer:
         """Trim a topic by its policies, or its namespace's. Raises TopicNotFound."""
         reading = self.buffer.read(name)
         if reading.topic.layout.sealing and reading.topic.layout.migrated_to is not None:
-            return TrimmedTo(reading.trimmed_to)  # its rows belong to the topic that goes on, whose retention and cursors hold
+            return TrimmedTo(reading.trimmed_to)  # the rows belong to the successor topic, whose retention and cursors apply
         policies = self._policies(reading.topic)
         if policies.retention_ms is None and policies.retention_bytes is None:
             return TrimmedTo(reading.trimmed_to)
@@ -62,7 +64,7 @@ class InStreamTrimmer:
         return trim_log(self.buffer, self.topics, reading, to)
 
     def trim_to(self, reading: TopicReading, to: int) -> int:
-        """See `trim_log`; up to which number rows are gone."""
+        """See `trim_log`. Return the number up to which rows are trimmed."""
         return trim_log(self.buffer, self.topics, reading, to).to
 
     def _policies(self, topic: PersistentTopic) -> Policies:
@@ -70,7 +72,7 @@ class InStreamTrimmer:
         return retention.effective(topic.layout.policies, None if record is None else Policies.of(record))
 
     def _needed(self, reading: TopicReading, through: int) -> int:
-        """Not past the first ledger that a subscription still needs. What is claimed counts as needed, too."""
+        """Return the number below the first ledger that a subscription still needs. Claimed rows count as needed."""
         cursors = self.acks.read((reading.name, subscription) for subscription in self.acks.list(reading.name))
         first = min((acks.first_left(cursor) for cursor in cursors.values()), default=None)
         done = 0
@@ -81,7 +83,9 @@ class InStreamTrimmer:
         return done
 
     def leave(self, name: PersistentName) -> int:
-        """Take out of the log what was trimmed, or deleted with its topic, longer ago than the grace period; how many entries."""
+        """Delete the log entries that were trimmed, or deleted with their topic, longer ago than the grace period. Return their
+        number.
+        """
         record = look(self.cluster.store, paths.topic(name))
         if record is None:
             return 0
@@ -95,7 +99,7 @@ class InStreamTrimmer:
         entries.delete(going)
         if everything and layout.snapshot is not None:  # the tombstone names no file any more
             self.topics.change(name, lambda now: now.model_copy(update={"snapshot": None, "leaving": ()}), deleted=True)
-        elif over:  # only now: as long as the record names them, they are deleted again
+        elif over:  # after the deletes: entries that the record still names are deleted again
             self.topics.change(
                 name,
                 lambda now: now.model_copy(update={"leaving": tuple(one for one in now.leaving if one.to > to)}),
@@ -104,13 +108,13 @@ class InStreamTrimmer:
         return len(going)
 
     def every(self) -> list[PersistentTopic]:
-        """All persistent topics, deleted ones too."""
+        """Return all persistent topics, deleted ones included."""
         return decide(self.cluster.store, every)
 
 
 def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicReading, to: int) -> TrimmedTo:
-    """Take everything up to this number away, as far as it is decided and in a snapshot. A seal stays: a topic without it would
-    take writes again.
+    """Trim everything up to this number that is decided and covered by a snapshot. The SEAL stays: a topic without it would accept
+    writes again.
     """
     to = min(to, reading.cut)
     if reading.sealed_at is not None:
@@ -125,9 +129,9 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
     def trimmed(layout: PersistentLayout) -> PersistentLayout:
         nonlocal ours
         if layout.trimmed_log >= to or not _replayable(layout, to):
-            ours = ours if gone in layout.leaving else TrimmedTo(0)  # it may be our own, whose reply was lost
+            ours = ours if gone in layout.leaving else TrimmedTo(0)  # the record may hold this trim, if its reply was lost
             return layout
-        # What others took since the reading was made is not ours.
+        # entries trimmed by other processes since the reading do not count
         ours = going if layout.trimmed_log <= reading.trimmed_to else _of(reading, layout.trimmed_log, to)[1]
         update = {
             "trimmed_log": to,
@@ -146,7 +150,7 @@ def trim_log(buffer: InStreamBuffer, topics: PersistentTopics, reading: TopicRea
 
 
 def _of(reading: TopicReading, after: int, to: int) -> tuple[Position | None, TrimmedTo]:
-    """What is visible with after < number <= to: its last position, and how much it is."""
+    """Return the last visible position with after < number <= to, and the rows and bytes."""
     last, rows, size = None, 0, 0
     for found in reading.ledgers(after, to):
         last, rows, size = Position(ledger_id=found.id, entry_id=found.last_entry), rows + found.rows, size + found.bytes
@@ -154,5 +158,5 @@ def _of(reading: TopicReading, after: int, to: int) -> tuple[Position | None, Tr
 
 
 def _replayable(layout: PersistentLayout, to: int) -> bool:
-    """Whether what is left above `to` can be replayed without it."""
+    """Return whether the entries above `to` can be replayed without those below."""
     return layout.contains_txn is False or (layout.snapshot is not None and layout.snapshot.at >= to)

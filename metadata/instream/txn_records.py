@@ -1,4 +1,4 @@
-"""What a transaction log holds: the coordinator's log of the older model (docs/in_stream.md, The transaction log)."""
+"""The records of the transaction log, the coordinator's log of the marker-based model (docs/in_stream.md, The transaction log)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from metadata.records.persistent_records import Identified, PersistentLayout
 
 
 class TxnState(StrEnum):
-    """Of a transaction: TransactionUtil's names in Pulsar 4."""
+    """The state of a transaction, with the names of TransactionUtil in Pulsar 4."""
 
     OPEN = "OPEN"
     COMMITTING = "COMMITTING"
@@ -27,12 +27,12 @@ class TxnEntryKind(StrEnum):
 
 
 class TxnEntry(Identified):
-    """One append to a transaction log; it never changes.
+    """One entry of a transaction log; it never changes.
 
-    NEW begins a transaction, whose sequence number is the number of this entry: `created_ms` (store's time), `timeout_ms`, and who
-    writes (`owner`, `app`, `version`, `by`, `attempt`, `random`: as in the header and application records of topic://). `topics`
-    and `subscriptions` register participants, with NEW at once or by ADD; each subscription is a pair [topic, subscription].
-    STATUS moves the transaction `txn` (its sequence number) to `state`, `at_ms` by the store's clock.
+    NEW begins a transaction whose sequence number is the number of this entry: `created_ms` (store's time), `timeout_ms`, and the
+    writer (`owner`, `app`, `version`, `by`, `attempt`, `random`: as in the header and application records of topic://). `topics`
+    and `subscriptions` register participants, with NEW or by ADD; each subscription is a pair [topic, subscription]. STATUS moves
+    the transaction `txn` (its sequence number) to `state`, `at_ms` by the store's clock.
     """
 
     kind: TxnEntryKind
@@ -52,7 +52,7 @@ class TxnEntry(Identified):
 
 
 class Txn(JsonRecord):
-    """A transaction as its log tells it. `least`: its sequence number. `ended_ms`: when its last state was logged, once decided."""
+    """A transaction by its log. `least`: its sequence number. `ended_ms`: when its last state was logged, once it is decided."""
 
     least: Whole
     state: TxnState = TxnState.OPEN
@@ -74,8 +74,8 @@ class Txn(JsonRecord):
 
 
 class Written(JsonRecord):
-    """What an application has committed last: `txn` did it. `at_ms`: when (a random application is forgotten with its
-    transaction). `restored`: as in the record of an application.
+    """The last committed version of an application, by the transaction `txn`. `at_ms`: when (a random application expires with its
+    transaction). `restored`: as in an application record.
     """
 
     version: Whole
@@ -87,8 +87,8 @@ class Written(JsonRecord):
 
 
 class TxnLogSnapshot(JsonRecord):
-    """The transaction log up to the entry `at`: what its compaction leaves of it. Transactions by sequence number, applications by
-    the name of their record (`<encoded appId>:<encoded topic>`).
+    """The state of a transaction log up to the entry `at`, stored by its compaction. Transactions are by sequence number,
+    applications by the name of their record (`<encoded appId>:<encoded topic>`).
     """
 
     at: Whole
@@ -97,9 +97,8 @@ class TxnLogSnapshot(JsonRecord):
 
 
 class TxnLogRecord(PersistentLayout):
-    """The topic record of a transaction log. `txn_log`: what its last compaction left; what is too big for a record lies in the
-    file `txn_log_path`, whose CRC-32 is `txn_log_crc` (None: made by a version that knew none), and the record keeps the number
-    alone.
+    """The topic record of a transaction log. `txn_log`: the state of its last compaction. A state too large for a record is in the
+    file `txn_log_path` with CRC-32 `txn_log_crc` (None: written by an older version), and the record keeps only the number.
     """
 
     txn_log: TxnLogSnapshot | None = None

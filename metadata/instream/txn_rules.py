@@ -1,7 +1,7 @@
-"""Which entries of a transaction log take effect. PURE: no I/O, no clock, no threads.
+"""The rules of a transaction log: which entries take effect. PURE: no I/O, no clock, no threads.
 
-The log is read in its order; the first transition that is allowed takes effect, any other is void for everybody. So the log
-decides, whoever appends to it: several coordinators at once do no harm (A6).
+The log is folded in its order. The first allowed transition takes effect; any other is void for all readers. So the log decides,
+and several coordinators at once do no harm (A6).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from metadata.instream.rules import low_water
 from metadata.instream.txn_records import Txn, TxnEntry, TxnEntryKind, TxnLogSnapshot, TxnState, Written
 
 COORDINATOR = 1_000_000
-"""The high part of the ids of all transactions of this model: one log gives them, whoever appends to it. No id is ever one of
-topic://, whose high part is small.
+"""The high part of the ids of all transactions of this model, which one log allocates. Ids of topic:// have a small high part, so
+the two never collide.
 """
 
 TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
@@ -25,11 +25,11 @@ TRANSITIONS: Mapping[TxnState, frozenset[TxnState]] = {
     TxnState.COMMITTED: frozenset({TxnState.COMMITTED}),
     TxnState.ABORTED: frozenset({TxnState.ABORTED}),
 }
-"""TransactionUtil.canTransitionTo: what may follow what; staying changes nothing."""
+"""TransactionUtil.canTransitionTo: the allowed next states; staying changes nothing."""
 
 
 def can_follow(before: TxnState, after: TxnState) -> bool:
-    """Whether a transaction in the state `before` may take, or keep, the state `after`."""
+    """Return whether a transaction in the state `before` may take, or keep, the state `after`."""
     return after in TRANSITIONS[before]
 
 
@@ -38,18 +38,18 @@ COMMITS = frozenset({TxnState.COMMITTING, TxnState.COMMITTED})
 
 
 class Effect(Enum):
-    """What an entry did where it stands."""
+    """The effect of an entry at its place in the log."""
 
     DONE = auto()
     SAME = auto()
-    """Nothing, because it was so already."""
+    """No effect: the state was reached before."""
     VOID = auto()
 
 
 @dataclass
 class TxnLogState:
-    """What a transaction log up to the entry `at` amounts to. Final transactions stay until a compaction forgets them; `live` are
-    the sequence numbers of the others.
+    """The state of a transaction log after the entries up to `at`. Final transactions stay until a compaction drops them; `live`
+    has the sequence numbers of the others.
     """
 
     at: int = 0
@@ -59,12 +59,12 @@ class TxnLogState:
 
     @property
     def low_water(self) -> int:
-        """All transactions up to this sequence number are final: their markers stand wherever they had registered."""
+        """All transactions up to this sequence number are final: their markers are in the logs of all registered participants."""
         return low_water(self.live, self.at)
 
 
 def fold(state: TxnLogState, number: int, entry: TxnEntry) -> Effect:
-    """Take the next entry of the log into the state; what it did. Numbers must come in ascending order."""
+    """Apply the next entry of the log to the state. Return its effect. Numbers must ascend."""
     assert number > state.at, f"entry {number} comes after {state.at}"
     state.at = number
     match entry.kind:
@@ -97,7 +97,7 @@ def _new(number: int, entry: TxnEntry) -> Txn:
 
 
 def _add(state: TxnLogState, entry: TxnEntry) -> Effect:
-    """Participants are registered while the transaction is OPEN: later nobody would tell them how it ended."""
+    """Register participants. Allowed only while the transaction is OPEN: later ones would get no marker."""
     txn = state.txns.get(entry.txn or 0)
     if txn is None or txn.state is not TxnState.OPEN:
         return Effect.VOID
@@ -130,7 +130,9 @@ def _status(state: TxnLogState, entry: TxnEntry) -> Effect:
 
 
 def overtaken(state: TxnLogState, txn: Txn) -> bool:
-    """Whether its application has committed this version, or a higher one, by another transaction: then it never can (8.8)."""
+    """Return whether another transaction has committed this version of the application, or a higher one; then this one never can
+    (8.8).
+    """
     if txn.app is None or txn.version is None:
         return False
     written = state.apps.get(txn.app)
@@ -138,13 +140,15 @@ def overtaken(state: TxnLogState, txn: Txn) -> bool:
 
 
 def expired(txn: Txn, now_ms: int, allowance_ms: int) -> bool:
-    """Whether anyone may abort this OPEN transaction: its deadline has passed by the store's clock, with the allowance."""
+    """Return whether any process may abort this OPEN transaction: by the store's clock its deadline and the allowance have
+    passed.
+    """
     return txn.state is TxnState.OPEN and now_ms > txn.deadline_ms + allowance_ms
 
 
 def compacted(state: TxnLogState, now_ms: int, retention_ms: int) -> TxnLogSnapshot:
-    """What a compaction keeps of the log: transactions that are not final, or not for longer than the retention; what applications
-    have committed, random ones as long as their transaction.
+    """Return the state that a compaction keeps: transactions that are not final, or not for longer than the retention; committed
+    versions of applications, random ones as long as their transaction.
     """
     txns = [t for t in state.txns.values() if t.state not in FINAL or now_ms - (t.ended_ms or 0) <= retention_ms]
     kept = {t.least for t in txns}
@@ -158,7 +162,7 @@ def restored(snapshot: TxnLogSnapshot) -> TxnLogState:
 
 
 def forget(state: TxnLogState, snapshot: TxnLogSnapshot) -> None:
-    """Drop from a state that goes further what a compaction has forgotten: memory must not grow with history (A13)."""
+    """Drop from a state, which may be further, what a compaction has dropped, so that memory does not grow with history (A13)."""
     kept = {t.least for t in snapshot.txns}
     for least in [n for n in state.txns if n <= snapshot.at and n not in kept and n not in state.live]:
         del state.txns[least]

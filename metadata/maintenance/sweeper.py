@@ -279,7 +279,7 @@ class Sweeper:
         report.dropped += done.dropped
         return done.unfolded
 
-    # --- forget ---------------------------------------------------------------------------------------------------
+    # --- expire headers -------------------------------------------------------------------------------------------
 
     def forget(self, report: SweepReport, *, limit: int) -> None:
         """Delete headers older than the retention whose registrations are settled and whose ops are deleted."""

@@ -90,7 +90,7 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
 
 
 def application_at(number: int, before: Application, after: Application, written: Sequence[Written], told: Teller) -> Application:
-    """Return the application as it was when the log up to `number` was decided and raised. `lastCommitted` is the version of its
+    """Return the application as of the log up to `number`, decided and applied. `lastCommitted` is the version of its
     last transaction that counts, which matches the visible rows exactly. `current` is None.
 
     `before`, `after`: the application, read before and after the log was listed (`Application()` without a record). `written`: its

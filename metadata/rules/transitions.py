@@ -333,7 +333,7 @@ def in_grace(layout: Layout, now_ms: int, grace_ms: int) -> list[SegmentInfo]:
     return [info for info in gone if deleted_ms[info.deleted_at_log] + grace_ms >= now_ms]
 
 
-# --- the cut, and what a micro-batch takes (6) --------------------------------------------------------------------
+# --- the cut and the end of a micro-batch (6) ---------------------------------------------------------------------
 
 
 def cut(undecided: Iterable[int], end_of_log: int) -> int:

@@ -26,7 +26,7 @@ def open_store(url: str, *, clock: Clock | None = None, create: bool = True) -> 
     `file:///folder` (SQLite in that folder), `zk://host:port[,host:port]/chroot`, `memory://name` (this process only), or a
     scheme that an installed package offers in the entry-point group `txnsegment.metadata_stores`.
     `create`: make the folder, database or chroot on first use; without it a missing one is an error.
-    Raises ConfigurationError (a URL, folder or server that cannot work), ClusterFormatError (not a database of ours, or of a
+    Raises ConfigurationError (a URL, folder or server that cannot work), ClusterFormatError (not a txnsegment database, or one of a
     newer version), Unavailable (the servers cannot be reached in time).
     """
     # Backends are imported late: records import the contract, and importing the contract must not load any backend.

@@ -77,7 +77,7 @@ class TopicSchemas:
         self._cluster = cluster
         self._versions: dict[tuple[TopicName, int], SchemaVersion] = {}  # versions never change
 
-    # --- looking --------------------------------------------------------------------------------------------------
+    # --- reading --------------------------------------------------------------------------------------------------
 
     def latest(self, topic: Topic) -> SchemaVersion | None:
         """Return the current schema version, or None if no write and no registration made one."""
@@ -122,7 +122,7 @@ class TopicSchemas:
 
         return Codec(last.avro)
 
-    # --- growing with what is written -----------------------------------------------------------------------------
+    # --- evolution by writes --------------------------------------------------------------------------------------
 
     def grown(self, topic: Topic, incoming: StructType) -> StructType:
         """Return the columns after a write of `incoming`. Raises SchemaError if they do not fit, or if the compatibility mode

@@ -508,7 +508,7 @@ def test_what_was_restored_is_never_replayed_without_its_snapshot() -> None:
     assert pointer is not None
     damaged = pointer.model_copy(update={"crc": 1})
     again.instream().topics.change(T, lambda layout: layout.model_copy(update={"snapshot": damaged}))
-    with pytest.raises(CorruptSnapshot, match="another checksum"):
+    with pytest.raises(CorruptSnapshot, match="different checksum"):
         again.labels(T)
 
 

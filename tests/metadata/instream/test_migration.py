@@ -278,7 +278,7 @@ def foreign() -> Bench:
             Topics(bench.instream().cluster).create(Y)
         return Fate.GO
 
-    with pytest.raises(TopicExists, match="made by somebody else"):
+    with pytest.raises(TopicExists, match="created by another process"):
         migrate(bench.instream(taken))
     return bench
 
@@ -288,7 +288,7 @@ def test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile() -> 
     party = bench.instream()
     migrator = Migrator(party.cluster, party.coordinator)
     for look in (migrator.made, migrator.named, lambda _: migrator.matching(re.compile(re.escape(str(T))))):
-        with pytest.raises(TopicExists, match="made by somebody else"):
+        with pytest.raises(TopicExists, match="created by another process"):
             look(T)
     assert bench.labels(T) == ["app.1", "plain"]
     Topics(party.cluster).delete(Y)
