@@ -9,15 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from conformance.chaos.history import Row, now
+from conformance.harness import spark_driver
+from conformance.harness.spark_driver import MicroBatchExecution
 from conformance.history import format as events
 from metadata.records.names import is_persistent
-from pyspark_txnsegment import DefaultSource
-from spark_txn_source.batch import BatchReader
-from spark_txn_source.stream import StreamReader
 
 PAUSE_SECONDS = 0.02
 """From one look to the next where there was nothing new."""
@@ -49,8 +46,7 @@ def read_named(url: str, topics: Sequence[str], who: str, *, final: bool = False
     """One batch read of everything that is visible now, of rows with names."""
     began = now()
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
-    reader = BatchReader(options, DefaultSource(options).schema())
-    rows = named_rows(batch for task in reader.partitions() for batch in reader.read(task))
+    rows = named_rows(spark_driver.read_batch(options))
     return events.Read(now(), began, who, tuple(topics), rows, final=final, ordered=False)
 
 
@@ -65,32 +61,25 @@ def _options(url: str, topic: str, **more: str) -> dict[str, str]:
 
 def read_all(url: str, topic: str) -> list[Row]:
     """One batch read of everything that is visible now."""
-    options = _options(url, topic)
-    reader = BatchReader(options, DefaultSource(options).schema())
-    return [row for task in reader.partitions() for row in rows_of(reader.read(task))]
+    return list(rows_of(spark_driver.read_batch(_options(url, topic))))
 
 
 class Following:
     """One streaming read from the earliest offset on, micro-batch by micro-batch."""
 
     def __init__(self, url: str, topic: str) -> None:
-        options = _options(url, topic, startingOffsets="earliest")
-        self._topic = topic
-        self._reader = StreamReader(options, DefaultSource(options).schema())
-        self.offset: dict[str, Any] = self._reader.initialOffset()
+        self._topic, self._query = topic, MicroBatchExecution()
+        self._query.start(_options(url, topic, startingOffsets="earliest"))
 
     @property
     def log(self) -> int:
         """The number up to which it has read: of the common log, or of the persistent topic's own."""
-        return int(self.offset["log"]) if not is_persistent(self._topic) else position_of(self.offset[self._topic] + ":0")[0]
+        at = self._query.at
+        return int(at["log"]) if not is_persistent(self._topic) else position_of(at[self._topic] + ":0")[0]
 
     def next(self) -> list[Row]:
         """The next micro-batch; empty if there is nothing new."""
-        end = self._reader.latestOffset(self.offset, ReadAllAvailable())
-        found: list[InputPartition] = list(self._reader.partitions(self.offset, end))
-        rows = [row for task in found for row in rows_of(self._reader.read(task))]
-        self.offset = end
-        return rows
+        return list(rows_of(self._query.next() or ()))
 
 
 class MicroBatch(NamedTuple):
@@ -113,30 +102,18 @@ def micro_batches(
     """
     given = {**options, "includeMetadata": "true", "startingOffsets": "earliest"}
     given |= {} if limit is None else {"maxRowsPerTrigger": str(limit)}
-    reader = StreamReader(given, DefaultSource(given).schema())
-    state: dict[str, Any] = {"batch": 0, "start": reader.initialOffset(), "end": None}
-    if checkpoint.exists():
-        state = json.loads(checkpoint.read_text())
+    query = MicroBatchExecution(checkpoint)
+    query.start(given)
     while True:
         last = over()
-        if state["end"] is None:
-            end = reader.latestOffset(state["start"], ReadAllAvailable() if limit is None else reader.getDefaultReadLimit())
-            if end == state["start"]:
-                if last:
-                    break
-                time.sleep(PAUSE_SECONDS)
-                continue
-            state["end"] = end
-            _keep(checkpoint, state)
+        if not query.construct():
+            if last:
+                break
+            time.sleep(PAUSE_SECONDS)
+            continue
         began = now()
-        found = [batch for task in reader.partitions(state["start"], state["end"]) for batch in reader.read(task)]
-        yield MicroBatch(state["batch"], state["start"], state["end"], began, found)
-        state = {"batch": state["batch"] + 1, "start": state["end"], "end": None}
-        _keep(checkpoint, state)
-    reader.stop()
-
-
-def _keep(file: Path, state: dict[str, Any]) -> None:
-    made = file.with_suffix(".new")
-    made.write_text(json.dumps(state))
-    made.rename(file)
+        found = query.run() or []
+        assert query.started is not None
+        yield MicroBatch(query.batch, json.loads(query.started), query.at, began, found)
+        query.done()
+    query.stop()

@@ -1,9 +1,9 @@
 """Transactions over four topics in two namespaces, acknowledgements included, under SIGKILL: never a part of one, nothing twice.
 
 A mover takes what a subscription has still to get, a batch of eight rows at a time, and writes two rows of it to each of four
-topics: one transaction, through the real sink (`conformance.spark_writes`). It is killed, put to sleep or failed before and after
-each of its store calls, while it stages, and at random; its successor goes on. Whoever looks must see whole batches, and a batch in
-the topics iff it is acknowledged. Everything here runs in processes of its own (`forks`).
+topics: one transaction, through the real sink (`conformance.harness.spark_driver`). It is killed, put to sleep or failed before and
+after each of its store calls, while it stages, and at random; its successor goes on. Whoever looks must see whole batches, and a
+batch in the topics iff it is acknowledged. Everything here runs in processes of its own (`forks`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ from conformance.chaos.crash_points import AROUND
 from conformance.chaos.crashing import Crash, Fate, When
 from conformance.chaos.driver import CONFLICTS, Place, crashing_client, make, unfinished
 from conformance.chaos.forks import Child, Forks
-from conformance.spark_writes import spark_write
+from conformance.harness.spark_driver import read_batch, rows_of, spark_write
 from metadata.client.client import Client
 from metadata.common.errors import TxnSegmentError
-from pyspark_txnsegment import DefaultSource
-from spark_txn_source.batch import BatchReader
 from spark_txn_source.options import ReadOptions
 from txnsegment import connect
 from txnsegment.positions import unread
@@ -113,9 +111,7 @@ def _take(client: Client, txn: SparkTransaction, url: str) -> list[tuple[int, in
 
 def _rows(options: dict[str, str]) -> list[tuple[int, int]]:
     """One batch read by the real source."""
-    reader = BatchReader(options, DefaultSource(options).schema())
-    batches = (batch for task in reader.partitions() for batch in reader.read(task))
-    return [(row["id"], row["batch"]) for batch in batches for row in batch.to_pylist()]
+    return [(row["id"], row["batch"]) for row in rows_of(read_batch(options))]
 
 
 # --- looking -------------------------------------------------------------------------------------------------------

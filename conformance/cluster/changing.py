@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from conformance.harness.spark_driver import read_batch
 from conformance.history.files import Resumed
 from conformance.history.format import Commit, Read, Row, Start, Told, Trim, Written
 from conformance.jobs import given
@@ -33,8 +34,6 @@ from metadata.records import paths
 from metadata.records.names import is_persistent, topic_name
 from metadata.records.records import Watermark
 from metadata.store.contract import look
-from pyspark_txnsegment import DefaultSource
-from spark_txn_source.batch import BatchReader
 from txnsegment import Cluster, connect
 
 PASSING = "passing"
@@ -176,8 +175,7 @@ class Changes:
     def _read(self, cluster: Cluster, *, final: bool = False) -> None:
         began = now()
         options = {"serviceUrl": self._url, "path": PASSING, "includeMetadata": "true"}
-        reader = BatchReader(options, DefaultSource(options).schema())
-        rows = tuple(_rows(batch for task in reader.partitions() for batch in reader.read(task)))
+        rows = tuple(_rows(iter(read_batch(options))))
         self._history.add(Read(now(), began, APP, (self._passing,), rows, final=final, ordered=False))
 
     @contextmanager

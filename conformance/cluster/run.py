@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from conformance.chaos.driver import Place, unfinished
 from conformance.chaos.forks import Died, Forks
@@ -24,13 +23,12 @@ from conformance.cluster.plan import BY_NAME, make_plan
 from conformance.cluster.plan import Fault as Planned
 from conformance.cluster.recording import events, kept
 from conformance.cluster.scene import Scene, usual
+from conformance.harness import spark_driver
 from conformance.history.checker import verdict
 from conformance.history.files import write
 from conformance.history.format import Fault, Poll, Read
 from conformance.results import Outcome, Result, Span
 from metadata.records.names import is_persistent
-from pyspark_txnsegment import DefaultSource
-from spark_txn_source.batch import BatchReader
 
 SUITE = "cluster"
 START_SECONDS = 900.0
@@ -201,9 +199,7 @@ def read_all(url: str, topics: Sequence[str]) -> Read:
     """One batch read of all these topics without Spark, by the real source's classes. To be called in a process of its own."""
     options = {"serviceUrl": url, "topics": json.dumps(list(topics)), "includeMetadata": "true"}
     began = time.monotonic() * 1000
-    reader = BatchReader(options, DefaultSource(options).schema())
-    tasks: list[InputPartition] = list(reader.partitions())
-    rows = rows_of(pa.Table.from_batches([batch for task in tasks for batch in reader.read(task)]).select(list(COLUMNS)))
+    rows = rows_of(pa.Table.from_batches(spark_driver.read_batch(options)).select(list(COLUMNS)))
     return Read(time.monotonic() * 1000, began, "last-reader", tuple(topics), rows, final=True, ordered=False)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+from conformance.harness.spark_driver import numbers, read_batch
 from conformance.surface.bench import Bench
 from conformance.surface.common import attempt
 from conformance.surface.model import Fault
 from conformance.surface.operations import PICK, Args, one_of, operation
-from conformance.surface.spark import read_batch
 from conformance.surface.world import World
 from conformance.surface.writing import topic_of
 from metadata.common.errors import DataLoss, OffsetOutOfRange, SchemaError, TopicNotFound
@@ -38,7 +38,7 @@ def read_all(bench: Bench, a: Args) -> object:
     options = {"serviceUrl": world.url, "path": name} | ({"startingOffsets": "earliest"} if a["earliest"] else {})
     where = f"a batch of all of {name}"
     with world.inside(world.process(a["p"])), attempt(bench, SchemaError) as tried:
-        found = read_batch(options)
+        found = numbers(read_batch(options))
     if tried.failed:
         if certain - model.gone.keys():
             raise Fault("batch: lost", f"{where} says that nothing was written: {tried.error}")
@@ -77,7 +77,7 @@ def read_range(bench: Bench, a: Args) -> object:
     where = f"a batch of {name} after {start} up to {end}"
     expected = model.between([model.topics[name]], start, end)
     with world.inside(world.process(a["p"])), attempt(bench, SchemaError, DataLoss, OffsetOutOfRange) as tried:
-        found = read_batch(options)
+        found = numbers(read_batch(options))
     if isinstance(tried.error, DataLoss) and not may_miss(world, name):
         raise Fault("false loss", f"{where}: {tried.error}, though nothing can have gone")
     if isinstance(tried.error, OffsetOutOfRange) and end < undecided_from(world):
@@ -115,7 +115,7 @@ def again(bench: Bench, world: World, one: Range, pick: int) -> None:
         world.ranges.remove(one)
         return
     with world.inside(world.process(pick)), attempt(bench, SchemaError, DataLoss, TopicNotFound) as tried:
-        found = read_batch(one.options)
+        found = numbers(read_batch(one.options))
     what = {k: v for k, v in one.options.items() if k != "serviceUrl"}
     if tried.failed:
         if not may_miss(world, one.topic):
@@ -183,7 +183,7 @@ def read_on(bench: Bench, world: World, one: Chain, end: int | None, pick: int) 
     model = world.model
     options = {"serviceUrl": world.url, "path": one.topic} | one.options(end)
     with world.inside(world.process(pick)), attempt(bench, SchemaError, DataLoss, OffsetOutOfRange, TopicNotFound) as tried:
-        found = read_batch(options)
+        found = numbers(read_batch(options))
     if isinstance(tried.error, OffsetOutOfRange):
         if end is None or (not one.by_time and end < undecided_from(world)):
             raise Fault("out of range", f"a batch {options}: {tried.error}, though all of it is decided")

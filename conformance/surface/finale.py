@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conformance.harness.spark_driver import numbers, read_batch
 from conformance.surface import migrations
 from conformance.surface.batches import again, close_chain
 from conformance.surface.bench import Bench
@@ -9,7 +10,6 @@ from conformance.surface.common import attempt
 from conformance.surface.consuming import LOST, justify_loss, take
 from conformance.surface.gate import Held
 from conformance.surface.model import Fault
-from conformance.surface.spark import read_batch
 from conformance.surface.streaming import check_caught_up, drive
 from conformance.surface.upkeep import sweep_all
 from conformance.surface.world import World
@@ -75,7 +75,7 @@ def _read_all(bench: Bench, world: World) -> None:
         rows = {row.n for row in model.rows_of(topic)}
         where = f"a batch of all of {topic.name}"
         with world.inside(world.process(0)), attempt(bench, SchemaError) as tried:
-            found = read_batch({"serviceUrl": world.url, "path": topic.name})
+            found = numbers(read_batch({"serviceUrl": world.url, "path": topic.name}))
         if tried.failed:
             if rows - model.gone.keys():
                 raise Fault("batch: lost", f"{where} says that nothing was written: {tried.error}")

@@ -7,10 +7,10 @@ then on; its consumers, subscriptions, streams and writers are the same before a
 from __future__ import annotations
 
 import json
-import pickle
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from conformance.harness.spark_driver import SparkWrite, numbers, read_batch
 from conformance.surface.batches import Chain, chain, read_range
 from conformance.surface.bench import Bench
 from conformance.surface.common import DDL, OLDER_NAMES, OLDER_PATTERN, SUBSCRIPTIONS, Open, attempt, table, unfinished, values
@@ -19,8 +19,7 @@ from conformance.surface.gate import AFTER, BEFORE, WRITE, Held
 from conformance.surface.model import Fault, Model, Row, Written
 from conformance.surface.older_streams import OlderQuery, certain
 from conformance.surface.operations import PICK, Args, one_of, operation
-from conformance.surface.sinks import Sink, batch_writer, run_tasks
-from conformance.surface.spark import read_batch
+from conformance.surface.sinks import Sink
 from conformance.surface.streaming import drive, query_of, stream, stream_available_now, stream_kill
 from conformance.surface.upkeep import KEEP, compact, retain, trim
 from conformance.surface.world import World
@@ -377,13 +376,13 @@ def older_write(bench: Bench, a: Args) -> object:
     if a["app"]:
         options |= {"txnAppId": app, "txnVersion": str(last if again else last + 1)}
     with world.inside(process):
-        crossed = batch_writer(options, rows)
-        messages = run_tasks(pickle.loads(crossed).write, rows, 1 + a["tasks"], None, None)
+        write = SparkWrite(options, table(rows))
+        messages = write.run(1 + a["tasks"])
         if not again:
-            world.committing(process, Written(rows), lambda: pickle.loads(crossed).commit(messages))
+            world.committing(process, Written(rows), lambda: write.commit(messages))
             if a["app"]:
                 world.model.versions[app] = last + 1
-        pickle.loads(crossed).commit(messages)
+        write.commit(messages)
     return None
 
 
@@ -493,7 +492,7 @@ def read_whole(bench: Bench, world: World, options: dict[str, str], names: list[
     must = {n for topic in topics for n in certain(world, topic)}
     where = f"a batch of all of {names}"
     with world.inside(world.process(pick)), attempt(bench, SchemaError) as tried:
-        found = read_batch(options)
+        found = numbers(read_batch(options))
     if tried.failed:
         if must - model.gone.keys():
             raise Fault("batch: lost", f"{where} says that nothing was written: {tried.error}")

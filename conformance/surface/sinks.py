@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from pyspark import TaskContext
-
+from conformance.harness.spark_driver import SparkStreamWrite, SparkWrite
 from conformance.surface.bench import Bench
 from conformance.surface.common import Open, attempt, table
 from conformance.surface.model import Row, Written
 from conformance.surface.operations import PICK, Args, one_of, operation
-from conformance.surface.spark import source
 from conformance.surface.world import Process, World
 from conformance.surface.writing import decided, topic_of
 from metadata.common.errors import AckConflict, SubscriptionNotFound, TopicNotFound, VersionConflict
-from txnsegment.schemas import from_arrow
-
-
-def batch_writer(options: dict[str, str], rows: Sequence[Row]) -> bytes:
-    """The writer of a `df.write`, as it crosses to tasks and to the process that commits."""
-    return pickle.dumps(source(options).writer(from_arrow(table(rows).schema), False))
-
-
-def stream_writer(options: dict[str, str], rows: Sequence[Row]) -> Any:
-    """Made anew in the tasks' process and in the committing one."""
-    return source(options).streamWriter(from_arrow(table(rows).schema), False)
-
-
-def run_tasks(write: Any, rows: Sequence[Row], tasks: int, query: str | None, batch: int | None) -> list[Any]:
-    """What the tasks report; `query` and `batch` are in their local properties, as in a streaming query and its foreachBatch."""
-    found = []
-    size = -(-len(rows) // tasks)
-    for task in range(tasks):
-        context = TaskContext()
-        TaskContext._setTaskContext(context)
-        context._partitionId = task
-        context._localProperties = {} if query is None else {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
-        try:
-            message = write(iter(table(rows[task * size : (task + 1) * size]).to_batches()))
-        finally:
-            TaskContext._setTaskContext(None)
-        found.append(pickle.loads(pickle.dumps(message)))
-    return found
 
 
 @operation(4, t=PICK, rows=6, seed=PICK, p=PICK, tasks=3, how=6, app=3)
@@ -65,25 +33,24 @@ def write(bench: Bench, a: Args) -> object:
             return False
         options |= {"txnAppId": app, "txnVersion": str(version)}
     with world.inside(process):
-        crossed = batch_writer(options, rows)
-        task = pickle.loads(crossed)
+        one = SparkWrite(options, table(rows))
         if a["how"] == 1:
-            run_tasks(task.write, rows, 1, None, None)  # an attempt that loses
-        messages = run_tasks(task.write, rows, 1 + a["tasks"], None, None)
+            one.run(1)  # an attempt that loses
+        messages = one.run(1 + a["tasks"])
         if a["how"] == 2:
-            pickle.loads(crossed).abort([None, *messages])
+            one.abort([None, *messages])
             return None
         written = Written(rows)
         process.gate.number = None
-        pickle.loads(crossed).commit(messages)
+        one.commit(messages)
         if app is None or version > world.model.versions.get(app, -1):
             if app is not None:
                 world.model.versions[app] = version
             world.model.commit(written, process.gate.number, world.clock.true_ms())
         if a["how"] == 3:
-            pickle.loads(crossed).commit(messages)
+            one.commit(messages)
         if a["how"] == 5:
-            pickle.loads(crossed).abort(messages)
+            one.abort(messages)
     return None
 
 
@@ -100,6 +67,10 @@ class Sink:
     rows: list[Row] = field(default_factory=list)
     committed: bool = False
     attempts: list[list[Any]] = field(default_factory=list)
+
+    def write(self) -> SparkStreamWrite:
+        """The micro-batch that it is at."""
+        return SparkStreamWrite(self.options, table(self.rows), self.query, self.batch)
 
 
 @operation(1.5, t=PICK, app=2)
@@ -130,17 +101,17 @@ def sink_batch(bench: Bench, a: Args) -> object:
     if not one.rows:
         one.rows = world.rows(one.name, a["rows"], a["seed"])
     with world.inside(process):
-        messages = run_tasks(stream_writer(one.options, one.rows).write, one.rows, 1 + a["tasks"], one.query, one.batch)
+        micro_batch = one.write()
+        messages = micro_batch.run(1 + a["tasks"])
         if a["how"] == 0:  # killed before the commit
             one.attempts.append(messages)
             return None
         if a["how"] == 1:
-            stream_writer(one.options, one.rows).abort(messages, one.batch)
+            micro_batch.abort(messages)
             return None
         sink_commit(world, process, one, messages)
         if a["how"] == 2 and one.attempts:  # a zombie of an earlier attempt commits or aborts late
-            old = stream_writer(one.options, one.rows)
-            (old.commit if a["seed"] % 2 else old.abort)(one.attempts[0], one.batch)
+            (micro_batch.commit if a["seed"] % 2 else micro_batch.abort)(one.attempts[0])
         if a["how"] == 3:  # killed before the commit log has it
             one.attempts.append(messages)
             return None
@@ -150,7 +121,7 @@ def sink_batch(bench: Bench, a: Args) -> object:
 
 def sink_commit(world: World, process: Process, one: Sink, messages: list[Any]) -> None:
     process.gate.number = None
-    stream_writer(one.options, one.rows).commit(messages, one.batch)
+    one.write().commit(messages)
     if not one.committed:
         one.committed = True
         world.model.commit(Written(list(one.rows)), process.gate.number if one.rows else None, world.clock.true_ms())
@@ -208,13 +179,12 @@ def _fill(world: World, one: Open, names: list[str], a: Args) -> None:
     for i, name in enumerate(names):
         rows = world.rows(name, 1 + a["rows"], a["seed"] + i)
         with world.inside(one.process):
-            crossed = batch_writer({**one.txn.options, "path": name}, rows)
-            task = pickle.loads(crossed)
-            messages = run_tasks(task.write, rows, 2, None, None)
+            staged = SparkWrite({**one.txn.options, "path": name}, table(rows))
+            messages = staged.run()
             if a["seed"] % 5 == i:
-                pickle.loads(crossed).abort(messages)
+                staged.abort(messages)
                 continue
-            pickle.loads(crossed).commit(messages)
+            staged.commit(messages)
         one.written.rows += rows
     if a["seed"] % 3 == 0:
         rows = world.rows(names[0], 2, a["seed"])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
+from conformance.harness.spark_driver import MicroBatchExecution, numbers
 from conformance.surface.bench import Bench
 from conformance.surface.common import SUBSCRIPTIONS, attempt, unfinished
 from conformance.surface.model import Fault, Topic
 from conformance.surface.operations import PICK, Args, one_of, operation
-from conformance.surface.spark import Engine
 from conformance.surface.world import Process, World
 from conformance.surface.writing import topic_of
 from metadata.common.errors import (
@@ -31,7 +31,7 @@ class Query:
 
     def __init__(self, world: World, options: dict[str, str], names: tuple[str, ...], subscription: str | None) -> None:
         self.world, self.options, self.names, self.subscription = world, options, names, subscription
-        self.engine = Engine()
+        self.engine = MicroBatchExecution()
         self.process: Process | None = None
         self.output: dict[int, list[int]] = {}
         self.since: int | None = None
@@ -84,7 +84,7 @@ class Query:
             if not self.read:
                 found = engine.run()
                 if found is not None:
-                    self._check(found)
+                    self._check(numbers(found))
                 self.read = True
                 return "read"
             engine.done()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from conformance.spark_writes import spark_write
+from conformance.harness.spark_driver import spark_write
 from metadata.common.errors import TxnSegmentError, VersionConflict
 from tests.support.rows import rows
 from txnsegment import Cluster

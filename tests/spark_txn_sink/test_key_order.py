@@ -10,13 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from conformance.chaos.reading import position_of
+from conformance.harness.spark_driver import MicroBatchExecution, rows_of
 from metadata.common.errors import TopicNotFound
 from metadata.records.names import key_hash
-from pyspark_txnsegment import DefaultSource
-from spark_txn_source.stream import StreamReader
 from txnsegment import Cluster, connect
 
 SCHEMA = pa.schema([("key", pa.string()), ("seq", pa.int64())])
@@ -29,16 +27,12 @@ def rows(first: int, count: int = 40) -> pa.RecordBatch:
 def streamed(url: str) -> list[list[dict[str, object]]]:
     """Micro-batch by micro-batch, as Spark drives the stream reader."""
     options = {"path": "t", "serviceUrl": url, "includeMetadata": "true", "startingOffsets": "earliest"}
-    reader = StreamReader(options, DefaultSource(options).schema())
-    at, found = reader.initialOffset(), []
-    while True:
-        end = reader.latestOffset(at, ReadAllAvailable())
-        if end == at:
-            reader.stop()
-            return found
-        batches = [batch for task in reader.partitions(at, end) for batch in reader.read(task)]
-        found.append([row for batch in batches for row in batch.to_pylist()])
-        at = end
+    query, found = MicroBatchExecution(), []
+    query.start(options)
+    while (batches := query.next()) is not None:
+        found.append(rows_of(batches))
+    query.stop()
+    return found
 
 
 def check(url: str, expected: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from conformance.spark_writes import spark_write
+from conformance.harness.spark_driver import spark_write
 from metadata.client.providers import Providers
 from metadata.common.errors import OptionError
 from metadata.records.names import persistent_name, topic_name

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from conformance.spark_writes import SparkWrite
+from conformance.harness.spark_driver import SparkWrite
 from metadata.common.errors import TxnConflict
 from txnsegment import Cluster
 

@@ -1,6 +1,6 @@
 """A stream's checkpoint beside a cluster that is not the one that it was made with, or with other topics than before.
 
-Readers are called as Spark calls them (`conformance.surface.spark`).
+Readers are called as Spark calls them (`conformance.harness.spark_driver`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from conformance.surface.spark import Engine
+from conformance.harness.spark_driver import MicroBatchExecution, numbers
 from metadata.common.errors import OffsetOutOfRange, OptionError
 from txnsegment import Cluster, connect, restore
 
@@ -22,14 +22,13 @@ def commit(cluster: Cluster, topic: str, *numbers: int) -> None:
         txn.commit()
 
 
-def drained(query: Engine, **options: str) -> list[int]:
+def drained(query: MicroBatchExecution, **options: str) -> list[int]:
     """What a run of the query gives until nothing is left."""
-    query.start(options, available_now=False)
+    query.start(options)
     found: list[int] = []
     try:
-        while query.construct():
-            found += query.run() or []
-            query.done()
+        while (batches := query.next()) is not None:
+            found += numbers(batches)
     finally:
         query.stop()
     return found
@@ -42,7 +41,7 @@ def test_a_checkpoint_counts_for_the_cluster_that_it_was_made_with(cluster: Clus
     cluster.client.finish()  # nothing folds while the ledgers are copied
     cluster.backup(tmp_path / "backup")
     root = Path(cluster.ledgers.removeprefix("file://")).rename(tmp_path / "ledgers")
-    query, urls = Engine(), [f"file://{tmp_path}/{name}" for name in ("first", "second")]
+    query, urls = MicroBatchExecution(), [f"file://{tmp_path}/{name}" for name in ("first", "second")]
     options = {"path": "t", "startingOffsets": "earliest"}
     shutil.copytree(root, cluster.ledgers.removeprefix("file://"))
     assert drained(query, serviceUrl=cluster.url, **options) == [1]
@@ -65,7 +64,7 @@ def test_a_topic_that_is_added_to_a_subscribed_stream_loses_no_row_that_is_left(
         cluster.subscriptions.create(topic, "s", start="earliest")
     commit(cluster, "b", 100, 101)
     commit(cluster, "a", 1)
-    query = Engine()
+    query = MicroBatchExecution()
     options = {"serviceUrl": cluster.url, "subscription": "s"}
     assert drained(query, topics="a", **options) == [1]
     commit(cluster, "a", 2)
@@ -83,7 +82,7 @@ def test_a_subscription_that_is_added_to_a_stream_loses_no_row_that_is_left(clus
     cluster.topics.create(topic, schema="n bigint")
     cluster.subscriptions.create(topic, "s", start="earliest")
     commit(cluster, topic, 1)
-    query = Engine()
+    query = MicroBatchExecution()
     options = {"serviceUrl": cluster.url, "path": topic}
     assert drained(query, **options) == [], "it starts at the latest"
     with pytest.raises(OptionError, match=rf"'s' has rows of {topic} left at or below \d+, where the stream stands"):
@@ -95,3 +94,25 @@ def test_a_subscription_that_is_added_to_a_stream_loses_no_row_that_is_left(clus
     assert drained(query, **options, subscription="s") == [3]
     with cluster.consumer(topic, "s") as consumer:
         assert [message.value["n"] for message in consumer.messages(timeout=0)] == [3], "it follows with the next batch"
+
+
+def test_a_checkpoint_file_resumes_after_a_kill_between_any_two_steps(cluster: Cluster, tmp_path: Path) -> None:
+    """A batch that was planned and not committed is read again, with the same rows."""
+    cluster.topics.create("t", schema="n bigint")
+    options = {"serviceUrl": cluster.url, "path": "t", "startingOffsets": "earliest"}
+    commit(cluster, "t", 1)
+
+    def started() -> MicroBatchExecution:
+        query = MicroBatchExecution(tmp_path / "checkpoint")
+        query.start(options)
+        return query
+
+    planned = started()
+    assert planned.construct()
+    commit(cluster, "t", 2)
+    read = started()
+    assert numbers(read.run() or []) == [1]
+    read = started()
+    assert numbers(read.next() or []) == [1]
+    assert numbers(started().next() or []) == [2]
+    assert started().next() is None

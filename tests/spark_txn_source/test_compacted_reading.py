@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 from typer.testing import CliRunner
 
+from conformance.harness.spark_driver import MicroBatchExecution, rows_of, run_tasks
 from spark_txn_source.batch import BatchReader
-from spark_txn_source.stream import StreamReader
 from spark_txn_source.topics import METADATA_FIELDS
 from txnsegment import Cluster, connect
 from txnsegment.cli.app import build
@@ -48,16 +48,15 @@ def rows(url: str, **options: str) -> list[dict[str, Any]]:
 
 def micro_batches(url: str, end: int, **options: str) -> Iterator[tuple[int, list[Any]]]:
     """Where the micro-batches end, up to `end`, and what they read."""
-    reader = StreamReader({"path": "t", "serviceUrl": url, "includeMetadata": "true", **options}, GIVEN)
-    at = reader.initialOffset()
+    query = MicroBatchExecution()
+    query.start({"path": "t", "serviceUrl": url, "includeMetadata": "true", **options}, schema=GIVEN)
     try:
-        while at["log"] < end:
-            after = reader.latestOffset(at, reader.getDefaultReadLimit())
-            found = [row for task in reader.partitions(at, after) for some in reader.read(task) for row in some.to_pylist()]
-            yield after["log"], found
-            at = after
+        while query.at["log"] < end:
+            found = query.next()
+            assert found is not None
+            yield query.at["log"], rows_of(found)
     finally:
-        reader.stop()
+        query.stop()
 
 
 def messages(cluster: Cluster, subscription: str) -> list[tuple[str, str, Any, int, str | None]]:
@@ -148,7 +147,7 @@ def test_a_task_that_was_planned_before_reads_what_it_planned(url: str) -> None:
         planned = reader.partitions()
         cluster.compact("t")
         cluster.sweep()
-        found = [row["id"] for task in planned for some in reader.read(task) for row in some.to_pylist()]
+        found = [row["id"] for row in rows_of(run_tasks(reader, planned))]
     assert found == [1, 2, 3]
 
 

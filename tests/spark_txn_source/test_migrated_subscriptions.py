@@ -9,16 +9,15 @@ import pyarrow as pa
 import pytest
 from test_migrated_streams import TO, migrate
 
+from conformance.harness.spark_driver import schema_of, source
 from metadata.common.errors import AckConflict
 from metadata.instream.reading import TopicReading
 from metadata.records import paths
 from metadata.records.names import persistent_name, topic_name
 from metadata.store.contract import time_ms
 from metadata.topics.subscriptions import legacy_shift
-from pyspark_txnsegment import DefaultSource
 from spark_txn_source.following_topics import FollowingTopics
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.stream import StreamReader
 from tests.support.spark_bench import Query, SparkBench, X, Y, position_of
 from txnsegment import Cluster, connect
 from txnsegment.positions import unread
@@ -35,7 +34,7 @@ def bench(tmp_path: Path) -> SparkBench:
 def again(bench: SparkBench, query: Query, topic: str | list[str] = X, **options: str) -> Query:
     """The query after a restart from its checkpoint."""
     given = bench.options(topic, **options)
-    return Query(StreamReader(given, DefaultSource(given).schema()), query.at)
+    return Query(source(given).streamReader(schema_of(given)), query.at)
 
 
 def send(cluster: Cluster, *values: int, topic: str = X) -> None:

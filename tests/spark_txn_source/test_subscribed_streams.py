@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.surface.spark import Engine
+from conformance.harness.spark_driver import MicroBatchExecution, numbers
 from metadata.common.errors import AckConflict, OptionError
 from metadata.write.coordinator import Coordinator
 from pyspark_txnsegment import DefaultSource
@@ -27,7 +27,7 @@ class Query:
     """A query and its checkpoint."""
 
     def __init__(self, cluster: Cluster, *topics: str, **options: str) -> None:
-        self.cluster, self.engine, self.given = cluster, Engine(), options
+        self.cluster, self.engine, self.given = cluster, MicroBatchExecution(), options
         self.start(*topics)
 
     def start(self, *topics: str, available_now: bool = False, **options: str) -> None:
@@ -39,11 +39,8 @@ class Query:
 
     def batch(self) -> list[int] | None:
         """None: there is nothing new."""
-        if not self.engine.construct():
-            return None
-        found = self.engine.run()
-        self.engine.done()
-        return sorted(found or [])
+        found = self.engine.next()
+        return None if found is None else sorted(numbers(found))
 
     def rest(self) -> list[int]:
         found: list[int] = []

@@ -8,16 +8,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from pyspark_txnsegment import DefaultSource
+from conformance.harness.spark_driver import read_batch
 from spark_txn_source import tasks
-from spark_txn_source.batch import BatchReader
 from txnsegment import connect
 
 
 def read(url: str, topic: str) -> list[pa.RecordBatch]:
     options = {"path": topic, "serviceUrl": url}
-    reader = BatchReader(options, DefaultSource(options).schema())
-    return [batch for task in reader.partitions() for batch in reader.read(task)]
+    return read_batch(options)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
+from conformance.harness.spark_driver import read_batch, rows_of, run_tasks
 from metadata.client.client import shared_client
 from metadata.common.errors import OptionError, SchemaChanged, SchemaError, ValueFormatError
 from metadata.read.reading import Selection
@@ -16,7 +17,6 @@ from spark_txn_sink.commit import Identity, commit
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
 from spark_txn_sink.staging import stage
-from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
 from tests.ledgers.test_avro import written
 from txnsegment import Cluster
@@ -50,8 +50,7 @@ def put(cluster: Cluster, given: list[bytes | None], schema: StructType = VALUE,
 
 def got(cluster: Cluster, schema: StructType = VALUE, **options: Any) -> list[Any]:
     texts = {"serviceUrl": cluster.url, "path": "t", "valueFormat": "avro"} | {k: str(v) for k, v in options.items()}
-    reader = BatchReader(texts, schema)
-    return [row["value"] for task in reader.partitions() for batch in reader.read(task) for row in batch.to_pylist()]
+    return [row["value"] for row in rows_of(read_batch(texts, schema))]
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +113,7 @@ def stream(cluster: Cluster, **options: str) -> StreamReader:
 
 def next_batch(reader: StreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], list[pa.RecordBatch]]:
     end = reader.latestOffset(start, ReadAllAvailable())
-    return end, [batch for task in reader.partitions(start, end) for batch in reader.read(task)]
+    return end, run_tasks(reader, reader.partitions(start, end))
 
 
 def test_a_stream_of_values_goes_by_one_version_into_another_topic(cluster: Cluster) -> None:

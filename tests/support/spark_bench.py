@@ -9,14 +9,13 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadLimit
 
+from conformance.harness.spark_driver import numbers, read_batch, rows_of, run_tasks, schema_of, source
 from ledgers.model import Part
 from metadata.client.client import Client, shared_client
 from metadata.records.names import persistent_name
-from pyspark_txnsegment import DefaultSource
 from spark_txn_sink.options import WriteOptions
 from spark_txn_sink.plan import plan_write
 from spark_txn_sink.staging import stage
-from spark_txn_source.batch import BatchReader
 from spark_txn_source.stream import StreamReader
 from txnsegment.schemas import from_arrow
 
@@ -70,15 +69,14 @@ class SparkBench:
 
     def batch(self, topic: str | list[str], **options: str) -> list[dict[str, Any]]:
         given = self.options(topic, **options)
-        reader = BatchReader(given, DefaultSource(given).schema())
-        return [row for task in reader.partitions() for found in reader.read(task) for row in found.to_pylist()]
+        return rows_of(read_batch(given))
 
     def numbers(self, topic: str | list[str], **options: str) -> list[int]:
         return sorted(row["n"] for row in self.batch(topic, **options))
 
     def stream(self, topic: str | list[str], **options: str) -> Query:
         given = self.options(topic, **options)
-        return Query(StreamReader(given, DefaultSource(given).schema()))
+        return Query(source(given).streamReader(schema_of(given)))
 
 
 class Query:
@@ -101,12 +99,7 @@ class Query:
     def read(self, start: dict[str, Any], end: dict[str, Any]) -> list[int]:
         if start == end:
             return []  # Spark plans no batch
-        return [
-            n
-            for task in self.reader.partitions(start, end)
-            for found in self.reader.read(task)
-            for n in found.column(found.schema.get_field_index("n")).to_pylist()
-        ]
+        return numbers(run_tasks(self.reader, self.reader.partitions(start, end)))
 
     def rest(self, most: int = 100) -> Iterator[list[int]]:
         """Micro-batches until there is nothing new."""

@@ -1,7 +1,7 @@
 """`cluster.transaction()`: the writes of a Spark program, staged and committed at once (protocol.md sections 2, 5, 7).
 
-The sink runs as Spark runs it (`conformance.spark_writes`); tests/spark/test_transactions.py does the same under Spark itself. Many
-of the errors come from the end of the block: that is what `pytest.raises` stands around.
+The sink runs as Spark runs it (`conformance.harness.spark_driver`); tests/spark/test_transactions.py does the same under Spark
+itself. Many of the errors come from the end of the block: that is what `pytest.raises` stands around.
 """
 # ruff: noqa: PT012
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from conformance.spark_writes import SparkWrite, spark_write
+from conformance.harness.spark_driver import SparkWrite, spark_write
 from metadata.common.errors import (
     AckConflict,
     CorruptRecord,

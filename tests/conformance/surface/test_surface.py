@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from conformance.harness.spark_driver import MicroBatchExecution
 from conformance.servers import ZooKeeperServer
 from conformance.surface.__main__ import main
 from conformance.surface.bench import Bench
 from conformance.surface.drive import draw, execute, shrink
 from conformance.surface.model import Fault, Model, Row, Written
 from conformance.surface.operations import CATALOGUE, Op
-from conformance.surface.spark import Engine
 from txnsegment import Consumer
 
 SEEDS = range(24)
@@ -139,9 +139,9 @@ def test_the_engine_plans_as_spark_does_after_each_kind_of_death() -> None:
             return ReadAllAvailable()
 
     def restarted(offsets: list[str], commits: set[int]) -> tuple[int, bool, str | None, str | None]:
-        engine = Engine()
+        engine = MicroBatchExecution()
         engine.offsets, engine.commits = offsets, commits
-        engine.begin(Reader(), available_now=False)
+        engine.begin(Reader())
         return engine.batch, engine.constructed, engine.committed, engine.available
 
     assert restarted([], set()) == (0, False, None, None)

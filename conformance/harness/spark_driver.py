@@ -1,0 +1,290 @@
+"""Spark without a JVM: it drives the source and the sink as Spark 4.3 and its Python runner do, in the caller's own process.
+
+    read_batch(options)                                  # spark.read.format("txnsegment").options(**options).load().collect()
+    query = MicroBatchExecution()                      # a streaming query, with its checkpoint
+    query.start(options)
+    while (batches := query.next()) is not None: ...   # `construct`, `run`, `done`; `stop` and `start` between any two of them
+    spark_write(options, topic, table)                 # df.write.format("txnsegment").options(**options).save(topic)
+
+What Spark does with a stream, and this does in the same order (read in Spark's bytecode and in pyspark/sql/streaming):
+
+- a (re)start makes a new reader. The last batch of the offset log is planned again unless the commit log has it; a batch before
+  it is never looked at;
+- a batch is constructed: `initialOffset()` if no batch was ever logged, `latestOffset(start, limit)`, `reportLatestOffset()`. Batch
+  0 is always logged, a later one if its end differs. Once it is logged, `commit(end)` of the batch before;
+- a batch runs: batch 0 asks for `initialOffset()` ANEW, also in the run that planned it; then `partitions(start, end)`, and tasks
+  on copies of reader and partitions; then the commit log gets it;
+- `Trigger.AvailableNow` calls `prepareForTriggerAvailableNow()` before all that.
+
+Offsets cross as JSON text, readers, writers, partitions and what tasks report as pickles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from pyspark_txnsegment import DefaultSource
+from spark_txn_sink.staging import Staged
+from txnsegment.schemas import from_arrow
+
+LIMITS: dict[str, type[Any]] = {one.__name__: one for one in (ReadAllAvailable, ReadMaxBytes, ReadMaxRows)}
+
+
+def source(options: Mapping[str, str]) -> DefaultSource:
+    """The data source, as it crosses from the driver to the process that plans."""
+    found: DefaultSource = pickle.loads(pickle.dumps(DefaultSource(dict(options))))
+    return found
+
+
+def schema_of(options: Mapping[str, str]) -> StructType:
+    """What `load()` asks for."""
+    found = source(options).schema()
+    assert isinstance(found, StructType)
+    return StructType.fromJson(json.loads(found.json()))
+
+
+def run_tasks(reader: DataSourceReader | DataSourceStreamReader, partitions: Sequence[InputPartition]) -> list[pa.RecordBatch]:
+    """The tasks of a read, each with copies of the reader and of its partition; what they yield, in the order of partitions."""
+    crossed = pickle.dumps(reader)
+    found: list[pa.RecordBatch] = []
+    for partition in partitions:
+        task = pickle.loads(crossed)
+        found += list(task.read(pickle.loads(pickle.dumps(partition))))
+    return found
+
+
+def numbers(batches: list[pa.RecordBatch]) -> list[int]:
+    """The rows by their number."""
+    return [n for batch in batches for n in batch.column(batch.schema.get_field_index("n")).to_pylist()]
+
+
+def read_batch(options: Mapping[str, str], schema: StructType | None = None) -> list[pa.RecordBatch]:
+    """A batch read. `schema`: what the user gave to `.schema()`."""
+    reader = source(options).reader(schema_of(options) if schema is None else schema)
+    reader = pickle.loads(pickle.dumps(reader))
+    return run_tasks(reader, list(reader.partitions()))
+
+
+def rows_of(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+class MicroBatchExecution:
+    """One streaming query and its checkpoint. `offsets` and `commits` are its logs and survive `stop`; all else is a run's.
+
+    `checkpoint`: a file that has the two logs, too, and outlives the process.
+    """
+
+    def __init__(self, checkpoint: Path | None = None) -> None:
+        self.offsets: list[str] = []
+        self.commits: set[int] = set()
+        self._checkpoint = checkpoint
+        for line in checkpoint.read_text().splitlines() if checkpoint is not None and checkpoint.exists() else ():
+            logged = json.loads(line)
+            if "offset" in logged:
+                self.offsets.append(logged["offset"])
+            else:
+                self.commits.add(logged["commit"])
+        self.reader: Any = None
+        self.batch = 0
+        self.constructed = False
+        self.available: str | None = None
+        self.committed: str | None = None
+        self.start_of_0: str | None = None
+        self.started: str | None = None
+        """Where the batch that ran last began."""
+        self.initial: str | None = None
+        """What `initialOffset` answered when batch 0 was constructed."""
+
+    def start(self, options: Mapping[str, str], *, schema: StructType | None = None, available_now: bool = False) -> None:
+        """`schema`: what the user gave to `.schema()`."""
+        self.begin(source(options).streamReader(schema_of(options) if schema is None else schema), available_now=available_now)
+
+    def begin(self, reader: Any, *, available_now: bool = False) -> None:
+        """Go on where the two logs say."""
+        self.reader = reader
+        self.batch, self.constructed, self.available, self.committed, self.start_of_0 = 0, False, None, None, None
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+        self._limit = self._crossed(self.reader.getDefaultReadLimit())
+        if self.offsets:  # populateStartOffsets
+            self.batch = len(self.offsets) - 1
+            self.constructed = True
+            self.available = self.offsets[-1]
+            if self.batch:
+                self.committed = self.offsets[-2]
+            if self.commits and max(self.commits) == self.batch:
+                self.committed = self.available
+                self.batch += 1
+                self.constructed = False
+
+    @staticmethod
+    def _crossed(limit: ReadLimit) -> ReadLimit:
+        found = json.loads(json.dumps(dataclasses.asdict(limit) | {"_type": type(limit).__name__}))
+        made: ReadLimit = LIMITS[found.pop("_type")](**found)
+        return made
+
+    def look(self) -> bool:
+        """The first half of constructing batch 0: where to start. Others may commit before the second one. False: that is known."""
+        if self.constructed or self.available is not None or self.start_of_0 is not None:
+            return False
+        self.start_of_0 = json.dumps(self.reader.initialOffset())
+        return True
+
+    def construct(self) -> bool:
+        """constructNextBatch: plan and log a batch; whether there is one to run."""
+        if self.constructed:
+            return True
+        first = self.available is None
+        self.look()
+        start = self.available if self.available is not None else self.start_of_0
+        assert start is not None
+        end = json.dumps(self.reader.latestOffset(json.loads(start), self._limit))
+        self.reader.reportLatestOffset()
+        self.available = end
+        if self.committed is not None and self.committed == end:
+            return False
+        if first:
+            self.initial = start
+        assert self.batch == len(self.offsets)
+        self.offsets.append(end)
+        self._log({"offset": end})
+        self.constructed = True
+        if self.batch:
+            self.reader.commit(json.loads(self.offsets[self.batch - 1]))
+        return True
+
+    def run(self) -> list[pa.RecordBatch] | None:
+        """runBatch: plan the logged range and read it; None: Spark sees nothing new in it."""
+        assert self.available is not None
+        if self.committed is not None and self.committed == self.available:
+            return None
+        self.started = self.committed if self.committed is not None else json.dumps(self.reader.initialOffset())
+        partitions = list(self.reader.partitions(json.loads(self.started), json.loads(self.available)))
+        return run_tasks(self.reader, partitions)
+
+    def done(self) -> None:
+        """The commit log gets the batch."""
+        self.commits.add(self.batch)
+        self._log({"commit": self.batch})
+        self.committed = self.available
+        self.batch += 1
+        self.constructed = False
+
+    def next(self) -> list[pa.RecordBatch] | None:
+        """A whole micro-batch, what was planned and not done first; None: there is nothing new."""
+        if not self.construct():
+            return None
+        found = self.run()
+        self.done()
+        return found or []
+
+    @property
+    def at(self) -> dict[str, Any]:
+        """The end of the last batch that was planned, or where the first one starts."""
+        self.look()
+        found: dict[str, Any] = json.loads(self.available or self.start_of_0 or "{}")
+        return found
+
+    def _log(self, entry: dict[str, Any]) -> None:
+        if self._checkpoint is not None:
+            with self._checkpoint.open("a") as file:
+                file.write(json.dumps(entry) + "\n")
+
+    def stop(self) -> None:
+        if self.reader is not None:
+            self.reader.stop()
+            self.reader = None
+
+
+# --- writing ------------------------------------------------------------------------------------------------------------
+
+
+class SparkWrite:
+    """One batch write, planned when it is made; `run` its tasks, then `commit` or `abort` it, as often as Spark might.
+
+    As in Spark the writer crosses to tasks and to the committing process as bytes. `options`: those of the write, with `path`.
+    """
+
+    def __init__(self, options: Mapping[str, str], table: pa.Table) -> None:
+        self._table = table
+        self._pickled = pickle.dumps(source(options).writer(from_arrow(table.schema), False))
+
+    def _writer(self) -> Any:
+        return pickle.loads(self._pickled)
+
+    def run(self, tasks: int = 2, *, query: str | None = None, batch: int | None = None) -> list[Staged]:
+        """What the accepted attempts report. `query`, `batch`: of the streaming query in whose `foreachBatch` it is."""
+        return _staged(self._writer, self._table, tasks, query, batch)
+
+    def commit(self, messages: Sequence[Staged | None]) -> None:
+        self._writer().commit(messages)
+
+    def abort(self, messages: Sequence[Staged | None]) -> None:
+        self._writer().abort(messages)
+
+
+class SparkStreamWrite:
+    """One micro-batch of `df.writeStream`. As in Spark a writer is made anew in the tasks' process and in the committing one."""
+
+    def __init__(self, options: Mapping[str, str], table: pa.Table, query: str, batch: int) -> None:
+        self._options, self._table, self._query, self._batch = options, table, query, batch
+
+    def _writer(self) -> Any:
+        return source(self._options).streamWriter(from_arrow(self._table.schema), False)
+
+    def run(self, tasks: int = 2) -> list[Staged]:
+        writer = self._writer()
+        return _staged(lambda: writer, self._table, tasks, self._query, self._batch)
+
+    def commit(self, messages: Sequence[Staged | None]) -> None:
+        self._writer().commit(messages, self._batch)
+
+    def abort(self, messages: Sequence[Staged | None]) -> None:
+        self._writer().abort(messages, self._batch)
+
+
+def _staged(writer: Callable[[], Any], table: pa.Table, tasks: int, query: str | None, batch: int | None) -> list[Staged]:
+    """The rows, divided among tasks in order; query and batch are in the tasks' local properties."""
+    found = []
+    size = -(-table.num_rows // tasks)
+    known = {"sql.streaming.queryId": query, "streaming.sql.batchId": None if batch is None else str(batch)}
+    for task in range(tasks):
+        context = TaskContext()
+        TaskContext._setTaskContext(context)
+        context._partitionId = task
+        context._localProperties = {name: value for name, value in known.items() if value is not None}
+        try:
+            rows: Iterator[pa.RecordBatch] = iter(table.slice(task * size, size).to_batches())
+            message = writer().write(rows)
+        finally:
+            TaskContext._setTaskContext(None)
+        found.append(pickle.loads(pickle.dumps(message)))
+    return found
+
+
+def spark_write(
+    options: Mapping[str, str],
+    topic: str,
+    table: pa.Table,
+    *,
+    between: Callable[[], object] | None = None,
+    query: str | None = None,
+) -> None:
+    """A whole batch write. `between`: called when its tasks are done, before it is committed. `query`: whose `foreachBatch` it is in."""
+    write = SparkWrite({**options, "path": topic}, table)
+    messages = write.run(query=query)
+    if between is not None:
+        between()
+    write.commit(messages)
