@@ -70,7 +70,7 @@ def two_migrations_two_names(real: Real, *rest: Any) -> bool:
     "8.9",
     "No limit cuts between two entries that one transaction appended to a migrated topic.",
     at=f"{_RULES}:whole_transactions",
-    by=f"{_TESTS}::test_a_transaction_of_several_entries_is_never_split_by_a_limit",
+    by="script instream_migrated_retention",
 )
 def limits_split_migrated_transactions(real: Real, ledgers: Iterable[Ledger]) -> Any:
     return ([ledger] for ledger in ledgers)
@@ -80,7 +80,7 @@ def limits_split_migrated_transactions(real: Real, ledgers: Iterable[Ledger]) ->
     "7",
     "Retention takes no row of a migrated topic that a subscription has not acknowledged.",
     at=f"{_RULES}:first_needed",
-    by=f"{_KEPT}::test_a_subscription_holds_back_what_it_has_not_acknowledged",
+    by="script instream_migrated_retention",
 )
 def migrated_rows_trimmed_past_a_subscription(real: Real, *rest: Any) -> None:
     return None
@@ -114,7 +114,7 @@ def rows_of_a_deleted_topic_under_its_old_name(real: Real, *rest: Any) -> bool:
     "8.4",
     "The name of a persistent topic stands for the topic:// that it became, and for no other that was made under that name.",
     at=f"{_RULES}:is_its_own",
-    by="tests/metadata/instream/test_migration.py::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
+    by=f"{_TESTS}::test_a_topic_never_goes_by_the_name_of_another_that_was_made_meanwhile",
 )
 def old_name_stands_for_a_topic_of_somebody_else(real: Real, *rest: Any) -> bool:
     return True
@@ -124,7 +124,7 @@ def old_name_stands_for_a_topic_of_somebody_else(real: Real, *rest: Any) -> bool
     "8.14",
     "Once the topic that goes on has let go of it, all that is left of a persistent topic is its name.",
     at=f"{_RULES}:let_go",
-    by=f"{_KEPT}::test_the_deletion_of_the_new_topic_takes_the_old_one_with_it",
+    by="script instream_migrated_deletion",
 )
 def what_was_migrated_stays_for_ever(real: Real, *rest: Any) -> bool:
     return False

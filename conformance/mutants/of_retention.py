@@ -29,7 +29,7 @@ _CHANGE = "metadata.maintenance.compaction:change_snapshot"
     "What compaction replaced stays for the grace period.",
     at="metadata.maintenance.retired:retire",
     within=_CHANGE,
-    by=f"{_COMPACTING}::test_rows_stay_and_old_files_go_after_the_grace_period_by_the_orphan_sweep_alone",
+    by="script compaction_crashes",
 )
 def compaction_without_a_note(real: Real, *rest: Any) -> None:
     return None
@@ -64,7 +64,7 @@ def late_compaction(real: Real, store: Any) -> int:
     "`trimmedTo` moves in the CAS that takes the rows away.",
     at=_CHANGE,
     within=f"{_TRIMMER}._trim_segment",
-    by=f"{_TRIMMING}::test_rows_older_than_the_limit_go_and_readers_hear_of_it",
+    by="script a19_trimmed_rows_are_an_error",
 )
 def trim_without_a_guard(real: Real, cluster: Any, segment: str, change: Any, **options: Any) -> Any:
     return real(cluster, segment, change)

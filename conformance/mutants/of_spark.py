@@ -124,7 +124,7 @@ def open_transactions_of_persistent_topics_hold_no_timestamp(real: Real, self: A
     "A19, 6",
     "A read that needs trimmed rows is an error.",
     at="spark_txn_source.losses:check_trims",
-    by="tests/metadata/maintenance/test_trimming.py::test_rows_older_than_the_limit_go_and_readers_hear_of_it",
+    by="script a19_trimmed_rows_are_an_error",
 )
 def loss_is_silent(real: Real, *rest: Any) -> None:
     return None
@@ -134,7 +134,7 @@ def loss_is_silent(real: Real, *rest: Any) -> None:
     "6, 8.9",
     "A read from `earliest` leaves out what is left of a transaction of which another segment has lost its rows.",
     at="spark_txn_source.losses:hidden",
-    by="tests/metadata/maintenance/test_torn_trims.py::test_earliest_shows_no_half_of_a_transaction_while_a_trim_is_half_done",
+    by="script trim_is_one_number",
     kind="compacting",
 )
 def half_done_trim_shows_half_of_a_transaction(real: Real, *rest: Any, **options: Any) -> dict[str, Any]:
