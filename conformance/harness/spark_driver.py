@@ -282,7 +282,7 @@ def spark_write(
     between: Callable[[], object] | None = None,
     query: str | None = None,
 ) -> None:
-    """A whole batch write. `between`: called when its tasks are done, before it is committed. `query`: whose `foreachBatch` it is in."""
+    """A whole batch write. `between`: called before the commit. `query`: of the stream in whose `foreachBatch` it is."""
     write = SparkWrite({**options, "path": topic}, table)
     messages = write.run(query=query)
     if between is not None:
