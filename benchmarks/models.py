@@ -257,7 +257,7 @@ def sealed_in_stream(cluster: Cluster, sweeps: int = 10) -> str:
     coordinator.ending = ending
     with suppress(TransactionUnfinished):
         coordinator.commit(write_set(cluster, [str(name)], 0))
-        raise AssertionError("the older model should stall here")
+        raise AssertionError("the marker-based model should stall here")
     sweeper = InStreamSweeper(cluster, buffer, coordinator)
     stalled = sum(bool(sweeper.sweep().stalled) for _ in range(sweeps))
     rows = len(list(buffer.read(name).ledgers()))
@@ -328,7 +328,7 @@ def run(
                 opens.setdefault(new, {})[n] = open_in_store(fresh, n, runs)
             sealed += [(old, sealed_in_stream(cluster)), (new, sealed_in_store(cluster))]
             cluster.close()
-            for name, measure in ((old, written_in_stream), (new, written_in_store)):  # in new clusters: with nobody's leftovers
+            for name, measure in ((old, written_in_stream), (new, written_in_store)):  # in new, empty clusters
                 fresh = open_cluster(f"{url}-{measure.__name__}", ledgers=f"file://{root}/{store}-{measure.__name__}")
                 written.append((name, measure(fresh, transactions)))
     report.tables = [

@@ -206,7 +206,7 @@ def run_and_kill(cluster: Cluster, start: Start, after: Sequence[int]) -> list[s
     return killed
 
 
-# --- what came of it ------------------------------------------------------------------------------------------------
+# --- checks ---------------------------------------------------------------------------------------------------------
 
 
 def all_right(title: str, checks: Sequence[tuple[str, object, object]]) -> bool:

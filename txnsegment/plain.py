@@ -24,7 +24,7 @@ class PlainSend(Transaction):
             )
 
     def commit(self) -> Committed:
-        """Send what was appended. Committing again returns the same result.
+        """Send the appended rows. Committing again returns the same result.
 
         Raises OutcomeUnknown if a reply was lost and the entry is not in the log (yet): another `commit` may write its rows
         twice. Raises TopicSealed if the topic takes no more rows; otherwise what `Transaction.commit` raises.
