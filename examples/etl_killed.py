@@ -108,7 +108,9 @@ class Schedule:
 
 
 def stages(schedule: Schedule) -> dict[str, Callable[[], Callable[[], object]]]:
-    """The stages at which a run is killed. Each makes the function that `kill_when` asks, when a run starts."""
+    """The stages at which a run is killed. Each value is called when a run starts, and returns its `due` function for
+    `kill_when`.
+    """
 
     def staged(count: int) -> Callable[[], object]:
         before = schedule.staged()

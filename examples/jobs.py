@@ -41,7 +41,7 @@ def make_cluster(service_url: str) -> None:
 def session(name: str, service_url: str) -> SparkSession:
     """A small Spark session whose default cluster has this URL."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["TXNSEGMENT_SERVICE_URL"] = service_url  # the driver's JVM is started with it
+    os.environ["TXNSEGMENT_SERVICE_URL"] = service_url  # the driver's JVM takes the service URL from its environment
     spark: SparkSession = (
         SparkSession.builder.master("local[2]")
         .appName(name)

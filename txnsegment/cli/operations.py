@@ -125,9 +125,7 @@ def sweep(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Abort timed-out transactions, settle, fold and expire records, trim, compact, and delete orphans (with --every: once an
-    hour).
-    """
+    """Abort timed-out transactions; settle, fold and expire records; trim, compact, and delete orphans (--every: hourly)."""
     if every is None:
         if metrics_port is not None:
             raise OptionError("--metrics-port is for a sweeper that keeps running.", advice="Add --every 10s.")

@@ -162,9 +162,7 @@ def properties(
     json: AsJson = False,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show or change the properties of a persistent:// topic. __contains_txn_messages belongs to the system and cannot be
-    changed.
-    """
+    """Show or change the properties of a persistent:// topic; __contains_txn_messages is the system's and read-only."""
     with opened(context, service_url) as cluster:
         for pair in set_ or ():
             key, equals, value = pair.partition("=")
@@ -189,9 +187,7 @@ def model(
     ] = None,
     service_url: ServiceUrl = None,
 ) -> None:
-    """Show or set the transaction model of new persistent:// topics in a namespace: in-stream (marker-based), or metadata
-    (topic://).
-    """
+    """Show or set the model of a namespace's new persistent:// topics: in-stream (marker-based), or metadata (topic://)."""
     with opened(context, service_url) as cluster:
         found = cluster.topics.model(namespace) if new_persistent is None else cluster.topics.set_model(namespace, new_persistent)
     say(f"{namespace}: new persistent:// topics are {'persistent://' if found == 'in-stream' else 'topic://'} ({found}).")
