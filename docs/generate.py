@@ -80,7 +80,7 @@ def picture(project: str) -> str:
     contracts = tomllib.loads(project)["tool"]["importlinter"]["contracts"]
     lines = "    pyspark_txnsegment-->spark_txn_source & spark_txn_sink\n"  # (the entry point is a module, in no contract)
     for one in contracts:
-        if one["type"] == "layers":
+        if one["type"] == "layers" and one.get("containers", ["metadata"]) == ["metadata"]:
             layers = [layer.split(" | ") for layer in one["layers"]]
             arrows = "".join(f"    {above}-->{below}\n" for upper, lower in pairwise(layers) for above in upper for below in lower)
             (inside,) = one.get("containers", [None])

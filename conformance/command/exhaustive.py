@@ -11,8 +11,8 @@ SUITE = "exhaustive"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    from conformance.simulator.exhaustive import exhaust
-    from conformance.simulator.scenarios import SCENARIOS
+    from conformance.simulator.search.exhaustive import exhaust
+    from conformance.simulator.search.scenarios import SCENARIOS
 
     progress.begin(SUITE, len(SCENARIOS))
     found = exhaust(given["cores"], preemptions=given["preemptions"], crashes=given["crashes"])

@@ -41,7 +41,7 @@ SECTION = "protocol.md section 8"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
-    from conformance.simulator.kinds import KINDS
+    from conformance.simulator.casts.kinds import KINDS
 
     wanted: int = given["simulate"]
     if given["trace"] and wanted != 1:

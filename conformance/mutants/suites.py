@@ -27,11 +27,11 @@ import pytest
 from conformance.mutants.planting import CHOSEN, Mutant, planted
 from conformance.results import Outcome
 from conformance.scripts.running import FOLDER, check, scripts
-from conformance.simulator.exhaustive import Search
-from conformance.simulator.footprints import OutsideFootprint
 from conformance.simulator.quiet import quiet
-from conformance.simulator.scenarios import SCENARIOS, Scenario
 from conformance.simulator.schedules import schedule
+from conformance.simulator.search.exhaustive import Search
+from conformance.simulator.search.footprints import OutsideFootprint
+from conformance.simulator.search.scenarios import SCENARIOS, Scenario
 from conformance.store.area import Sizes
 from conformance.store.run import run
 from conformance.store.suite import CASES

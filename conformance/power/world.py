@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from conformance.power.disk import FrozenFolder, Pick, SimulatedDisk
-from conformance.simulator.clock import SimulatedClock
+from conformance.simulator.store.clock import SimulatedClock
 from ledgers.disk import in_place_of_the_disk
 from metadata.client.client import client
 from metadata.cluster.cluster import open_cluster

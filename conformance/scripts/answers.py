@@ -12,7 +12,7 @@ from typing import Any
 from conformance.scripts import in_stream_picture
 from conformance.scripts.names import layouts, records, short
 from conformance.scripts.world import Process, Work, World
-from conformance.simulator.storage import GatedStorage
+from conformance.simulator.store.storage import GatedStorage
 from ledgers import snapshots
 from ledgers.errors import CorruptSnapshot
 from ledgers.model import CompactedPart, Ledger

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from conformance.scripts import answers
 from conformance.scripts.parsing import Command, ScriptError
 from conformance.scripts.world import Work, World
-from conformance.simulator.faults import GatedStore
-from conformance.simulator.storage import GatedStorage
+from conformance.simulator.store.faults import GatedStore
+from conformance.simulator.store.storage import GatedStorage
 from metadata.backup.backup import BackupReader
 from metadata.backup.backup_file import Backup
 from metadata.backup.restore import Restoration

@@ -98,7 +98,7 @@ WORDS = frozenset({w for _, w in (*_READS, *_WRITES)} | set(_FILES.values()) | {
 
 
 def word(kind: str, what: str, state: MemoryState) -> str:
-    """The word of a call as the gate sees it (`kind` and `what` are those of `conformance.simulator.faults.Gate`)."""
+    """The word of a call as the gate sees it (`kind` and `what` are those of `conformance.simulator.store.faults.Gate`)."""
     if kind in _FILES:
         return _FILES[kind]
     if kind == "write":

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from conformance.scripts import answers
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, Fault, World
-from conformance.simulator.faults import Fate
+from conformance.simulator.store.faults import Fate
 from metadata.records.paths import KeyRange
 from metadata.store.contract import Delete
 from metadata.write import coordinator

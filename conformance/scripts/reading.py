@@ -25,7 +25,7 @@ from conformance.scripts import answers
 from conformance.scripts.names import segment, short
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import BEGIN_MS, URL, Process, Work, World
-from conformance.simulator.origins import rows_of
+from conformance.simulator.store.origins import rows_of
 from ledgers.model import CompactedPart
 from metadata.client.client import Client
 from metadata.read.reading import Reading

@@ -17,7 +17,7 @@ from conformance.scripts import answers
 from conformance.scripts.names import segment
 from conformance.scripts.parsing import Command, ScriptError, duration_ms
 from conformance.scripts.world import Work, World
-from conformance.simulator.origins import joined
+from conformance.simulator.store.origins import joined
 from ledgers.compaction import TARGET_BYTES, Policy
 from metadata.maintenance.compaction import Compacted, Compactor
 from metadata.maintenance.trimming import Trimmer

@@ -14,8 +14,8 @@ import greenlet
 
 from conformance.scripts.calls import WORDS, word
 from conformance.scripts.parsing import ScriptError
-from conformance.simulator.faults import Crashed, Fate, GatedStore, GatedView
-from conformance.simulator.storage import Disk, GatedStorage
+from conformance.simulator.store.faults import Crashed, Fate, GatedStore, GatedView
+from conformance.simulator.store.storage import Disk, GatedStorage
 from metadata.backup.backup_file import Backup
 from metadata.client.client import client
 from metadata.cluster.cluster import Cluster

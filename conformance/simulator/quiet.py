@@ -9,8 +9,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import lru_cache
 from typing import Any, Self
 
-from conformance.simulator import keyed, observer, pasts, stage
-from conformance.simulator.storage import GatedStorage
+from conformance.simulator.casts import pasts
+from conformance.simulator.seen import observer
+from conformance.simulator.store import keyed
+from conformance.simulator.store.storage import GatedStorage
+from conformance.simulator.world import stage
 from ledgers import snapshot_files, snapshots
 from ledgers.model import Ledger
 from ledgers.snapshot_files import Block

@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any
 
 from conformance.history.format import Event, Row
-from conformance.simulator import checks
-from conformance.simulator.casts import Cast
+from conformance.simulator.actors.readers import collect, saw
+from conformance.simulator.actors.writers import start_driver
+from conformance.simulator.casts.casts import Cast
+from conformance.simulator.casts.kinds import drawn
 from conformance.simulator.quiet import quiet, quiet_forever, tidy
-from conformance.simulator.readers import collect, saw
-from conformance.simulator.scheduler import Process, World
-from conformance.simulator.writers import start_driver
+from conformance.simulator.seen import checks
+from conformance.simulator.world.scheduler import Process, World
 from ledgers import snapshots
 from ledgers.compaction import COMPACTED
 from metadata.client.passes import delete_orphans
@@ -61,7 +62,7 @@ def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = F
     """
     rng = random.Random(seed)
     with _sizes(*rng.choice(((256, 8, 512 * 1024), (2, 2, 512 * 1024), (256, 8, 0), (2, 2, 0)))):
-        cast = _drawn(rng, trace, only)
+        cast = drawn(rng, trace, only)
         outcome = play(seed, cast, digest=digest or trace, trace=trace)
         cast.world.close()
         return outcome
@@ -70,13 +71,7 @@ def schedule(seed: int, *, only: str = "", trace: bool = False, digest: bool = F
 def cast_of(seed: int, only: str = "") -> Cast:
     """The world of a seed with everybody in it, before its first step (its snapshots are as big as in production)."""
     rng = random.Random(seed)
-    return _drawn(rng, False, only)
-
-
-def _drawn(rng: random.Random, trace: bool, only: str) -> Cast:
-    from conformance.simulator.kinds import drawn  # it knows backups, which play casts as we do
-
-    return drawn(rng, trace, only)
+    return drawn(rng, False, only)
 
 
 @contextmanager
@@ -101,7 +96,7 @@ def _sizes(tail_parts: int, fanout: int, inline: int) -> Iterator[None]:
             setattr(module, name, value)
 
 
-def play(seed: int, cast: Cast, *, digest: bool, trace: bool) -> Outcome:
+def play(seed: int, cast: Cast, *, digest: bool = False, trace: bool = False) -> Outcome:
     world = cast.world
     history = world.history
     if world.run(STEPS):

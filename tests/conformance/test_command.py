@@ -25,7 +25,7 @@ from conformance.mutants.hunting import LIMIT
 from conformance.mutants.planting import mutant, planted
 from conformance.report.document import Report, from_json
 from conformance.results import Outcome, Result
-from conformance.simulator.exhaustive import CRASHES, PREEMPTIONS
+from conformance.simulator.search.exhaustive import CRASHES, PREEMPTIONS
 from conformance.store.area import Sizes
 from txnsegment.cli.app import build
 

@@ -25,10 +25,11 @@ from conformance.mutants.suites import (
 )
 from conformance.results import Outcome
 from conformance.scripts.running import scripts
-from conformance.simulator import pasts, stage
+from conformance.simulator.casts import pasts
 from conformance.simulator.quiet import quiet
-from conformance.simulator.scenarios import SCENARIOS
 from conformance.simulator.schedules import schedule
+from conformance.simulator.search.scenarios import SCENARIOS
+from conformance.simulator.world import stage
 from conformance.store.suite import CASES
 from metadata.common.errors import OptionError
 from metadata.rules import transitions

@@ -19,7 +19,7 @@ import typer
 import txnsegment
 from conformance.command.suites import SUITES
 from conformance.command.words import UsageError, read
-from conformance.simulator.kinds import KINDS
+from conformance.simulator.casts.kinds import KINDS
 from conformance.store.faults import FAULTS
 from conformance.store.suite import CASES
 from txnsegment.cli.app import build

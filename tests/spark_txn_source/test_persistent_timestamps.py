@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client, client
 from metadata.common.errors import OffsetOutOfRange, TxnSegmentError
 from metadata.records.names import topic_name

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from conformance.history.format import Application, Commit, Read, Row
 from conformance.history.format import Header as Changed
-from conformance.simulator.checks import violations
-from conformance.simulator.clock import SimulatedClock
-from conformance.simulator.faults import Fate, Gate, GatedStore, Wakes, always
-from conformance.simulator.observer import History
-from conformance.simulator.origins import origin
-from conformance.simulator.scheduler import SETTINGS
-from conformance.simulator.storage import Disk, GatedStorage
+from conformance.simulator.seen.checks import violations
+from conformance.simulator.seen.observer import History
+from conformance.simulator.store.clock import SimulatedClock
+from conformance.simulator.store.faults import Fate, Gate, GatedStore, Wakes, always
+from conformance.simulator.store.origins import origin
+from conformance.simulator.store.storage import Disk, GatedStorage
+from conformance.simulator.world.scheduler import SETTINGS
 from ledgers.model import Part
 from metadata.client.client import Client, client
 from metadata.cluster.cluster import Cluster

@@ -6,11 +6,11 @@ import pytest
 
 from conformance.mutants.catalogue import by_name
 from conformance.mutants.planting import planted
-from conformance.simulator.automata import Request
-from conformance.simulator.exhaustive import Search, exhaust
-from conformance.simulator.footprints import OutsideFootprint, Role, private
 from conformance.simulator.quiet import quiet
-from conformance.simulator.scenarios import CROSSING, SCENARIOS, TWINS
+from conformance.simulator.search.automata import Request
+from conformance.simulator.search.exhaustive import Search, exhaust
+from conformance.simulator.search.footprints import OutsideFootprint, Role, private
+from conformance.simulator.search.scenarios import CROSSING, SCENARIOS, TWINS
 from metadata.records import paths
 
 CAUGHT = {

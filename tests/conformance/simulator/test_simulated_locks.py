@@ -6,9 +6,9 @@ import random
 from dataclasses import replace
 from functools import partial
 
-from conformance.simulator.faults import Fate
-from conformance.simulator.plan import CHANCES, Plan
-from conformance.simulator.scheduler import Process, World
+from conformance.simulator.store.faults import Fate
+from conformance.simulator.world.plan import CHANCES, Plan
+from conformance.simulator.world.scheduler import Process, World
 from metadata.records.paths import Key
 
 A = Key("/a", "")

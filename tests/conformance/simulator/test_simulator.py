@@ -15,9 +15,10 @@ from collections.abc import Sequence
 import pytest
 
 from conformance.history.format import Ack, Seal, Told, Trim
-from conformance.simulator import acking, compacting, moving, origins, splitting
+from conformance.simulator.casts import acking, compacting, moving, splitting
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import cast_of, play, schedule, simulate_on
+from conformance.simulator.store import origins
 from ledgers.compaction import Moved, Unit
 from ledgers.storage import LedgerStorage
 

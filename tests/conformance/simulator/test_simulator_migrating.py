@@ -7,7 +7,7 @@ from collections import Counter
 from conformance.history.format import Ack, Application, Entry, Event, Header, Layout, Poll, Read, Seal
 from conformance.simulator.quiet import quiet
 from conformance.simulator.schedules import schedule
-from conformance.simulator.stage import P, Q, W, Y, Z
+from conformance.simulator.world.stage import P, Q, W, Y, Z
 
 SEEDS = (*range(100, 152), 164, 398, 438, 915, 50155, 206934)
 """915, 50155: retention takes what a subscription was given and has released before it can be given again. 206934: two threads of a

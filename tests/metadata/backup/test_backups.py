@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import uuid
 from collections.abc import Callable
 from itertools import count
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from conformance.at_rest import AtRest
-from conformance.simulator.backups import backing_up
-from conformance.simulator.faults import Crashed, Fate, Gate, GatedStore, always
-from conformance.simulator.storage import GatedStorage
+from conformance.simulator.casts.backups import cast_of
+from conformance.simulator.quiet import quiet
+from conformance.simulator.schedules import Outcome, play
+from conformance.simulator.store.faults import Crashed, Fate, Gate, GatedStore, always
+from conformance.simulator.store.storage import GatedStorage
 from metadata.backup import backup_file
 from metadata.backup.backup import BackupReader, is_known
 from metadata.backup.backup_file import ERA, Backup
@@ -49,6 +52,13 @@ from metadata.topics.topics import Topics
 from metadata.write.coordinator import Coordinator
 from metadata.write.write_set import Committed
 from tests.support.bench import At, Bench, T, U, each_step
+
+
+def backing_up(seed: int) -> tuple[Outcome, int]:
+    """The outcome of a schedule, and how many backups were taken and compared."""
+    cast, backups = cast_of(random.Random(f"backups {seed}"), False)
+    with quiet():
+        return play(seed, cast), len(backups.taken)
 
 
 def test_backups_at_any_moment_are_states_that_could_have_been() -> None:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from conformance.harness.faulty_store import Call, FaultyStore
-from conformance.simulator.faults import Crashed
+from conformance.simulator.store.faults import Crashed
 from ledgers.storage import LedgerStorage
 from metadata.backup import backup_file, in_stream
 from metadata.backup import restore as restore_module

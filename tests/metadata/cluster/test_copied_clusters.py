@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from conformance.simulator.clock import SimulatedClock
+from conformance.simulator.store.clock import SimulatedClock
 from ledgers.storage import LedgerStorage
 from metadata.backup.restore import Restoration
 from metadata.client.passes import delete_orphans

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conformance.simulator.clock import SimulatedClock
+from conformance.simulator.store.clock import SimulatedClock
 from ledgers.disk import LocalDisk
 from ledgers.storage import LedgerStorage
 from metadata.client.passes import delete_orphans

@@ -10,7 +10,7 @@ from itertools import count, takewhile
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client
 from metadata.common.errors import (
     AckConflict,

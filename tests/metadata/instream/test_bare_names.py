@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.simulator.faults import Fate
+from conformance.simulator.store.faults import Fate
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import SubscriptionNotFound, TopicNotFound, TopicSealed, TransactionNotFound
 from metadata.instream import paths

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.common.errors import AckConflict, SubscriptionExists, SubscriptionNotFound, TxnSegmentError
 from metadata.instream.client import InStream
 from metadata.records.row_ranges import end_of, parse_all, texts

@@ -15,9 +15,11 @@ import greenlet
 import pytest
 from test_migration import check_done, migrate, prepared, work
 
-from conformance.simulator.faults import Crashed, Fate, GatedStore
-from conformance.simulator.in_stream_backups import backing_up_in_stream
-from conformance.simulator.storage import GatedStorage
+from conformance.simulator.casts.in_stream_backups import cast_of
+from conformance.simulator.quiet import quiet
+from conformance.simulator.schedules import Outcome, play
+from conformance.simulator.store.faults import Crashed, Fate, GatedStore
+from conformance.simulator.store.storage import GatedStorage
 from metadata.backup.backup import BackupReader
 from metadata.backup.backup_file import ERA, Backup
 from metadata.backup.restore import Restoration
@@ -103,9 +105,16 @@ def check_settled(bench: Bench) -> None:
     assert not bench.instream().coordinator.log.txns()
 
 
+def backing_up(seed: int) -> tuple[Outcome, int]:
+    """The outcome of a schedule, and how many backups were taken and compared."""
+    cast, backups = cast_of(random.Random(f"backups in stream {seed}"), False)
+    with quiet():
+        return play(seed, cast), len(backups.taken)
+
+
 def test_backups_at_any_moment_of_simulated_worlds() -> None:
     """Beside drivers, clients, producers, consumers and keepers, through crashes and lost replies."""
-    found = [backing_up_in_stream(seed) for seed in range(25)]
+    found = [backing_up(seed) for seed in range(25)]
     assert not [outcome.violations for outcome, _ in found if outcome.violations]
     assert sum(taken for _, taken in found) > 40
     assert sum(outcome.commits for outcome, _ in found) > 150

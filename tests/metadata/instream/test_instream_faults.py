@@ -10,7 +10,7 @@ from contextlib import suppress
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.common.errors import (
     OptionError,
     OutcomeUnknown,

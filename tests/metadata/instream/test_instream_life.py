@@ -10,7 +10,7 @@ import fastavro
 import pytest
 from test_migration import Y, foreign
 
-from conformance.simulator.faults import Fate
+from conformance.simulator.store.faults import Fate
 from metadata.client.passes import delete_orphans
 from metadata.client.providers import Providers
 from metadata.cluster.cluster import open_cluster

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.common.errors import TransactionUnfinished, TxnSegmentError
 from metadata.instream.client import InStream
 from metadata.records.names import PersistentName

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.simulator.clock import SimulatedClock
-from conformance.simulator.storage import Disk, GatedStorage
+from conformance.simulator.store.clock import SimulatedClock
+from conformance.simulator.store.storage import Disk, GatedStorage
 from metadata.instream import snapshots
 from metadata.instream.rules import Counts, TopicState, first_ongoing, fold, low_water, max_read, trimmed, visible
 from metadata.instream.txn_records import TxnEntry, TxnEntryKind, TxnState

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from ledgers.model import Part
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TopicExists, TopicNotFound, TxnSegmentError

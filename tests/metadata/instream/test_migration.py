@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import (
     NotAllowed,

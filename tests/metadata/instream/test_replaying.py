@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from conformance.simulator.faults import Observer
+from conformance.simulator.store.faults import Observer
 from metadata.instream import paths
 from metadata.instream.managed_log import ManagedLog
 from metadata.instream.replay import Replay

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 from test_migration import EVERYWHERE, FATES, Y, migrate
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.common.errors import (
     AckConflict,
     SubscriptionExists,

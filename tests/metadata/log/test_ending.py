@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import shared_client
 from metadata.common import metrics
 from metadata.common.errors import TxnConflict, TxnSegmentError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from greenlet import getcurrent, greenlet
 
-from conformance.simulator.faults import Fate, GatedStore
+from conformance.simulator.store.faults import Fate, GatedStore
 from metadata.log.live_log import Listing, LiveLog
 from metadata.records.paths import LOG
 from metadata.records.records import Registration

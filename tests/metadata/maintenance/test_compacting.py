@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conformance.history.format import Row
-from conformance.simulator.faults import Crashed, Fate
-from conformance.simulator.origins import joined
+from conformance.simulator.store.faults import Crashed, Fate
+from conformance.simulator.store.origins import joined
 from ledgers import snapshots
 from ledgers.compaction import Policy
 from ledgers.model import CompactedPart

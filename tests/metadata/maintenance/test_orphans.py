@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import TxnConflict, TxnSegmentError
 from metadata.maintenance.orphans import _seen

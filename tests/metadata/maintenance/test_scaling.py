@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from ledgers.model import Part
 from metadata.common.errors import BadVersion
 from metadata.maintenance.autoscaling import Autoscaler

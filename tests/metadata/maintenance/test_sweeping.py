@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from ledgers.errors import CorruptSnapshot
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import SweepIncomplete

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from test_trimming import DAY, filled, keep, segments, subscriptions, trim
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.common.errors import DataLoss, TxnSegmentError
 from metadata.maintenance.trimming import Trimmed, Trimmer
 from metadata.read.backlog import extent

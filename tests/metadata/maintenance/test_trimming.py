@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client
 from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TxnConflict, TxnSegmentError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.simulator.wakes import Watches
+from conformance.simulator.store.wakes import Watches
 from metadata.client.client import Client
 from metadata.read.reading import Selection
 from metadata.records.names import topic_name

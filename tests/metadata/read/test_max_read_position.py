@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.read.reading import Selection
 from tests.support.bench import Bench, T
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client, client
 from metadata.common.errors import BadVersion, OffsetOutOfRange, TxnConflict, TxnSegmentError
 from metadata.log import ending

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.common.clock import Clock
 from metadata.common.errors import Fenced, OutcomeUnknown, TxnConflict, TxnSegmentError, Unavailable, VersionConflict
 from metadata.records.names import topic_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.simulator.faults import Crashed, Fate
+from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client
 from metadata.common.errors import OptionError, SegmentSealed, UnknownOutcome
 from metadata.read.reading import Selection

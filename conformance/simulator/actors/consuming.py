@@ -1,0 +1,138 @@
+"""Consumers of a topic of either model in a simulated world: rounds of taking what a subscription has left and acknowledging it, in
+transactions of their own or without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+from conformance.history.format import Commit, Poll, Row
+from conformance.simulator.actors.readers import rows_of
+from conformance.simulator.actors.working import start_rounds
+from conformance.simulator.world.scheduler import Actor, Process, World
+from metadata.client.client import Client
+from metadata.client.providers import PendingAckProvider, Provider, Providers, model_of
+from metadata.common.errors import TxnSegmentError
+from metadata.read.backlog import acked, pending, taken
+from metadata.read.reading import Reading
+from metadata.records.names import is_persistent
+from metadata.records.row_ranges import Rows, common, end_of, rows, span, union
+from metadata.rules.acks import Ack, up_to
+from metadata.rules.transitions import Claim
+from metadata.store.contract import time_ms
+from metadata.write.write_set import WriteSet
+
+
+def start_consumer(
+    world: World,
+    name: str,
+    topic: str,
+    subscription: str,
+    *,
+    rounds: int,
+    plain: bool,
+    within: int = 120,
+    onward: bool = False,
+    cumulative: float = 0.0,
+) -> Actor:
+    """It takes what is not acknowledged, some of it or all, and acknowledges it. `plain`: without a transaction. `onward`: it asks
+    each time which model serves the topic, which may be migrated meanwhile; a sleeper acknowledges by what it knew. `cumulative`:
+    how often it acknowledges everything up to a row.
+    """
+    numbers = count()
+
+    def consume(process: Process) -> None:
+        client, poll = process.client, f"{name}.{next(numbers)}"
+        provider, acks = take(world, client, topic, subscription, poll, onward=onward, cumulative=cumulative)
+        if plain:
+            provider.acks.acknowledge(acks)
+        elif acks:
+            _commit(world, process, provider, acks, onward=onward)
+
+    return start_rounds(world, name, rounds, consume, within=within)
+
+
+def take(
+    world: World,
+    client: Client,
+    topic: str,
+    subscription: str,
+    poll: str,
+    *,
+    onward: bool = False,
+    whole: bool = False,
+    cumulative: float = 0.0,
+) -> tuple[Provider, list[Ack]]:
+    """What serves the topic, and what will be acknowledged of what the poll of this name gave."""
+    history, began, providers = world.history, world.history.now(), Providers(client)
+    name = str(providers.resolve(topic)) if onward else topic
+    provider = providers.of([name]) if onward else providers.by_model(model_of(name))
+    given, acks = choose(world, provider.buffer.read(name), provider.acks, subscription, whole=whole, cumulative=cumulative)
+    log = name if is_persistent(name) else ""
+    history.saw(Poll(history.now(), began, poll, 0, (name,), tuple(given), subscription=subscription, ordered=False, log=log))
+    return provider, acks
+
+
+def drain(world: World, client: Client, topic: str, subscription: str) -> None:
+    """Everything that is left is given to the subscription, and acknowledged: after that there is nothing."""
+    for again in range(2):
+        provider, acks = take(world, client, topic, subscription, f"drain{again}", onward=True, whole=True)
+        if again and acks:
+            world.history.bad(f"{subscription} of {topic} was drained, and still has {acks} to get", 11)
+        provider.acks.acknowledge(acks)
+
+
+def _commit(world: World, process: Process, provider: Provider, acks: Sequence[Ack], *, onward: bool) -> None:
+    """In a transaction of nothing else, of an application of its own."""
+    history, attempt, name = world.history, world.unique(), process.name
+    app = f"{name}-{attempt}"
+    history.asked(Commit(history.now(), attempt, name, app, "", 1, (), None, attempt, False, True))
+    claim, timeout_ms = Claim(1, None, attempt, False), world.rng.choice((200, 1_000))
+    try:
+        work = WriteSet(app, "", claim, {}, time_ms(process.store), timeout_ms, random=True, acks=acks)
+        coordinator = Providers(process.client).coordinator(work) if onward else provider.coordinator
+        made = coordinator.commit(work)
+    except TxnSegmentError as error:
+        history.told(attempt, type(error).__name__)
+        raise
+    history.told(attempt, "committed", made.txn_id)
+
+
+def choose(
+    world: World,
+    reading: Reading,
+    pending_acks: PendingAckProvider,
+    subscription: str,
+    *,
+    whole: bool = False,
+    single: float = 0.4,
+    cumulative: float = 0.0,
+) -> tuple[list[Row], list[Ack]]:
+    """The rows of a reading that are given to the subscription, and what will be acknowledged of them: of each segment a few
+    ledgers, all of them or some of their rows. `whole`: all there is. `single`, `cumulative`: how often rows are acknowledged one
+    by one, and everything up to one of them.
+    """
+    rng = world.rng
+    cursors = pending_acks.read((segment.name, subscription) for segment in reading.segments)
+    done = acked({segment: cursor for (segment, _), cursor in cursors.items()})
+    given, acks = list[Row](), []
+    for segment in reading.segments:
+        had = done[segment.name]
+        ledgers = [ledger for ledger, _ in pending(segment, had, 0, reading.cut)]
+        ledgers = ledgers if whole else ledgers[: rng.choice((1, 2, 10))]
+        here = [row for ledger in ledgers for row in rows_of(world, segment.name, ledger) if not common(place(row), had)]
+        given += here
+        if here and cumulative and rng.random() < cumulative:
+            acks.append(up_to(segment.name, subscription, end_of(*here[-1].position)))
+        elif here and single and not whole and rng.random() < single:
+            some = rng.sample(here, rng.randint(1, len(here)))
+            acks.append(Ack(segment.name, subscription, union(*map(place, some))))
+        elif (ack := taken(segment.name, subscription, had, ledgers)) is not None:
+            acks.append(ack)
+    return given, acks
+
+
+def place(row: Row) -> Rows:
+    """The row alone, as acknowledgements name it."""
+    return rows([span(*row.position)])

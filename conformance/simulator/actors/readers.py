@@ -1,0 +1,204 @@
+"""Readers in a simulated world: batch reads, and streams that follow their topics as Spark's long-lived stream reader does."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from conformance.history.format import Horizon, Plan, Poll, Read, Row
+from conformance.simulator.actors.working import missed, start_rounds
+from conformance.simulator.store import keyed, origins
+from conformance.simulator.world.scheduler import Actor, Process, World
+from ledgers.model import CompactedPart, Ledger
+from metadata.common.errors import DataLoss, TxnSegmentError
+from metadata.read.backlog import extent
+from metadata.read.reading import Reading, Selection
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records.row_ranges import NONE, minus
+from metadata.rules import transitions
+from spark_txn_source.following import Following
+from spark_txn_source.losses import check_trims, hidden, known_trims
+from spark_txn_source.selection import Earliest
+
+
+def start_batch_reader(
+    world: World, name: str, selection: Selection, rounds: int, process: Process | None = None, *, within: int = 100
+) -> Actor:
+    def read(process: Process) -> None:
+        began = world.history.now()
+        reading = process.buffer.read(selection)
+        rows = collect(world, reading, 0, reading.cut, known_trims(reading, Earliest()))
+        saw(world, name, began, selection.names, reading, rows)
+
+    return start_rounds(world, name, rounds, read, process=process, within=within, judge=missed)
+
+
+class Query(Protocol):
+    """A streaming query that runs in one process."""
+
+    def run_batch(self) -> object: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Checkpoint(ABC):
+    """What is left of a streaming query when its process ends: where it is, and the batch that it has planned but perhaps not
+    finished. `left`: how often Spark still asks for the latest offset. `rest`: seconds until it asks again after a failure.
+    """
+
+    name: str
+    max_rows: int | None
+    left: int = 4
+    batch: int = 0
+    restarts: int = 0
+    lives: int = 0
+    rest: float = 0.0
+
+    @abstractmethod
+    def open(self, world: World, process: Process) -> Query: ...
+
+    def anew(self) -> None:
+        """With a new checkpoint, from the first rows that are kept: it is another stream from now on."""
+        self.lives += 1
+        self.name, self.batch = f"{self.name.partition('#')[0]}#{self.lives}", 0
+
+
+def start_stream(world: World, stream: Checkpoint, *, within: int = 40) -> Actor:
+    """A streaming query; it is restarted when it crashes, and reads a planned batch again."""
+    process = Process(world, f"{stream.name}.{stream.restarts}")
+
+    def again() -> None:
+        stream.restarts += 1
+        if stream.restarts < 5:
+            start_stream(world, stream, within=within)
+
+    def run() -> None:
+        query = stream.open(world, process)
+        while stream.left > 0:
+            stream.left -= 1
+            try:
+                query.run_batch()
+            except TxnSegmentError as error:
+                if missed(world, stream.name, error):
+                    return
+                if isinstance(error, DataLoss):
+                    stream.anew()
+                elif stream.rest:
+                    process.cluster.clock.sleep(stream.rest)
+        query.close()
+
+    return world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
+
+
+@dataclass(kw_only=True)
+class Stream(Checkpoint):
+    """A query on topics of topic://, by what Spark's long-lived stream reader follows them with. `known`: what retention had taken
+    when it was planned for the first time; None: it was not.
+    """
+
+    selection: Selection
+    offset: int = 0
+    planned: int | None = None
+    known: Mapping[str, int] | None = None
+
+    def anew(self) -> None:
+        super().anew()
+        self.offset, self.planned, self.known = 0, None, None
+
+    def open(self, world: World, process: Process) -> Query:
+        return _Following(world, process, self)
+
+
+class _Following:
+    def __init__(self, world: World, process: Process, stream: Stream) -> None:
+        self._world, self._buffer, self._stream = world, process.buffer, stream
+        self._following = Following(process.client, stream.selection)
+
+    def run_batch(self) -> None:
+        _micro_batch(self._world, self._buffer, self._following, self._stream)
+
+    def close(self) -> None:
+        self._following.close()
+
+
+def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, stream: Stream) -> None:
+    history, topics = world.history, stream.selection.names
+    begin = stream.offset
+    if stream.planned is None:
+        began = history.now()
+        reading = following.read()
+        if stream.known is None:
+            stream.known = known_trims(reading, Earliest())
+        last = max(begin, reading.last_change(begin))
+        end = transitions.limited(reading.weights(begin, last), last, max_rows=stream.max_rows, seals=reading.seals(begin, last))
+        history.saw(Plan(history.now(), began, stream.name, topics, begin, end, reading.cut))
+        stream.planned = end
+    end = stream.planned
+    if end > begin:  # else Spark has nothing to run
+        for _ in range(1 if world.rng.random() < 0.7 else 2):  # the second time a replay
+            began = history.now()
+            reading = buffer.read_to(stream.selection, end)
+            check_trims(reading, begin, end, stream.known or {})
+            rows = collect(world, reading, begin, end, stream.known or {})
+            known = tuple(s.name for s in reading.segments)
+            history.saw(Poll(history.now(), began, stream.name, stream.batch, topics, rows, begin, end, segments=known))
+        stream.batch += 1
+    stream.offset, stream.planned = end, None
+
+
+def collect(world: World, reading: Reading, start: int, end: int, known: Mapping[str, int]) -> tuple[Row, ...]:
+    """The parts that a read returns, each as a row of the history; their files must be there. As Spark does, it plans first, and
+    reads them then: where somebody deletes files, each ledger's is a step of its own. `known`: what retention had taken before.
+    """
+    rows: list[Row] = []
+    left_out = hidden(reading, known)
+    planned = [
+        (segment.name, ledger)
+        for segment in reading.segments
+        for ledger in segment.ledgers(start, end)
+        if minus(extent(ledger), left_out.get(segment.name, NONE))
+    ]
+    for segment, ledger in planned:
+        if world.files_go:
+            reading.cluster.storage.read(ledger.parts[0].path)
+        rows += rows_of(world, segment, ledger)
+    return tuple(rows)
+
+
+def rows_of(world: World, segment: str, ledger: Ledger) -> Iterator[Row]:
+    """The rows of a ledger; each of its parts has one entry. One that lies in a compacted file is still the row it was."""
+    for i, part in enumerate(ledger.parts):
+        data, _ = world.disk.files.get(part.path, (b"", 0))
+        if isinstance(part, CompactedPart):
+            named = [(row.name, row.key) for row in origins.rows_of(data, part)] if data else []
+        else:
+            named = list(keyed.rows_of(part.path, data))
+        for j, (name, key) in enumerate(named):
+            yield Row(name, segment, (ledger.id, i, j), key, ledger.txn)
+        if not data:
+            world.history.bad(f"the part {part.path} of {ledger.id} is gone although it is visible", 5)
+
+
+def saw(
+    world: World,
+    who: str,
+    began: int,
+    topics: tuple[str, ...],
+    reading: Reading,
+    rows: tuple[Row, ...],
+    *,
+    final: bool = False,
+    log: str = "",
+) -> None:
+    """A batch read of everything up to its cut has returned, and its horizon is known. `log`: whose numbers these are, of a
+    persistent topic.
+    """
+    history, cut = world.history, reading.cut
+    known = None if log else tuple(s.name for s in reading.segments)
+    history.saw(Read(history.now(), began, who, topics, rows, 0, cut, cut, known, final, log=log))
+    tops = ((s.name, s.last(cut)) for s in reading.segments)
+    positions = tuple((name, top) for name, top in tops if top is not None)
+    history.saw(Horizon(history.now(), began, who, topics, cut, positions, log=log))

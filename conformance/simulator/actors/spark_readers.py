@@ -1,0 +1,179 @@
+"""Readers of a topic of either model, also of one that is migrated meanwhile: Spark's own readers, without the JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from conformance.history.format import Plan, Poll, Read, Row, Seal
+from conformance.simulator.actors.readers import Checkpoint
+from conformance.simulator.actors.working import missed, start_rounds
+from conformance.simulator.world.scheduler import Actor, Process, World
+from metadata.client.client import Client
+from metadata.records.names import is_persistent
+from spark_txn_source.batch import BatchReader
+from spark_txn_source.stream import StreamReader
+from spark_txn_source.tasks import ReadTask
+
+COLUMNS = StructType().add("n", "long")
+"""Nobody reads the files: it is planning that is looked at."""
+
+
+class Streaming(StreamReader):
+    """Spark's, with the hands of a simulated process."""
+
+    def __init__(self, client: Client, options: dict[str, str]) -> None:
+        self._simulated = client
+        super().__init__({"serviceUrl": "memory://simulated", "startingOffsets": "earliest", **options}, COLUMNS)
+
+    def _client(self) -> Client:
+        return self._simulated
+
+
+class Batching(BatchReader):
+    """The same for a batch."""
+
+    def __init__(self, client: Client, topic: str) -> None:
+        self._simulated = client
+        super().__init__({"serviceUrl": "memory://simulated", "topic": topic}, COLUMNS)
+
+    def _client(self) -> Client:
+        return self._simulated
+
+
+def rows_of(world: World, tasks: Iterable[InputPartition]) -> tuple[Row, ...]:
+    """What the tasks of a plan return: each part is a row. Its file must be there."""
+    rows = []
+    for task in tasks:
+        assert isinstance(task, ReadTask)
+        for piece in task.pieces:
+            rows.append(Row(piece.part.path, piece.segment, (piece.ledger, piece.base + piece.first, 0), None, piece.txn))
+            if piece.part.path not in world.disk.files:
+                world.history.bad(f"the part {piece.part.path} of {piece.where} is gone although it is planned", 5)
+    return tuple(rows)
+
+
+def migrated_to(world: World, topic: str) -> str:
+    """The topic that this one goes on in since its migration was completed; until then itself."""
+    return next((e.topic for e in world.history.events if isinstance(e, Seal) and topic in e.segments), topic)
+
+
+# --- batches ----------------------------------------------------------------------------------------------------------------
+
+
+def start_spark_batch(world: World, name: str, topic: str, rounds: int, *, within: int) -> Actor:
+    """Somebody who reads all there is, by either name."""
+
+    def read(process: Process) -> None:
+        read_onward(world, process.client, name, topic)
+
+    return start_rounds(world, name, rounds, read, within=within, judge=missed)
+
+
+def read_onward(world: World, client: Client, who: str, topic: str, *, final: bool = False) -> None:
+    """A batch of everything. What it returned is of the topic that goes on once the migration is complete."""
+    history, began, to = world.history, world.history.now(), migrated_to(world, topic)
+    rows = rows_of(world, Batching(client, topic).partitions())
+    if any(row.segment != topic for row in rows):
+        to = migrated_to(world, topic)
+    log = to if is_persistent(to) else ""
+    history.saw(Read(history.now(), began, who, (to,), rows, final=final, log=log))
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class SparkStream(Checkpoint):
+    """A query on one topic of either model, by Spark's own stream reader."""
+
+    topic: str
+    at: dict[str, Any] | None = None
+    planned: dict[str, Any] | None = None
+    rest: float = 0.1
+
+    def options(self) -> dict[str, str]:
+        limit = {} if self.max_rows is None else {"maxRowsPerTrigger": str(self.max_rows)}
+        return {"topic": self.topic, **limit}
+
+    def anew(self) -> None:
+        super().anew()
+        self.at, self.planned = None, None
+
+    def open(self, world: World, process: Process) -> Running:
+        return Running(world, process.client, self)
+
+
+class Running:
+    """The query while its process lives."""
+
+    def __init__(self, world: World, client: Client, stream: SparkStream) -> None:
+        self._world, self._client, self._stream = world, client, stream
+        self._reader: Streaming | None = None
+
+    def run_batch(self) -> bool:
+        """Whether it moved."""
+        self._reader = self._reader or Streaming(self._client, self._stream.options())
+        return micro_batch(self._world, self._reader, self._stream)
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.stop()
+
+
+def micro_batch(world: World, reader: Streaming, query: SparkStream) -> bool:
+    """Plan the next one, read it, now and then again as a replay. Whether it moved."""
+    if query.at is None:
+        query.at = reader.initialOffset()
+    began, start = world.history.now(), query.at
+    if query.planned is None:
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        _planned(world, query, began, start, end)
+        query.planned = end
+    end = query.planned
+    if end != start:
+        for _ in range(1 if world.rng.random() < 0.7 else 2):
+            _polled(world, reader, query, start, end)
+        query.batch += 1
+    query.at, query.planned = end, None
+    return end != start
+
+
+def _planned(world: World, query: SparkStream, began: int, start: dict[str, Any], end: dict[str, Any]) -> None:
+    history = world.history
+    left = query.topic not in end and _number(end, "log") > 0  # it was taken whole, and its segment is in no layout any more
+    for where in ("log",) if left else ("log", query.topic):
+        if _number(end, where) < _number(start, where):
+            history.bad(f"{query.name}: the offset went back from {start} to {end}", 5)
+    if _number(end, "log") > _number(start, "log") and _number(end, query.topic) > _number(start, query.topic):
+        history.bad(f"{query.name}: a micro-batch from {start} to {end} reads the old topic and what goes on from it", 13)
+    topic, log, first, last = _range(world, query, start, end)
+    history.saw(Plan(history.now(), began, query.name, (topic,), first or 0, last, log=log))
+
+
+def _polled(world: World, reader: Streaming, query: SparkStream, start: dict[str, Any], end: dict[str, Any]) -> None:
+    history, began = world.history, world.history.now()
+    rows = rows_of(world, reader.partitions(start, end))
+    topic, log, first, last = _range(world, query, start, end)
+    history.saw(Poll(history.now(), began, query.name, query.batch, (topic,), rows, first, last, log=log))
+
+
+def _range(world: World, query: SparkStream, start: dict[str, Any], end: dict[str, Any]) -> tuple[str, str, int | None, int]:
+    """Of which topic, by the numbers of which log, a micro-batch reads from where to where. What goes on from a persistent topic
+    begins where that ended, which is no number that the offset names (None).
+    """
+    if is_persistent(query.topic) and not _number(end, "log"):
+        return query.topic, query.topic, _number(start, query.topic), _number(end, query.topic)
+    first = _number(start, "log")
+    beginning = is_persistent(query.topic) and not first
+    return migrated_to(world, query.topic), "", None if beginning else first, _number(end, "log")
+
+
+def _number(offset: dict[str, Any], where: str) -> int:
+    """Of the common log, or the ledger of a position in a topic's own."""
+    found = offset.get(where, 0)
+    return int(found) if isinstance(found, int) else int(found.partition(":")[0])

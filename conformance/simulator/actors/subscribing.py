@@ -1,0 +1,32 @@
+"""Somebody who deletes a subscription, makes it again and moves it, while others consume by it, and segments are split."""
+
+from __future__ import annotations
+
+from conformance.simulator.actors.working import start_rounds
+from conformance.simulator.world.scheduler import Process, World
+from metadata.read.reading import Selection
+from metadata.records.names import topic_name
+
+
+def start_subscriber(world: World, topic: str, subscription: str, rounds: int, *, within: int = 200) -> None:
+    """Each round is one call. What fails is left as it is: whoever comes next completes it or meets it whole."""
+    process, rng, aims = Process(world, "subscriber"), world.rng, list[int]()
+    world.history.moving = lambda: tuple(aims) if world.current is not None and world.current.process is process else ()
+    where = topic_name(topic)
+
+    def number(top: int) -> int:
+        """Somewhere in the log; often at an end of it."""
+        return rng.choice((0, top, rng.randint(0, top)))
+
+    def change(process: Process) -> None:
+        client = process.client
+        what = rng.choice(("seek", "seek", "delete", "renew"))
+        aims.append(number(client.buffer.read(Selection((topic,))).cut))
+        if what == "seek":
+            client.subscriptions.seek(where, subscription, to=aims[-1])
+            return
+        client.subscriptions.delete(where, subscription)
+        if what == "renew":
+            client.subscriptions.create(where, subscription, at=aims[-1])
+
+    start_rounds(world, process.name, rounds, change, process=process, within=within)

@@ -1,0 +1,147 @@
+"""Schedules in which somebody compacts, and in half of them somebody trims, what the others write, read, split and acknowledge:
+the same worlds as without them, and the same rules. Positions, order and rows of every read stay as they are, but for what
+retention has taken: a batch read begins behind it, a stream that needs it hears of it, and it never comes back (protocol.md
+section 7).
+"""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+from conformance.simulator.actors.readers import Stream, start_batch_reader, start_stream
+from conformance.simulator.actors.working import start_rounds
+from conformance.simulator.casts import acking, casts, moving, splitting
+from conformance.simulator.casts.casts import Cast
+from conformance.simulator.store.origins import joined
+from conformance.simulator.world.scheduler import Actor, Process, World
+from conformance.simulator.world.stage import T, U
+from ledgers.compaction import Policy
+from metadata.client.passes import delete_orphans
+from metadata.common.errors import TxnSegmentError
+from metadata.maintenance.compaction import Compacted, Compactor
+from metadata.maintenance.trimming import Trimmer
+from metadata.read.reading import Selection
+from metadata.records.names import TopicName, topic_name
+from metadata.topics.policies import set_for_topic
+from metadata.topics.topics import Topics
+
+
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """Half of the worlds begin in the middle of things; in the others there is nothing to compact before somebody has swept."""
+    kind = rng.random()
+    draw = _middle if kind < 0.5 else splitting.drawn if kind < 0.7 else acking.drawn if kind < 0.9 else moving.drawn
+    cast, within = draw(rng, trace), 60 if kind < 0.5 else 200
+    if kind >= 0.7:
+        _start_leaver(cast.world)
+    for i in range(rng.choice((1, 1, 2))):
+        start_compactor(cast.world, f"z{i}", rng.choice((1, 2, 4)), within=within)
+    if rng.random() < 0.6:
+        _start_slow(cast, within)
+        for i in range(rng.choice((1, 1, 2))):
+            start_trimmer(cast.world, f"r{i}", rng.choice((2, 4)), within=within)
+    _with_files(cast, within)
+    return cast
+
+
+def short(rng: random.Random, trace: bool) -> Cast:
+    """A short schedule of another kind, and somebody who compacts; in more than half of them somebody trims."""
+    kind = rng.random()
+    draw = _middle if kind < 0.5 else splitting.short if kind < 0.7 else acking.short if kind < 0.9 else moving.short
+    cast = draw(rng, trace)
+    if kind >= 0.7:
+        _start_leaver(cast.world)
+    start_compactor(cast.world, "z0", rng.choice((1, 1, 2)), within=40)
+    if rng.random() < 0.2:
+        start_compactor(cast.world, "z1", 1, within=40)
+    if rng.random() < 0.6:
+        _start_slow(cast, 40)
+        start_trimmer(cast.world, "r0", rng.choice((1, 2)), within=40)
+    _with_files(cast, 40)
+    return cast
+
+
+def _middle(rng: random.Random, trace: bool) -> Cast:
+    """In half of these worlds files are swept, too; in half of them all that there is is old."""
+    cast = casts.middle(rng, trace, sweeping=0.5)
+    if rng.random() < 0.5:
+        cast.world.clock.now += cast.world.settings.orphan_age_ms + 1  # a file that nothing protects goes at once
+    return cast
+
+
+def _start_slow(cast: Cast, within: int) -> None:
+    """In half of the worlds a stream is slow: what it still needs may be taken."""
+    if cast.world.rng.random() < 0.5:
+        cast.streams.append(Stream("slow", 1, selection=Selection((T, U)), left=6))
+        start_stream(cast.world, cast.streams[-1], within=within)
+
+
+def _with_files(cast: Cast, within: int) -> None:
+    """Where files are deleted, somebody plans a read and sleeps; and in some worlds no file is left in the end that was put into
+    another one, or trimmed.
+    """
+    rng = cast.world.rng
+    if cast.world.files_go:
+        reader = start_batch_reader(cast.world, "late", Selection((T, U)), 1, within=within)
+        reader.nap = rng.choice((6, 9, 14, 20, 30)), rng.choice((60, 200, 1_000))  # what it has planned may be moved meanwhile
+    if rng.random() < 0.1:
+        cast.forgets = cast.orphans = True
+
+
+def _start_leaver(world: World) -> None:
+    """Somebody deletes the subscription that nobody consumes by: it would hold everything back."""
+    process = Process(world, "leaver")
+
+    def run() -> None:
+        client = process.client
+        for _ in range(3):
+            try:
+                client.subscriptions.delete(topic_name(T), acking.SUBSCRIPTIONS[1])
+            except TxnSegmentError:
+                continue
+            return
+
+    world.spawn(process, process.name, run)
+
+
+def start_trimmer(world: World, name: str, rounds: int, *, within: int) -> None:
+    """Somebody who limits a topic, and now and then trims it; subscriptions hold him back."""
+    rng = world.rng
+
+    @cache
+    def limited() -> tuple[TopicName, dict[str, int]]:
+        topic = topic_name(rng.choice((T, T, U)))
+        by_size = rng.random() < 0.7
+        return topic, {"retention_bytes": rng.choice((0, 0, 4, 24))} if by_size else {"retention_ms": rng.choice((50, 400))}
+
+    def trim(process: Process) -> None:
+        topic, limit = limited()
+        set_for_topic(process.cluster, topic, limit)
+        process.sweeper.sweep()  # only what is folded is trimmed
+        Trimmer(process.cluster, process.buffer).trim(topic)
+
+    _may_sleep(start_rounds(world, name, rounds, trim, pause=0.1, within=within))
+
+
+def start_compactor(world: World, name: str, rounds: int, *, within: int) -> None:
+    """Somebody who compacts everything that is folded, as often as `rounds` says. A sleeper now and then wakes when others have
+    compacted, folded and forgotten what he has read.
+    """
+    policy, sweeps = Policy(grows=world.rng.random() < 0.3), world.rng.random() < 0.4
+
+    def compact(process: Process) -> None:
+        if sweeps:
+            process.sweeper.sweep()
+        for topic in Topics(process.cluster).list():
+            for segment in topic.segments():
+                Compactor(process.cluster, joined).compact(segment, policy, Compacted())  # if overtaken, its files are orphans
+        if world.files_go:
+            delete_orphans(process.cluster)
+
+    _may_sleep(start_rounds(world, name, rounds, compact, pause=0.1, within=within))
+
+
+def _may_sleep(actor: Actor) -> None:
+    rng = actor.process.world.rng
+    if rng.random() < 0.4:
+        actor.nap = rng.randrange(26), rng.choice((10, 30, 60, 1_000))

@@ -1,0 +1,103 @@
+"""Which kinds of schedules there are, and how many of each are run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from conformance.simulator.casts import (
+    acking,
+    backups,
+    casts,
+    compacting,
+    in_stream,
+    in_stream_backups,
+    migrating,
+    moving,
+    splitting,
+)
+from conformance.simulator.casts.casts import Cast
+
+Draw = Callable[[random.Random, bool], Cast]
+Share = tuple[float, Draw]
+
+
+def _backing(rng: random.Random, trace: bool) -> Cast:
+    """Of either model."""
+    return in_stream_backups.drawn(rng, trace) if rng.random() < 0.3 else backups.drawn(rng, trace)
+
+
+QUICK: tuple[Share, ...] = (
+    (0.9, partial(casts.middle, sweeping=0.02, brief=True)),
+    (0.05, acking.short),
+    (0.02, partial(casts.small, brief=True)),
+    (0.01, moving.short),
+    (0.01, splitting.short),
+    (0.01, compacting.short),
+)
+"""What is run when nothing else is asked for: a few meet over what was committed before, so that two cores do a thousand of them in
+a second.
+"""
+
+LONG = 0.045
+"""The share of long schedules in each of KINDS: everybody at once, each several times. In short ones a few meet, once or twice
+each. (What was weighed: docs/conformance.md, Long and short schedules.)"""
+
+LONGS: tuple[Share, ...] = (
+    (0.22, casts.big),
+    (0.18, splitting.drawn),
+    (0.18, acking.drawn),
+    (0.12, moving.drawn),
+    (0.12, compacting.drawn),
+    (0.15, _backing),
+    (0.03, in_stream.drawn),
+)
+SHORTS: tuple[Share, ...] = (
+    (0.46, casts.middle),
+    (0.15, casts.small),
+    (0.19, acking.short),
+    (0.085, splitting.short),
+    (0.07, moving.short),
+    (0.025, compacting.short),
+    (0.02, in_stream.short),
+)
+"""Each kind, long and short together, has about the share of the time that it had when all were long."""
+
+
+def _alone(draw: Draw) -> tuple[Share, ...]:
+    return ((1.0, draw),)
+
+
+KINDS: dict[str, tuple[Sequence[Share], Sequence[Share]]] = {
+    "wide": (LONGS, SHORTS),
+    "splitting": (_alone(splitting.drawn), _alone(splitting.short)),
+    "acking": (_alone(acking.drawn), _alone(acking.short)),
+    "moving": (_alone(moving.drawn), _alone(moving.short)),
+    "compacting": (_alone(compacting.drawn), _alone(compacting.short)),
+    "backing": (_alone(_backing), _alone(_backing)),
+    "instream": (_alone(in_stream.drawn), _alone(in_stream.short)),
+    "migrating": (_alone(migrating.drawn), _alone(migrating.short)),
+}
+"""What schedules can be asked to be of: (long, short). Of everything but migrations, long ones among them; or of one thing alone:
+topics with keys are split and merged; consumers acknowledge, row by row, in transactions and without; movers take, write two topics
+and acknowledge in one transaction, staged through manifests; somebody compacts and trims beside all these; backups are taken and
+restored; persistent topics are written and read, and are migrated meanwhile.
+"""
+
+
+def drawn(rng: random.Random, trace: bool, only: str = "") -> Cast:
+    """A world with everybody in it, of a kind by the shares of QUICK; `only`: by those of one of the KINDS."""
+    is_long, chance = rng.random() < LONG, rng.random()
+    if not only:
+        return _of(QUICK, chance)(rng, trace)
+    longs, shorts = KINDS[only]
+    return _of(longs if is_long else shorts, chance)(rng, trace)
+
+
+def _of(shares: Sequence[Share], chance: float) -> Draw:
+    for share, draw in shares[:-1]:
+        chance -= share
+        if chance < 0:
+            return draw
+    return shares[-1][1]

@@ -1,0 +1,182 @@
+"""Worlds in the middle of things: what was committed, aborted, settled and folded before the first step of a schedule.
+
+Made by the real code once and copied since: a schedule that is about sweeping and reading need not begin with minutes of writing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+from conformance.history.format import Event
+from conformance.simulator.actors.writers import Job, Write
+from conformance.simulator.store.faults import Fate
+from conformance.simulator.store.keyed import COLUMN
+from conformance.simulator.world.plan import Plan
+from conformance.simulator.world.scheduler import Process, World
+from conformance.simulator.world.stage import T, U, staged
+from ledgers import snapshots
+from metadata.common.errors import TxnSegmentError
+from metadata.records.cluster_records import Settings
+from metadata.store.memory import MemoryState
+from metadata.write import coordinator
+
+Then = Callable[[MemoryState], object]
+UNEVENTFUL = Plan(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, (), 0)
+Q = Job("q", "q", T, (T,), (0, 1), replays=True, by="query-q")
+M = Job("m", "m", "", (T, U), (1,))
+
+
+@dataclass(frozen=True)
+class Past:
+    """What a world begins with. `jobs`: its writers, as far as they have come."""
+
+    state: MemoryState
+    files: dict[str, tuple[bytes, int]]
+    events: tuple[Event, ...]
+    commits: int
+    now_ms: int
+    names: int
+    jobs: tuple[Job, ...]
+
+    def world(self, rng: random.Random, plan: Plan, settings: Settings, *, trace: bool, files_go: bool, rested: bool) -> World:
+        """One that goes on from here."""
+        lines: list[str] | None = [] if trace else None
+        world = World(rng, plan, settings, self.state.copy(), lines, files_go, rested, self.events)
+        world.disk.files.update(self.files)
+        world.history.before = self.commits
+        world.clock.now = self.now_ms
+        world.names = self.names
+        return world
+
+
+def past(name: str, *topics: tuple[str, int], keyed: bool = False, then: Then | None = None) -> Past:
+    """One of PASTS, written with the sizes of snapshots and registrations that are set now: they are the schedule's, too.
+
+    `topics`: those there are, each with so many segments (T and U with one each, if none are named). `keyed`: rows have keys.
+    `then`: what is done to the store after it, the same each time.
+    """
+    sizes = snapshots.TAIL_PARTS, snapshots.FANOUT, coordinator.MAX_INLINE
+    return made(name, topics or ((T, 1), (U, 1)), keyed, *sizes) if then is None else more(then, name, topics, keyed, *sizes)
+
+
+@cache  # there are few
+def more(then: Then, name: str, topics: tuple[tuple[str, int], ...], keyed: bool, *sizes: int) -> Past:
+    """What was made, and then this was done to its store."""
+    before = past(name, *topics, keyed=keyed)
+    state = before.state.copy()
+    then(state)
+    return replace(before, state=state)
+
+
+@cache  # making one costs as much as a schedule
+def made(name: str, topics: tuple[tuple[str, int], ...], keyed: bool, tail_parts: int, fanout: int, max_inline: int) -> Past:
+    """The sizes are read where they are set; as arguments they keep what is remembered apart."""
+    world = World(random.Random(0), UNEVENTFUL, state=staged(*topics, key=COLUMN if keyed else None))
+    writing = _Writing(world, keyed)
+    PASTS[name](writing)
+    done = tuple(replace(job, at=writing.at[job.name], keyed=keyed) for job in (Q, M) if job.name in writing.at)
+    return Past(
+        world.state, dict(world.disk.files), tuple(world.history.events), world.history.commits, world.clock.now, world.names, done
+    )
+
+
+class _Writing:
+    """A writer that waits for nothing: what its commits leave to the background is done only where it says so."""
+
+    def __init__(self, world: World, keyed: bool) -> None:
+        self.world, self.process, self._keyed = world, Process(world, "past"), keyed
+        self.at: dict[str, int] = {}
+        self._later: list[Callable[[], None]] = []
+        self.client = self.process.client
+        self.client.coordinator.aftermath = self._later.append
+
+    def commit(self, job: Job, *, settle: bool = False) -> None:
+        """The job's next version."""
+        at = self.at.get(job.name, 0)
+        self._later.clear()
+        answer, write = self._attempt(job, at)
+        assert answer == "committed", write
+        self.at[job.name] = at + 1
+        if settle:
+            self._later[0]()
+
+    def fail(self, job: Job) -> None:
+        """An attempt at the job's next version that registers and is aborted."""
+        store = self.process.store
+        gate = store.gate
+        store.gate = lambda kind, what: Fate.UNAVAILABLE if "/txn/op/" in what else Fate.GO
+        answer, write = self._attempt(job, self.at.setdefault(job.name, 0))
+        store.gate = gate
+        assert answer != "committed", write
+
+    def commit_twice(self, job: Job) -> None:
+        """The job's next version; its first registration, whose reply was lost, turns up after the second one is committed."""
+        store, left = self.process.store, [Fate.LATE]
+        gate = store.gate
+        store.gate = lambda kind, what: left.pop() if left and what.startswith("Append /log/") else Fate.GO
+        self.commit(job)
+        store.gate = gate
+        self.world.arrive(everything=True)
+
+    def _attempt(self, job: Job, at: int) -> tuple[str, Write]:
+        world, history = self.world, self.world.history
+        world.clock.now += 1
+        write = Write(self.client, replace(job, keyed=self._keyed), job.versions[at], world.unique(), 1_000)
+        write.stage()
+        history.asked(write.asked("past", history.now()))
+        txn = None
+        try:
+            txn = write.commit().txn_id
+            said = "committed"
+        except TxnSegmentError as error:
+            said = type(error).__name__
+        history.told(write.claim.attempt, said, txn)
+        return said, write
+
+    def sweep(self) -> None:
+        self.process.sweeper.sweep()
+
+
+def _two(writing: _Writing) -> None:
+    writing.commit(Q)
+    writing.commit(M)
+
+
+def _settled(writing: _Writing) -> None:
+    writing.commit(M, settle=True)
+    writing.commit(Q)
+
+
+def _aborted(writing: _Writing) -> None:
+    writing.fail(Q)
+    writing.commit(Q)
+
+
+def _folded(writing: _Writing) -> None:
+    writing.commit(Q, settle=True)
+    writing.sweep()
+    writing.commit(M)
+    writing.commit(Q)
+
+
+def _failed(writing: _Writing) -> None:
+    writing.commit(Q)
+    writing.fail(M)
+
+
+def _twice(writing: _Writing) -> None:
+    writing.commit_twice(Q)
+    writing.commit(M)
+
+
+PASTS: dict[str, Callable[[_Writing], None]] = {
+    "two commits that nobody has settled": _two,
+    "one settled, one not": _settled,
+    "an attempt that was aborted, then one that was not": _aborted,
+    "one folded, two not settled": _folded,
+    "a commit, then an attempt that was aborted": _failed,
+    "one that was registered twice": _twice,
+}

@@ -1,0 +1,224 @@
+"""Schedules in which topics with keys are split and merged while they are written, read, acknowledged and swept; the checker of
+histories judges the tiling of each layout, the order of each key's rows, and that no micro-batch passes a seal (invariants 12, 13).
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from conformance.history.format import Event, Layout
+from conformance.simulator.actors.consuming import start_consumer
+from conformance.simulator.actors.readers import Stream, start_batch_reader, start_stream
+from conformance.simulator.actors.subscribing import start_subscriber
+from conformance.simulator.actors.sweepers import start_sweeper
+from conformance.simulator.actors.working import start_rounds
+from conformance.simulator.actors.writers import Job, start_driver
+from conformance.simulator.casts.acking import SUBSCRIPTIONS, subscribed
+from conformance.simulator.casts.casts import PAST_NAMES, Cast, may_nap
+from conformance.simulator.casts.pasts import past
+from conformance.simulator.store.clock import SimulatedClock
+from conformance.simulator.store.faults import GatedStore
+from conformance.simulator.store.storage import Disk, GatedStorage
+from conformance.simulator.world.plan import Plan
+from conformance.simulator.world.scheduler import SETTINGS, Process, World
+from conformance.simulator.world.stage import T, U, staged
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import OptionError, TxnSegmentError
+from metadata.maintenance.autoscaling import Autoscaler
+from metadata.read.reading import Selection
+from metadata.records import paths
+from metadata.records.names import topic_name
+from metadata.records.records import SegmentInfo
+from metadata.store.memory import MemoryState
+from metadata.topics.policies import set_for_topic
+from metadata.topics.topics import Topic, Topics
+
+MANY = 5
+"""Active segments from which on a splitter rather merges."""
+
+
+@dataclass
+class Splitter:
+    """What is left of somebody's splitting and merging; it goes on, in a new process, when it crashes."""
+
+    name: str
+    topics: tuple[str, ...]
+    rounds: int
+    tries: int = 0
+
+
+def drawn(rng: random.Random, trace: bool) -> Cast:
+    """One or two who split and merge; writers of keyed rows, one of them over two topics; a stream, a batch reader, consumers."""
+    topics, names = ((T, rng.choice((1, 2))), (U, 1)), (T, U)
+    update = {"header_retention_ms": rng.choice((0, 5, 500, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64))}
+    acks, sweeps_files = rng.random() < 0.35, rng.random() < 0.1
+    state = _under_policy(staged(*topics, key="key"))
+    world = World(
+        rng,
+        Plan.draw(rng, small=True),
+        SETTINGS.model_copy(update=update),
+        state=subscribed(state) if acks else state,
+        trace=[] if trace else None,
+        files_go=sweeps_files,
+        rested=rng.random() < 0.6,
+    )
+    jobs = [Job("q", "q", T, (T,), (0, 1, 2)[: rng.choice((1, 2, 3))], replays=True, by="query-q", keyed=True)]
+    if rng.random() < 0.25:
+        jobs.append(Job("q2", "q", T, (T,), jobs[0].versions, replays=True, by="query-q", keyed=True))
+    if rng.random() < 0.7:
+        jobs.append(Job("m", "m", "", (T, U), (1, 2)[: rng.choice((1, 2))], keyed=True))
+    for job in jobs:
+        start_driver(world, job, tries=4, within=20)
+    start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 3))))
+    if rng.random() < 0.3:
+        for name in ("l0", "l1"):
+            _start_scaler(world, name, rng.choice((2, 4)))
+    elif rng.random() < 0.5:
+        start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), rng.choice((1, 2))))
+    streams = []
+    if rng.random() < 0.7:
+        streams.append(Stream("s0", rng.choice((None, 6)), selection=Selection(names), left=rng.choice((3, 5))))
+        start_stream(world, streams[0], within=60)
+    if rng.random() < 0.5:
+        start_batch_reader(world, "b0", Selection((T,)), 2, within=90)
+    if acks:
+        _with_consumers(world, sought=rng.random() < 0.35)
+    for i in range(rng.choice((0, 1, 1, 2))):
+        start_sweeper(world, f"w{i}", rng.choice((1, 2)), orphans=sweeps_files, share=rng.random() < 0.3, after=12, within=90)
+    return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.4, orphans=False, topics=2)
+
+
+def short(rng: random.Random, trace: bool) -> Cast:
+    """What is committed is there: somebody splits or merges just where writers go on; in some worlds others read, acknowledge and
+    sweep meanwhile.
+    """
+    acks, sweeps_files, names = rng.random() < 0.12, rng.random() < 0.05, (T, U)
+    before = past(
+        rng.choice(PAST_NAMES),
+        (T, rng.choice((1, 2))),
+        (U, 1),
+        keyed=True,
+        then=_under_policy_subscribed if acks else _under_policy,
+    )
+    update = {"header_retention_ms": rng.choice((0, 0, 5, 4_000)), "fold_after_registrations": rng.choice((1, 3, 64, 64))}
+    plan, rested = Plan.draw(rng, small=True), rng.random() < 0.9
+    world = before.world(rng, plan, SETTINGS.model_copy(update=update), trace=trace, files_go=sweeps_files, rested=rested)
+    jobs = [replace(job, versions=job.versions[: job.at]) for job in before.jobs]
+    jobs[0] = replace(before.jobs[0], versions=(0, 1, 2, 3)[: before.jobs[0].at + rng.choice((1, 2))])
+    start_driver(world, jobs[0], tries=4, within=8)
+    if len(jobs) > 1 and rng.random() < 0.6:
+        jobs[1] = replace(before.jobs[1], versions=(1, 2))
+        start_driver(world, jobs[1], tries=4, within=8)
+    if rng.random() < 0.1:
+        for name in ("l0", "l1"):
+            _start_scaler(world, name, 2, within=30)
+    else:
+        start_splitter(world, Splitter("x0", (T,), rng.choice((1, 2, 2, 3))), within=8)
+        if rng.random() < 0.15:
+            start_splitter(world, Splitter("x1", names if rng.random() < 0.5 else (T,), 1), within=24)
+    streams, reads = [], rng.random()
+    if reads < 0.55:
+        streams.append(Stream("s0", rng.choice((None, 6)), selection=Selection(names), left=3))
+        start_stream(world, streams[0], within=40)
+    elif reads < 0.65:
+        may_nap(start_batch_reader(world, "b0", Selection((T,)), 1, within=40), 0.35, 15)
+    if acks:
+        _with_consumers(world, rounds=1, sought=rng.random() < 0.35)
+    if rng.random() < 0.25:
+        may_nap(start_sweeper(world, "w0", 1, orphans=sweeps_files, share=rng.random() < 0.2, within=50), 0.25, 26)
+    return Cast(world, jobs, streams, frozenset(names), forgets=rng.random() < 0.25, orphans=False, topics=2)
+
+
+def _with_consumers(world: World, *, sought: bool, rounds: int = 2) -> None:
+    """Two that acknowledge, one of them without transactions; and each layout must find the cursors of its segments made. `sought`:
+    somebody moves, deletes and makes their subscription; then those of the other one must be.
+    """
+    plain = {"c1"}
+    world.history.acking = lambda: world.current is not None and world.current.name in plain
+    lasting = SUBSCRIPTIONS[1:] if sought else SUBSCRIPTIONS
+    world.history.showing = lambda layout: _have_cursors(world, layout, lasting)
+    if sought:
+        start_subscriber(world, T, SUBSCRIPTIONS[0], 2, within=120)
+    for name in ("c0", "c1"):
+        start_consumer(world, name, T, SUBSCRIPTIONS[0], rounds=rounds, plain=name in plain, within=60 * rounds)
+
+
+def _have_cursors(world: World, shown: Event, lasting: tuple[str, ...]) -> None:
+    assert isinstance(shown, Layout)
+    for segment in shown.segments if shown.topic == T else ():
+        for subscription in lasting:
+            if paths.cursor(segment.name, subscription) not in world.state.records:
+                world.history.bad(f"{segment.name} is shown before its cursor of {subscription} is made", 11)
+
+
+def start_splitter(world: World, splitter: Splitter, *, within: int = 60) -> None:
+    process = Process(world, f"{splitter.name}.{splitter.tries}")
+
+    def run() -> None:
+        topics = Topics(process.cluster)
+        while splitter.rounds > 0:
+            splitter.rounds -= 1
+            try:
+                _change(world, topics, topics.get(topic_name(world.rng.choice(splitter.topics))))
+            except TxnSegmentError:
+                continue  # somebody was faster, or the store failed: whatever it left is finished by the next one who meets it
+
+    def again() -> None:
+        splitter.tries += 1
+        if splitter.tries < 4:
+            start_splitter(world, splitter, within=within)
+
+    world.spawn(process, process.name, run, on_crash=again, delay=world.rng.randrange(within))
+
+
+def _under_policy(state: MemoryState) -> MemoryState:
+    """One version of a job is too much for a segment, in the pace of a simulated world; nothing for a while is too little."""
+    clock = SimulatedClock()
+    cluster = Cluster("memory://policy", GatedStore(state, clock), GatedStorage(Disk(clock)), SETTINGS, clock)
+    limits = {"split_rows_per_second": 10, "max_segments": MANY, "scaling_cool_down_ms": 200}
+    set_for_topic(cluster, topic_name(T), limits)
+    return state
+
+
+def _under_policy_subscribed(state: MemoryState) -> MemoryState:
+    return subscribed(_under_policy(state))
+
+
+def _start_scaler(world: World, name: str, rounds: int, *, within: int = 120) -> None:
+    """A candidate that splits and merges by policy when it leads; one that crashes is followed by the other."""
+    process = Process(world, name)
+    autoscaler = Autoscaler(process.cluster, process.buffer)
+    start_rounds(world, name, rounds, lambda _: autoscaler.scale(), process=process, pause=0.1, within=within)
+
+
+def _change(world: World, topics: Topics, topic: Topic) -> None:
+    """Split or merge what was active a moment ago; now and then what cannot be merged. Raises what `Topics` raises."""
+    rng, active = world.rng, topic.active()
+    if rng.random() < 0.1:
+        first, second = rng.choice(active), rng.choice(active)
+        if abs(active.index(first) - active.index(second)) != 1:
+            try:
+                topics.merge(topic.name, first.segment_id, second.segment_id)
+            except OptionError:
+                return
+            world.history.bad(f"{first.segment_id} and {second.segment_id} of {topic.name} were merged, no neighbours", 13)
+            return
+    if len(active) > 1 and rng.random() < (0.9 if len(active) >= MANY else 0.5):
+        at = rng.randrange(len(active) - 1)
+        one, other = active[at], active[at + 1]
+        _look(world, topics.merge(topic.name, one.segment_id, other.segment_id), (one, other), 1)
+    else:
+        one = rng.choice(active)
+        _look(world, topics.split(topic.name, one.segment_id), (one,), 2)
+
+
+def _look(world: World, after: Topic, parents: tuple[SegmentInfo, ...], children: int) -> None:
+    """Who is told that it is done, sees it: the parents sealed, with so many children that take just their range."""
+    for parent in parents:
+        now = after.layout.segments[str(parent.segment_id)]
+        found = [after.layout.segments[str(child)] for child in now.child_ids]
+        ranges = sorted((child.hash_range.start, child.hash_range.end) for child in found)
+        wanted = min(p.hash_range.start for p in parents), max(p.hash_range.end for p in parents)
+        if now.sealed_at_log is None or len(found) != children or (ranges[0][0], ranges[-1][1]) != wanted:
+            world.history.bad(f"a split or merge of {parent} was confirmed, and the layout shows {found}", 13)

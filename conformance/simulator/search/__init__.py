@@ -1,0 +1,1 @@
+"""Every schedule of a small cast within bounds, none left out."""

@@ -1,0 +1,347 @@
+"""Every schedule of two writers, a reader and a sweeper up to 3 preemptions and 1 crash: none is left out.
+
+A *schedule* says at each point which actor does its next call of the store or the storage. Going on with another actor although
+the last one is not done is a preemption; when it is done, or dead, any may go on. A *crash* ends the actor that is at work before a
+call, so after the one before (after a call that only reads is the same as before it); also between any two writes of a group, as
+backends without groups may stop there. What a crashed writer left is done again in the end, by a new process. Each call is answered
+at once, lists are read at one moment, no reply is lost: the random schedules have all that.
+
+A *state* is the store's content with its files and clock, what is committed, what each actor has been answered so far (done: what
+it said was judged when it said it), who crashed, and who went last. What follows depends on nothing else, so a state is explored
+once, with as few preemptions as it can be reached with. Where the next call of who went last touches nothing that others touch
+(`footprints`), nobody goes before it: he may as well go after it. The schedules of what is left are counted exactly, as the paths
+through these states. At each distinct end the history of the way that led there first is judged by the history checker.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+from conformance.history.checker import check
+from conformance.history.format import Event, Header
+from conformance.simulator.quiet import quiet
+from conformance.simulator.search.automata import Automata, Request, Worlds
+from conformance.simulator.search.footprints import private
+from conformance.simulator.search.scenarios import FORGETFUL, SCENARIOS, Scenario, finish, start
+from conformance.simulator.seen.observer import History
+from conformance.simulator.store.clock import START_MS, SimulatedClock
+from conformance.simulator.store.storage import Disk
+
+PREEMPTIONS, CRASHES = 3, 1
+Committed = frozenset[tuple[int, str]]
+"""Registrations that are committed, with the attempt that did it."""
+DEAD, DONE = -1, -2
+"""In place of an actor's node: it crashed, and somebody must do its work again; it will do nothing any more."""
+
+State = tuple[int, tuple[int, ...], int, int, Committed]
+"""The world's number, each actor's node, who went last (-1: nobody, or he is done or dead), how many crashed, what is committed."""
+
+
+class Way(NamedTuple):
+    """How a state was first reached: by a step of this actor, or by its crash when `part` writes of its next call were done."""
+
+    before: int
+    actor: int
+    crash: bool
+    part: int
+
+
+class Step(NamedTuple):
+    """What a request makes of a world, and its answer of its actor."""
+
+    world: int
+    after: int
+    events: tuple[Event, ...]
+    commits: Committed
+    told: tuple[tuple[Any, ...], ...]
+    over: bool
+
+
+@dataclass
+class Found:
+    """What a search gives. `schedules`: how many there are within the bounds; `states`: how many were explored for them."""
+
+    scenario: str
+    preemptions: int
+    crashes: int
+    schedules: int = 0
+    states: int = 0
+    worlds: int = 0
+    runs: int = 0
+    ends: int = 0
+    seconds: float = 0.0
+    violations: list[str] = field(default_factory=list)
+
+
+class Search:
+    """One scenario's search."""
+
+    def __init__(self, scenario: Scenario, *, preemptions: int = PREEMPTIONS, crashes: int = CRASHES) -> None:
+        self.scenario, self.preemptions, self.crashes = scenario, preemptions, crashes
+        self.found = Found(scenario.name, preemptions, crashes)
+        self._worlds, self._automata = Worlds(), Automata(FORGETFUL, START_MS)
+        self._begin = tuple(self._automata.begin(a.name, a.code) for a in scenario.actors)
+        self._dead = tuple(DONE if a.again is None else DEAD for a in scenario.actors)
+        self._steps: dict[tuple[int, int], Step] = {}
+        self._private: dict[tuple[int, tuple[int, ...]], bool] = {}
+        self._states: list[State] = []
+        self._ways: list[Way] = []
+        self._next: list[list[tuple[int, int]]] = []
+        self._numbers: dict[State, int] = {}
+        self._endings: dict[tuple[int, int | None], list[Event]] = {}
+        self._levels: list[list[int]] = [[] for _ in range(preemptions + 1)]
+
+    def run(self, *, stop_after: int = 5) -> Found:
+        """Explore everything; stop early once so many violations were found (the schedules are then not counted)."""
+        began = time.perf_counter()
+        found = self.found
+        self._reach((self._worlds.number(start()), self._begin, -1, 0, frozenset()), Way(-1, -1, False, 0), 0)
+        for level, reached in enumerate(self._levels):
+            while reached and len(found.violations) < stop_after:
+                self._explore(reached.pop(), level)
+        if len(found.violations) < stop_after:
+            found.schedules = self._paths()
+        found.states, found.worlds, found.runs = len(self._states), len(self._worlds.known), self._automata.runs
+        found.seconds = time.perf_counter() - began
+        self._automata.close()
+        return found
+
+    # --- exploring --------------------------------------------------------------------------------------------------
+
+    def _reach(self, state: State, way: Way, level: int) -> int:
+        number = self._numbers.get(state)
+        if number is None:
+            number = self._numbers[state] = len(self._states)
+            self._states.append(state)
+            self._ways.append(way)
+            self._next.append([])
+            self._levels[level].append(number)
+        return number
+
+    def _explore(self, number: int, level: int) -> None:
+        """Whoever may go on from here, and who may crash. All of a level is explored before the next: each state is reached with
+        the fewest preemptions first.
+        """
+        _, nodes, last, crashes, _ = self._states[number]
+        able = [i for i, node in enumerate(nodes) if node >= 0]
+        if not able:
+            self._end(number)
+            return
+        ways = self._next[number]
+        if last == -1:
+            ways += [(self._step(number, actor, level), 0) for actor in able]
+            return
+        ways.append((self._step(number, last, level), 0))
+        if level < self.preemptions and not self._is_private(nodes[last], last, able):
+            ways += [(self._step(number, actor, level + 1), 1) for actor in able if actor != last]
+        if crashes < self.crashes and self._has_done_something(nodes[last]):
+            request = self._request(nodes[last])
+            for part in range(len(request.what) if request.kind == "write" else 1):
+                ways.append((self._crash(number, last, part, level), 0))
+        elif crashes < self.crashes and self._request(nodes[last]).kind == "write":
+            for part in range(1, len(self._request(nodes[last]).what)):
+                ways.append((self._crash(number, last, part, level), 0))
+
+    def _request(self, node: int) -> Request:
+        request = self._automata.nodes[node].request
+        assert request is not None
+        return request
+
+    def _has_done_something(self, node: int) -> bool:
+        """Whether its last call left something behind. If not, it may as well have died before that call."""
+        return self._request(self._automata.nodes[node].parent).kind not in ("get", "keys", "index", "read", "list")
+
+    def _is_private(self, node: int, actor: int, able: list[int]) -> bool:
+        """Whether nobody need go before this actor's next call: he may as well go after it."""
+        key = node, tuple(able)
+        known = self._private.get(key)
+        if known is None:
+            actors = self.scenario.actors
+            others = [actors[i].role for i in able if i != actor]
+            known = self._private[key] = private(actors[actor].role, self._request(node), others)
+        return known
+
+    def _step(self, number: int, actor: int, level: int) -> int:
+        world, nodes, _, crashes, committed = self._states[number]
+        node = nodes[actor]
+        step = self._steps.get((world, node)) or self._do(number, actor)
+        if step.commits:
+            committed |= step.commits
+        if step.told:
+            self._judge(step.told, committed, number, actor)
+        after, last = (DONE, -1) if step.over else (step.after, actor)
+        state = (step.world, (*nodes[:actor], after, *nodes[actor + 1 :]), last, crashes, committed)
+        return self._reach(state, Way(number, actor, False, 0), level)
+
+    def _do(self, number: int, actor: int) -> Step:
+        world, nodes, *_ = self._states[number]
+        node = nodes[actor]
+        jump = self.scenario.jump_ms if actor == len(self._begin) - 1 and node == self._begin[actor] else 0
+        there, answer, events = self._worlds.do(world, self._request(node), jump)
+        try:
+            after = self._automata.after(node, answer)
+        except Exception as error:
+            self._bad(number, f"{self._automata.name(node)} raised {type(error).__name__}: {error}", actor)
+            step = Step(there, node, events, _committed(events), (), True)
+        else:
+            arrived = self._automata.nodes[after]
+            told = tuple(e.key for e in arrived.emitted if e.key[0] in ("told", "rows"))
+            step = Step(there, after, events, _committed(events), told, arrived.request is None)
+        self._steps[world, node] = step
+        return step
+
+    def _crash(self, number: int, actor: int, part: int, level: int) -> int:
+        """The actor dies before its next call; or in the middle of it, when so many writes of a group are done."""
+        world, nodes, _, crashes, committed = self._states[number]
+        if part:
+            world, _, events = self._worlds.do(world, Request("write", self._request(nodes[actor]).what[:part]))
+            committed |= _committed(events)
+        state = (world, (*nodes[:actor], self._dead[actor], *nodes[actor + 1 :]), -1, crashes + 1, committed)
+        return self._reach(state, Way(number, actor, True, part), level)
+
+    # --- judging ----------------------------------------------------------------------------------------------------
+
+    def _judge(self, told: Iterable[tuple[Any, ...]], committed: Committed, number: int, actor: int) -> None:
+        """At the moment at which it returned: a read returned exactly what was committed up to its cut; who was told "committed"
+        had committed, who was told "skipped" had been forestalled, who was told that it failed had not committed.
+        """
+        for what, *more in told:
+            if what == "rows":
+                cut, numbers = more[0], more[1]
+                if set(numbers) != {n for n, _ in committed if n <= cut}:
+                    self._bad(number, f"a read up to {cut} returned {numbers}, committed were {sorted(committed)}", actor)
+            else:
+                attempt, said = more[0], more[1]
+                done = any(attempt == by for _, by in committed)
+                if (
+                    (said == "committed" and not done)
+                    or (said in ("failed", "skipped") and done)
+                    or (said == "skipped" and not committed)
+                ):
+                    self._bad(number, f"{attempt} was told {said}, committed were {sorted(committed)}", actor)
+
+    def _end(self, number: int) -> None:
+        """All are done: the whole history of the way that led here is judged, with a last sweep and read."""
+        self.found.ends += 1
+        world, nodes, *_ = self._states[number]
+        dead = next((i for i, node in enumerate(nodes) if node == DEAD), None)
+        if (world, dead) not in self._endings:
+            again = None if dead is None else self.scenario.actors[dead].again
+            self._endings[world, dead] = finish(self._worlds.known[world], again)
+        events = self._history(number)
+        events += [_shifted(event, len(events)) for event in self._endings[world, dead]]
+        for violation in check(events)[:1]:
+            self._bad(number, str(violation), None)
+
+    def _history(self, number: int) -> list[Event]:
+        """The events of the way to a state."""
+        ways: list[Way] = []
+        while self._ways[number].before >= 0:
+            ways.append(self._ways[number])
+            number = self._ways[number].before
+        events: list[Event] = list(History(start().state, Disk(SimulatedClock())).events)
+        nodes = self._automata.nodes
+        marks = [0] * len(self._begin)
+        for before, actor, crash, part in reversed(ways):
+            world, at, *_ = self._states[before]
+            if crash:
+                if part:
+                    changes = self._worlds.do(world, Request("write", self._request(at[actor]).what[:part]))[2]
+                    events += [event._replace(at=len(events)) for event in changes]
+                continue
+            for emission in nodes[at[actor]].emitted:
+                if emission.make is None:
+                    marks[actor] = len(events)
+                elif emission.before:
+                    events.append(emission.make(len(events), marks[actor]))
+            step = self._steps[world, at[actor]]
+            for event in step.events:
+                events.append(event._replace(at=len(events)))
+            for emission in nodes[step.after].emitted:
+                if emission.make is not None and not emission.before:
+                    events.append(emission.make(len(events), marks[actor]))
+        return events
+
+    def _bad(self, number: int, what: str, actor: int | None) -> None:
+        way = [] if actor is None else [self.scenario.actors[actor].name]
+        at = number
+        while self._ways[at].before >= 0:
+            each = self._ways[at]
+            way.append(self.scenario.actors[each.actor].name + (f" dies ({each.part} done)" if each.crash else ""))
+            at = each.before
+        self.found.violations.append(f"{self.scenario.name}: {what} [{' '.join(reversed(way))}]")
+
+    # --- counting ---------------------------------------------------------------------------------------------------
+
+    def _paths(self) -> int:
+        """How many schedules there are within the bounds: the ways from the first state to the ends."""
+        known: dict[tuple[int, int], int] = {}
+        todo = [(0, self.preemptions)]
+        while todo:
+            number, left = todo[-1]
+            if (number, left) in known:
+                todo.pop()
+                continue
+            if not self._next[number]:
+                known[number, left] = 1
+                continue
+            wanted = [(to, left - cost) for to, cost in self._next[number] if cost <= left]
+            missing = [each for each in wanted if each not in known]
+            if missing:
+                todo += missing
+            else:
+                known[number, left] = sum(known[each] for each in wanted)
+        return known[0, self.preemptions]
+
+
+def _shifted(event: Event, by: int) -> Event:
+    """The same event, so much later."""
+    times = {"at": event.at + by}
+    if "began" in event._fields:
+        times["began"] = event.began + by  # type: ignore[union-attr]
+    return event._replace(**times)  # type: ignore[arg-type]
+
+
+def _committed(events: Iterable[Event]) -> Committed:
+    """The registrations that these changes commit, and the attempts that do it."""
+    return frozenset(
+        (e.commit, e.attempt or "") for e in events if isinstance(e, Header) and e.state == "COMMITTED" and e.commit is not None
+    )
+
+
+def search(name: str, preemptions: int = PREEMPTIONS, crashes: int = CRASHES) -> Found:
+    """Search a scenario by its name."""
+    with quiet():
+        return Search(SCENARIOS[name], preemptions=preemptions, crashes=crashes).run()
+
+
+def exhaust(cores: int = 1, *, preemptions: int = PREEMPTIONS, crashes: int = CRASHES) -> list[Found]:
+    """Search all scenarios, each in a process of its own."""
+    names = list(SCENARIOS)
+    if cores == 1:
+        return [search(name, preemptions, crashes) for name in names]
+    with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+        return list(pool.map(search, names, [preemptions] * len(names), [crashes] * len(names)))
+
+
+def report(found: list[Found]) -> bool:
+    """Print the bounds and both counts; whether something is wrong."""
+    for each in found:
+        sys.stdout.write(
+            f"{each.scenario}: {SCENARIOS[each.scenario].what}\n"
+            f"    complete up to {each.preemptions} preemptions and {each.crashes} crash: {each.schedules:,} schedules, "
+            f"{each.states:,} distinct states ({each.worlds:,} of the store, {each.ends:,} ends), "
+            f"real code run {each.runs:,} times, {each.seconds:.1f} s: {len(each.violations)} bad\n"
+        )
+        for what in each.violations:
+            sys.stdout.write(f"    {what}\n")
+    return any(each.violations for each in found)
+
+
+__all__ = ["Found", "Search", "exhaust", "report", "search"]

@@ -1,0 +1,88 @@
+"""What each kind of actor may touch: where nobody else can tell whether a call comes before or after his own, its place among his
+does not matter, and one order stands for all (partial order reduction; the declared footprints are checked at every call).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from conformance.simulator.search.automata import Request
+from metadata.records.paths import (
+    OPS_BY_TXN,
+    TXN_ABORTED_BY_POSITION,
+    TXN_BY_DEADLINE,
+    TXN_BY_FINAL_STATE,
+)
+from metadata.store.contract import Append
+
+
+class Role(StrEnum):
+    WRITER = "writer"
+    READER = "reader"
+    SWEEPER = "sweeper"
+
+
+FAMILIES = (
+    "/txn/id/",
+    "/txn/op/",
+    "/txn/app/",
+    "/txn/tc-seq/",
+    "/txn/segment-events/",
+    "/txn/segment-state/watermark/",
+    "/txn/segment-state/aborted/",
+    "/log/",
+    "/topics/",
+    "/schemas/",
+)
+INDEXES = {
+    TXN_BY_DEADLINE: "/txn/id/",
+    TXN_BY_FINAL_STATE: "/txn/id/",
+    OPS_BY_TXN: "/txn/op/",
+    TXN_ABORTED_BY_POSITION: "/txn/segment-state/aborted/",
+}
+CHANGES = {
+    Role.WRITER: frozenset({"/txn/id/", "/txn/op/", "/txn/app/", "/txn/tc-seq/", "/txn/segment-events/", "/log/"}),
+    Role.READER: frozenset({"/txn/id/"}),
+    Role.SWEEPER: frozenset(FAMILIES) - {"/topics/", "/schemas/", "/txn/tc-seq/"},
+}
+LOOKS = {
+    Role.WRITER: frozenset({"/txn/id/", "/txn/op/", "/txn/app/", "/txn/tc-seq/", "/log/", "/topics/"}),
+    Role.READER: frozenset({"/txn/id/", "/log/", "/topics/", "/txn/segment-state/watermark/"}),
+    Role.SWEEPER: frozenset(FAMILIES) - {"/txn/tc-seq/"},
+}
+NOTHING: frozenset[str] = frozenset()
+
+
+class OutsideFootprint(AssertionError):
+    """An actor touches what its role is not declared to touch: the table is wrong, and with it the reduction."""
+
+
+def touched(request: Request) -> tuple[frozenset[str], frozenset[str]]:
+    """The families that a request looks at, and those that it changes. Files have unique names, never change, and are only read
+    by who was told of them: no family.
+    """
+    if request.kind == "get":
+        return frozenset(_family(key.path) for key in request.what), NOTHING
+    if request.kind == "keys":
+        return frozenset({_family(request.what[0].first)}), NOTHING
+    if request.kind == "index":
+        return frozenset({INDEXES[request.what[0]]}), NOTHING
+    if request.kind == "write":
+        return NOTHING, frozenset(_family(w.prefix.path if isinstance(w, Append) else w.key.path) for w in request.what)
+    return NOTHING, NOTHING
+
+
+def private(role: Role, request: Request, others: Iterable[Role]) -> bool:
+    """Whether it makes no difference to these others, now or later, when this request is done, nor to what it is answered."""
+    looks, changes = touched(request)
+    if not (looks <= LOOKS[role] and changes <= CHANGES[role]):
+        raise OutsideFootprint(f"a {role} does {request}")
+    return all(not looks & CHANGES[other] and not changes & (LOOKS[other] | CHANGES[other]) for other in others)
+
+
+def _family(path: str) -> str:
+    for family in FAMILIES:
+        if path.startswith(family):
+            return family
+    raise OutsideFootprint(f"nobody is declared to touch {path}")

@@ -1,0 +1,35 @@
+"""What must be true of a finished world: the history checker says it; and what is left at rest in its store, counted for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from conformance.history.checker import check
+from conformance.history.format import Counts
+from conformance.simulator.seen.observer import History
+from metadata.store.memory import MemoryState
+
+COUNTED = ("/log/", "/txn/id/", "/txn/op/", "/txn/app/", "/txn/segment-state/aborted/", "/txn/segment-events/")
+
+
+def violations(history: History) -> list[str]:
+    """Everything that the checker finds, each once, in words."""
+    return list(dict.fromkeys(map(str, check(history.events))))
+
+
+def at_rest(history: History, state: MemoryState, applications: int, segments: int) -> None:
+    """Count what is left when everything is decided, retention and grace have passed and sweeps have run (invariant 14)."""
+    counts = Counter(_kind(key.path) for key in state.records)
+    allowed = {"/log/": 1, "/txn/app/": applications, "/txn/segment-events/": 3 * segments}
+    history.events.append(
+        Counts(
+            history.now(),
+            "at the end",
+            {kind: counts[kind] for kind in COUNTED},
+            {kind: allowed.get(kind, 0) for kind in COUNTED},
+        )
+    )
+
+
+def _kind(path: str) -> str:
+    return next((kind for kind in COUNTED if path.startswith(kind)), "")

@@ -1,0 +1,43 @@
+"""The clock of a world: the store's time, and every process's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conformance.simulator.store.faults import Fate
+
+START_MS = 1_700_000_000_000
+
+
+class SimulatedClock:
+    """Moves when the scheduler says so. Sleeping is a step. The store's time may be set back (`back`), no process's own is."""
+
+    def __init__(self) -> None:
+        self.now = START_MS
+        self.falls: list[int] = []
+        """The times to which it was set back."""
+        self.lost = 0
+        """By how much in all."""
+        self.highest = START_MS
+        """The latest time that it was set back from."""
+        self.pause: Callable[[str, str], Fate] = lambda kind, what: Fate.GO
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return (self.now + self.lost) / 1000
+
+    def back(self, ms: int) -> None:
+        self.highest = max(self.highest, self.now)
+        self.now -= ms
+        self.lost += ms
+        self.falls.append(self.now)
+
+    def catch_up(self) -> None:
+        """No time before now has not been."""
+        self.now = max(self.now, self.highest)
+
+    def sleep(self, seconds: float) -> None:
+        self.pause("sleep", "")
+        self.now += int(seconds * 1000)

@@ -1,0 +1,63 @@
+"""Parts whose rows have keys, as files of a simulated world: they say row by row what is in them, so that one can be divided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+from conformance.simulator.store.storage import GatedStorage
+from ledgers.model import Part
+from metadata.records.names import key_hash
+from metadata.topics.routing import Target
+
+COLUMN = "key"
+KEYS = ("a", "b", "c", "d", "e", "f", "g", "h", "l")
+"""Few, so that every one of them comes again and again; they lie all over the ring, four or five in each half."""
+Keyed = tuple[str, str]
+"""A row: its id and its key."""
+
+
+def content(rows: Sequence[Keyed]) -> bytes:
+    return json.dumps(rows).encode()
+
+
+@lru_cache(20_000)
+def rows_of(path: str, data: bytes) -> tuple[tuple[str, str | None], ...]:
+    """(id, key) of each row of a part. One that holds no rows with keys is a row by itself, known by its path."""
+    return tuple((name, key) for name, key in json.loads(data)) if data[:1] == b"[" else ((path, None),)
+
+
+@lru_cache(64)
+def place(key: str) -> int:
+    return key_hash(key.encode())
+
+
+def by_segment(rows: Sequence[Keyed], to: Sequence[Target]) -> Mapping[str, list[Keyed]]:
+    """The rows of each segment, in their order."""
+    found: dict[str, list[Keyed]] = {}
+    for row in rows:
+        at = place(row[1])
+        segment = next(target.segment for target in to if target.hash_range.start <= at <= target.hash_range.end)
+        found.setdefault(segment, []).append(row)
+    return found
+
+
+def part_of(path: str, rows: Sequence[Keyed]) -> Part:
+    return Part(path, len(rows), len(content(rows)), 0, (len(rows),), 0)
+
+
+class Dividing:
+    """`metadata.write.rerouting.Rewriting` for such parts: reading one and writing its children are steps."""
+
+    def __init__(self, storage: GatedStorage, unique: Callable[[], str]) -> None:
+        self._storage, self._unique = storage, unique
+
+    def __call__(self, part: Part, segment: str, key: str, to: Sequence[Target]) -> list[tuple[str, Part]]:
+        rows = [(name, found) for name, found in rows_of(part.path, self._storage.read(part.path)) if found is not None]
+        made = []
+        for target, own in by_segment(rows, to).items():
+            path = f"parts/rewritten/0/{self._unique()}/0.parquet"
+            self._storage.publish(path, content(own))
+            made.append((target, part_of(path, own)))
+        return made

@@ -1,0 +1,55 @@
+"""Parts of a simulated world put together, as compaction does it: files that say of each row where it is from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from conformance.simulator.store import keyed
+from conformance.simulator.store.storage import Disk
+from ledgers.compaction import COMPACTED, Moved, Unit
+from ledgers.model import CompactedPart, Part
+from ledgers.snapshot_changes import place
+from ledgers.storage import LedgerStorage
+
+
+class Origin(NamedTuple):
+    """A row: the path of the part in which it was registered, its name, and its key if it has one."""
+
+    path: str
+    name: str
+    key: str | None
+
+
+def joined(storage: LedgerStorage, folder: str, units: Sequence[Unit], *, name: str) -> Moved | None:
+    """A compacted file says on each line where its row came from. Every file that is put together must be there."""
+    parts = [part for unit in units for part in unit.parts]
+    rows = [row for part in parts for row in rows_of(storage.read(part.path), part)]
+    data = "\n".join(json.dumps(row) for row in rows).encode()
+    path = f"{folder}/{COMPACTED}{name}-0.parquet"
+    storage.publish(path, data)
+    found, first = {}, 0
+    for part in parts:
+        known = (path, part.rows, part.bytes, 0, part.entries, part.schema)
+        found[place(part)] = CompactedPart(*known, first, len(data), (len(rows),))
+        first += part.rows
+    return Moved(found, units[0].ledger, units[-1].last, len(units), sum(u.bytes for u in units), 1, len(data))
+
+
+def rows_of(content: bytes, part: Part) -> list[Origin]:
+    """The rows of a part. One whose file says nothing of its rows has as many as its record says, all of the same name."""
+    if isinstance(part, CompactedPart):
+        return [Origin(*json.loads(line)) for line in lines_of(content, part)]
+    found = [Origin(part.path, name, key) for name, key in keyed.rows_of(part.path, content)]
+    return found * (part.rows if len(found) == 1 else 1)
+
+
+def lines_of(content: bytes, part: CompactedPart) -> list[str]:
+    return content.decode().split("\n")[part.first_row : part.first_row + part.rows]
+
+
+def origin(disk: Disk, part: Part) -> str:
+    """The path that a part of one row had when it was registered. KeyError if its file is gone."""
+    content, _ = disk.files[part.path]
+    return rows_of(content, part)[0].path

@@ -1,0 +1,50 @@
+"""Locks between the threads of a simulated process: greenlets of one thread, which a lock of the system's does not keep apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import greenlet
+
+from conformance.simulator.store.faults import Crashed, Fate
+
+if TYPE_CHECKING:
+    from conformance.simulator.world.scheduler import Actor, World
+
+NEVER = 1 << 60
+"""A step that does not come: whoever waits has no turn before he is woken."""
+
+
+class SimulatedLock:
+    """A reentrant lock. To wait for it is a step; the next one of who waits comes once it is free. Which of several gets it then,
+    the scheduler says.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._owner: greenlet.greenlet | None = None
+        self._depth = 0
+        self._waiting: list[Actor] = []
+
+    def __enter__(self) -> None:
+        own = greenlet.getcurrent()
+        while self._owner is not None and self._owner is not own:
+            self._wait()
+        self._owner = own
+        self._depth += 1
+
+    def _wait(self) -> None:
+        actor = self._world.current
+        assert actor is not None, "no turns are taken, and somebody holds a lock"
+        actor.wakes = NEVER
+        self._waiting.append(actor)
+        if self._world.gate("lock", "") in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
+            raise Crashed
+
+    def __exit__(self, *raised: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            for actor in self._waiting:
+                actor.wakes = self._world.steps
+            self._waiting.clear()

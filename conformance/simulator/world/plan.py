@@ -1,0 +1,79 @@
+"""How one schedule behaves, drawn from its seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from conformance.simulator.store.faults import Fate
+
+CHANCES = 1 << 20
+"""A fate's chance is counted in parts of this."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The chances of one schedule, so that some are calm and some are rough (each fault absent in many).
+
+    stay      that the actor of the last step goes on
+    torn      that a list is read record by record at this place
+    slow      that a reply takes its time
+    lag       that a read is answered by a replica that is behind
+    doze      that a thread pauses, `zombie` (part of it) that its whole process does, for long
+    jump      that the clock leaps, ahead or back
+    dumb      that the store does not tell the time
+    deaf      that a wake-up is lost
+    fates     what becomes of a step: ascending (bound of CHANCES, fate)
+    crashes   how many at most
+    """
+
+    stay: float
+    torn: float
+    slow: float
+    lag: float
+    doze: float
+    zombie: float
+    jump: float
+    deaf: float
+    dumb: float
+    fates: tuple[tuple[int, Fate], ...]
+    crashes: int
+
+    @classmethod
+    def draw(cls, rng: random.Random, *, small: bool = False) -> Plan:
+        """`small`: for a short schedule, where what happens at all must happen more often."""
+        often = 2.5 if small else 1.0
+
+        def some(top: float) -> float:
+            return often * rng.choice((0.0, 0.0, top / 4, top))
+
+        rates = {
+            Fate.CRASH_BEFORE: some(0.02),
+            Fate.CRASH_AFTER: some(0.02),
+            Fate.LOSE_REPLY: some(0.08),
+            Fate.LOSE_REQUEST: some(0.04),
+            Fate.LATE: some(0.04),
+            Fate.SPLIT: some(0.10),
+            Fate.SPLIT_CRASH: some(0.03),
+            Fate.UNAVAILABLE: some(0.02),
+            Fate.SESSION_LOST: some(0.02),
+        }
+        fates, total = [], 0.0
+        for fate, rate in rates.items():
+            total += rate
+            if rate:
+                fates.append((int(total * CHANCES), fate))
+        doze = some(0.02)
+        return cls(
+            stay=rng.choice((0.0, 0.3, 0.7, 0.9, 0.95)),
+            torn=rng.choice((0.0, 0.3, 1.0)),
+            slow=rng.choice((0.0, 0.0, 0.3)),
+            lag=rng.choice((0.0, 0.0, 0.0, 0.5, 0.9)),
+            doze=doze,
+            zombie=doze * rng.choice((0.0, 0.2)),
+            jump=some(0.01),
+            deaf=rng.choice((0.0, 0.3, 1.0)),
+            fates=tuple(fates) if rng.random() < 0.8 else (),
+            crashes=2 if small else 6,
+            dumb=some(0.02),
+        )
