@@ -2,7 +2,6 @@
 
 planting            a mutant, how it is declared and how it is switched in
 seams               how a function is replaced while the program runs
-patches             the older way: the text of functions is changed
 of_*                the mutants, by what they break
 catalogue           all of them, and the rules that must have one
 suites              what may catch a mutant: golden scripts, store suite, simulator, exhaustive search, named tests

@@ -3,44 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import pkgutil
 
-from conformance.mutants import (
-    of_acks,
-    of_backups,
-    of_clients,
-    of_files,
-    of_in_stream,
-    of_migrations,
-    of_power,
-    of_reading,
-    of_retention,
-    of_roots,
-    of_schemas,
-    of_spark,
-    of_splits,
-    of_stores,
-    of_sweeping,
-    of_together,
-    of_writing,
-)
+from conformance import mutants
 from conformance.mutants.planting import FAULTS, Mutant
 from metadata.common.errors import OptionError
 
-_DECLARED = (of_spark, of_clients, of_in_stream, of_migrations, of_stores, of_files, of_retention, of_power)
-"""Modules whose faults are in FAULTS once they are imported."""
+for _module in pkgutil.iter_modules(mutants.__path__):
+    if _module.name.startswith("of_"):  # each declares faults
+        importlib.import_module(f"{mutants.__name__}.{_module.name}")
 
-MUTANTS: tuple[Mutant, ...] = (
-    *of_writing.MUTANTS,
-    *of_reading.MUTANTS,
-    *of_sweeping.MUTANTS,
-    *of_acks.MUTANTS,
-    *of_schemas.MUTANTS,
-    *of_backups.MUTANTS,
-    *of_together.MUTANTS,
-    *of_splits.MUTANTS,
-    *of_roots.MUTANTS,
-    *FAULTS,
-)
+MUTANTS: tuple[Mutant, ...] = tuple(FAULTS)
 
 LATER = {
     "A15": "sharded stores come later",

@@ -2,326 +2,433 @@
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from conformance.mutants.planting import Real, fault
+from conformance.store.faults.planting import SoundView
+from metadata.log.live_log import Entry, Listing, LiveLog
+from metadata.read.reading import Reading, Selection
+from metadata.read.segment_view import StoredSegment
+from metadata.read.transaction_buffer import TransactionBuffer
+from metadata.records import paths
+from metadata.records.paths import Key
+from metadata.records.records import Header, Registration, State
+from metadata.rules.timestamps import Above, OpenTransactions
+from metadata.rules.transitions import Gone, Verdict, Weight
+from metadata.store.contract import Record, View
+from spark_txn_source.following import Following
+from spark_txn_source.offsets import StreamOffset
+from spark_txn_source.options import ReadOptions
+from spark_txn_source.tasks import ReadTask
 
 _RESOLVE = "metadata.rules.transitions:resolve"
-_READ = "metadata.read.transaction_buffer:TransactionBuffer._read"
-_SEGMENT = "metadata.read.transaction_buffer:TransactionBuffer._segment"
-_BY_HEADERS = "metadata.read.transaction_buffer:TransactionBuffer._by_headers"
-_VERDICTS = "metadata.read.transaction_buffer:TransactionBuffer.verdicts"
-_LIVE = "metadata.read.segment_view:StoredSegment._live"
+_BUFFER = "metadata.read.transaction_buffer:TransactionBuffer"
 _LIMITED = "metadata.rules.transitions:limited"
-_FOLLOWING = "spark_txn_source.following:Following"
+_OPEN = "metadata.rules.timestamps:OpenTransactions"
 
 _MOVED_BACK = "tests/spark_txn_source/test_streams_of_moved_subscriptions.py"
 _TIMES = "tests/metadata/read/test_timestamps.py"
 _FIRST = "tests/spark_txn_source/test_first_micro_batch.py"
 
-_LOG = "    listing = self.log.list(view, again=self.still_open)\n    verdicts = self.verdicts(view, listing)\n"
 
-MUTANTS = (
-    mutant(
-        "aborted-rows-are-read",
-        "A2, 8.4",
-        "A registration of an ABORTED transaction is filtered.",
-        (_RESOLVE, "header.state is State.COMMITTED and header.commit == number", "header.commit in (None, number)"),
-    ),
-    mutant(
-        "gone-means-committed",
-        "A11, 8.4",
-        "A registration whose header is gone, and that nobody settled, is filtered.",
-        (_RESOLVE, "Verdict.FILTERED if reread else", "Verdict.VISIBLE if reread else"),
-    ),
-    mutant(
-        "aborted-tail-holds-readers",
-        "A8, 8.9",
-        "An aborted transaction is decided: it holds nobody up.",
-        (_RESOLVE, "if header.state is State.OPEN:", "if header.state is not State.COMMITTED:"),
-    ),
-    mutant(
-        "reread-gone",
-        "model reread-gone, A27",
-        "A gone header counts only if the registration is still not settled when read again.",
-        (_BY_HEADERS, "gone.append(entry)", "found[entry.number] = Verdict.FILTERED"),
-    ),
-    mutant(
-        "reader-passes-an-expired-header",
-        "8.10, A4",
-        "A reader that meets a transaction past its deadline aborts it.",
-        (_BY_HEADERS, "if transitions.expired(", "if False and transitions.expired("),
-    ),
-    mutant(
-        "undecided-is-remembered",
-        "8.5",
-        "Only decided verdicts are remembered.",
-        (_VERDICTS, " if v is not Verdict.UNDECIDED", ""),
-    ),
-    mutant(
-        "verdicts-are-kept-for-ever",
-        "A13, 8.14",
-        "What a process remembers of the log goes with the log's records.",
-        (_VERDICTS, "del self._final[number]", "continue"),
-    ),
-    mutant(
-        "log-before-snapshot",
-        "model log-before-snapshot, A28",
-        "The live log is read before watermarks and snapshots.",
-        (_READ, _LOG, ""),
-        (_READ, "    seals = listing.seals()", f"{_LOG}    seals = listing.seals()"),
-    ),
-    mutant(
-        "layouts-before-log",
-        "A32",
-        "Topics and layouts are read after the log: rows of a new topic are passed over else.",
-        (_READ, _LOG, ""),
-        (_READ, "    marks = view.get_many(", f"{_LOG}    marks = view.get_many("),
-    ),
-    mutant(
-        "cut-from-the-watermark",
-        "A29, 8.9",
-        "A watermark that is read after the log does not move the cut beyond the listed log.",
-        (
-            _READ,
-            "transitions.cut((e.number for e in undecided), listing.end)",
-            "transitions.cut((e.number for e in undecided), "
-            "max([listing.end, *(Watermark.of(m).ledger_id for m in marks if m is not None)]))",
-        ),
-    ),
-    mutant(
-        "cut-at-the-end",
-        "6, 8.6",
-        "Nothing undecided lies at or below the cut.",
-        ("metadata.rules.transitions:cut", "min(first - 1, end_of_log)", "end_of_log"),
-    ),
-    mutant(
-        "open-rows-of-a-new-segment",
-        "A21, 8.4",
-        "Without a watermark, too, only decided registrations are visible.",
-        (_SEGMENT, "and e.number in shown", "and (e.number in shown or watermark is None)"),
-    ),
-    mutant(
-        "unreadable-snapshot-is-empty",
-        "A3, 8.5",
-        "A snapshot that cannot be read is an error, not an empty one.",
-        (
-            _SEGMENT,
-            "head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)",
-            "try:\n        head = None if watermark is None or watermark.snapshot is None else self.head(watermark.snapshot)\n"
-            "    except Exception:\n        head = None",
-        ),
-    ),
-    mutant(
-        "missing-offset-is-zero",
-        "A3",
-        "An offset that is not ours is an error, not the beginning.",
-        ("spark_txn_source.offsets:offset_of", 'found.get("log"),', 'found.get("log", 0),'),
-        tests=("tests/spark/test_streams.py::test_offsets_that_are_not_ours",),
-    ),
-    mutant(
-        "plain-writes-move-nothing",
-        "A9",
-        "Plain writes move maxReadPosition as transactions do.",
-        (
-            "metadata.read.segment_view:StoredSegment.last",
-            "for n, r in self.live if n <= cut]",
-            "for n, r in self.live if n <= cut and r.txn is not None]",
-        ),
-    ),
-    mutant(
-        "last-ledger-is-left-out",
-        "A19, 8.5",
-        "A read to a number includes that number.",
-        (_LIVE, "if after < number <= through)", "if after < number < through)"),
-    ),
-    mutant(
-        "first-ledger-is-read-twice",
-        "A19, 8.5",
-        "A read after a number does not include that number.",
-        (_LIVE, "if after < number <= through)", "if after <= number <= through)"),
-    ),
-    mutant(
-        "older-listing-wins",
-        "8.5",
-        "A thread with an older listing takes no entries out of another's.",
-        (
-            "metadata.log.live_log:LiveLog.list",
-            "known = {",
-            "self._entries = {n: e for n, e in self._entries.items() if n in numbers}; known = {",
-        ),
-        (
-            "metadata.log.live_log:LiveLog.list",
-            "[known[n] for n in numbers if n in known]",
-            "[self._entries[n] for n in numbers if n in self._entries]",
-        ),
-        ("metadata.log.live_log:LiveLog.list", "in known.values():", "in [known[n] for n in wanted if n in known]:"),
-        tests=("tests/metadata/log/test_live_log.py",),
-    ),
-    mutant(
-        "replay-with-fewer-rows",
-        "A31, 8.5",
-        "Planning a given end needs a cut that reaches it: never fewer rows than the first time.",
-        ("metadata.read.transaction_buffer:TransactionBuffer.read_to", "if reading.cut >= end:", "if True:"),
-    ),
-    mutant(
-        "replay-with-a-newer-cut",
-        "a replay that plans with a newer cut, A31",
-        "A micro-batch that is planned again ends where it ended.",
-        ("spark_txn_source.stream:StreamReader.partitions", "self._columns, begin, last,", "self._columns, begin, reading.cut,"),
-    ),
-    mutant(
-        "first-batch-starts-anew",
-        "6, 8.5",
-        "A first micro-batch that is planned again starts where it was planned from.",
-        ("spark_txn_source.offsets:StreamOffset.start_of_batch", "if start.is_initial and self.began is not None", "if False"),
-        tests=(_FIRST,),
-    ),
-    mutant(
-        "later-ends-keep-the-first-start",
-        "6, 8.5",
-        "Only the end of the first micro-batch records where it began: offsets do not grow.",
-        (
-            "spark_txn_source.stream:StreamReader.latestOffset",
-            "began = offset.began if given.is_initial else None",
-            "began = offset.began",
-        ),
-        tests=(_FIRST,),
-    ),
-    mutant(
-        "idle-stream-forgets-its-first-start",
-        "6, 8.9",
-        "An idle stream answers its start, to the letter: a difference is a micro-batch for nothing.",
-        (
-            "spark_txn_source.offsets:offset_of",
-            "(is_initial, began,",
-            "(is_initial, began if is_initial else None,",
-        ),
-        tests=(_FIRST,),
-    ),
-    mutant(
-        "trims-of-a-new-initial-offset",
-        "6, A19",
-        "What retention had taken before a first batch was planned is what the end of the batch says.",
-        (
-            "spark_txn_source.stream:StreamReader.partitions",
-            "check_trims(reading, begin, last, to.trims,",
-            "check_trims(reading, begin, last, offset.trims,",
-        ),
-        tests=(_FIRST,),
-    ),
-    mutant(
-        "latest-trimmed-time-of-the-first-segment",
-        "6, 8.5",
-        "Of what was trimmed the latest publish time counts, also where another segment still has its last number.",
-        ("metadata.read.reading:Reading.published", "max(publish_ms for _, publish_ms in found)", "next(found)[1]"),
-        tests=(_TIMES,),
-    ),
-    mutant(
-        "timestamps-among-trimmed-rows",
-        "6",
-        "A range by timestamps of which all rows were trimmed is DataLoss, and not empty.",
-        ("spark_txn_source.persistent:among_trimmed", "max(end, start + 1) if isinstance(given, AtTime) else end", "end"),
-        tests=("tests/conformance/surface/test_surface.py", "tests/spark_txn_source/test_persistent_source.py"),
-    ),
-    mutant(
-        "stream-acknowledges-what-was-moved-back",
-        "6, 7",
-        "A stream acknowledges no row of a subscription that was moved back, or made again: it does not give it out again.",
-        ("spark_txn_source.cursors:StreamCursors.commit", "if acked_to:", "if False:"),
-        tests=(_MOVED_BACK,),
-    ),
-    mutant(
-        "what-was-acknowledged-beyond-the-start",
-        "6, 7",
-        "Nor a row that was acknowledged beyond its start when it began, and is left again.",
-        ("spark_txn_source.cursors:StreamCursors.commit", "to.acked_beyond(one.name) for", "NONE for"),
-        tests=(_MOVED_BACK,),
-    ),
-    mutant(
-        "open-transactions-hold-no-timestamp",
-        "6, 8.5",
-        "An end by publish time is not final while a transaction is open that may have taken a publish time before it.",
-        ("metadata.rules.timestamps:OpenTransactions.closed", " and not self.holding(timestamp_ms)", ""),
-        tests=(_TIMES,),
-    ),
-    mutant(
-        "timestamp-without-allowance",
-        "6, 8.5",
-        "Clocks differ: an end by publish time is final once no clock shows it any more.",
-        ("metadata.rules.timestamps:OpenTransactions.passes_in", " + self.allowance_ms + 1", ""),
-        tests=(_TIMES,),
-    ),
-    mutant(
-        "open-since-without-allowance",
-        "6, 8.5",
-        "Clocks differ: a transaction that was opened a little after a timestamp may publish before it.",
-        ("metadata.rules.timestamps:OpenTransactions.holding", " + self.allowance_ms", ""),
-        tests=(_TIMES,),
-    ),
-    mutant(
-        "undecided-rows-hold-no-timestamp",
-        "6, 8.5",
-        "An end by publish time is not final while a registration above the cut may belong before it.",
-        ("metadata.rules.timestamps:end", "if one.publish_ms <= timestamp_ms:", "if False:"),
-        tests=(_TIMES,),
-    ),
-    mutant(
-        "log-before-open-transactions",
-        "6, 8.5",
-        "The open transactions are read before the log: one that has ended meanwhile is in the log.",
-        (
-            "spark_txn_source.timestamps:_final",
-            "seen = opened()\n        reading = read()",
-            "reading = read()\n        seen = opened()",
-        ),
-        tests=(_TIMES,),
-    ),
-    mutant(
-        "published-before-it-was-opened",
-        "6",
-        "A publish time is never before the creation of its transaction.",
-        ("metadata.write.coordinator:Coordinator._register", "max(self._now(), opened.header.created_ms)", "self._now()"),
-        tests=(_TIMES,),
-    ),
-    mutant(
-        "limit-splits-a-transaction",
-        "limits that split a transaction, 8.9",
-        "Limits lower the end of a micro-batch to whole transactions.",
-        (
-            "spark_txn_source.plan:tasks",
-            "done=done.get(segment.name, NONE))))",
-            "done=done.get(segment.name, NONE)))[: options.max_rows_per_trigger])",
-        ),
-    ),
-    mutant(
-        "limit-stops-the-stream",
-        "8.9",
-        "A micro-batch has at least one transaction, whatever the limits: a stream always moves.",
-        (_LIMITED, "if over and last is not None:\n            return last", "if over:\n            return weight.number - 1"),
-    ),
-    mutant(
-        "end-at-seal",
-        "model end-at-seal, 8.13",
-        "A micro-batch ends at a seal of its segments.",
-        (_LIMITED, "end = min([end, *seals])", "end = min([end])"),
-    ),
-    mutant(
-        "stale-watch-is-trusted",
-        "a stale watch trusted, 8.16",
-        "Watches are wake-ups: without one, too, the log is listed before a reading is called the newest.",
-        (f"{_FOLLOWING}.read", " or not self._is_newest(self._reading)", ""),
-    ),
-    mutant(
-        "undecided-waits-for-a-wake-up",
-        "8.16, a stale watch trusted",
-        "A reading with something undecided is never the newest: nobody has to tell of the decision.",
-        (f"{_FOLLOWING}._is_newest", "    if reading.undecided:\n        return False\n", ""),
-        kind="wide",
-    ),
-    mutant(
-        "published-before-it-began",
-        "6, Timestamps",
-        "In a persistent topic, too, no publish time is before its transaction began.",
-        ("metadata.instream.steps:TransactionSteps.append", "0 if txn is None else self.log.began_ms(self._least(txn))", "0"),
-        tests=("tests/spark_txn_source/test_persistent_timestamps.py::test_no_publish_time_is_before_its_transaction_began",),
-    ),
+def _in_state(header: Header | Gone, was: State, becomes: State, number: int) -> Header | Gone:
+    if not isinstance(header, Header) or header.state is not was:
+        return header
+    return header.model_copy(update={"state": becomes, "commit": number})
+
+
+# --- which registrations count --------------------------------------------------------------------------------------
+
+
+@fault("A2, 8.4", "A registration of an ABORTED transaction is filtered.", at=_RESOLVE, by="script a02_aborted_rows_are_never_read")
+def aborted_rows_are_read(real: Real, number: int, registration: Registration, header: Header | Gone, *, reread: bool) -> Any:
+    return real(number, registration, _in_state(header, State.ABORTED, State.COMMITTED, number), reread=reread)
+
+
+@fault(
+    "A11, 8.4",
+    "A registration whose header is gone, and that nobody settled, is filtered.",
+    at=_RESOLVE,
+    by="script a07_replay_shows_nothing_aborted",
 )
+def gone_means_committed(real: Real, number: int, registration: Registration, header: Header | Gone, *, reread: bool) -> Any:
+    is_unsettled = registration.state is None and registration.seal is None
+    return Verdict.VISIBLE if reread and is_unsettled else real(number, registration, header, reread=reread)
+
+
+@fault(
+    "A8, 8.9", "An aborted transaction is decided: it holds nobody up.", at=_RESOLVE, by="script a08_aborted_tail_holds_nobody_up"
+)
+def aborted_tail_holds_readers(real: Real, number: int, registration: Registration, header: Header | Gone, *, reread: bool) -> Any:
+    return real(number, registration, _in_state(header, State.ABORTED, State.OPEN, number), reread=reread)
+
+
+@fault(
+    "model reread-gone, A27",
+    "A gone header counts only if the registration is still not settled when read again.",
+    at=_RESOLVE,
+    by="script a27_gone_header_of_a_committed_transaction",
+)
+def reread_gone(real: Real, number: int, registration: Registration, header: Header | Gone, *, reread: bool) -> Any:
+    return Verdict.FILTERED if reread else real(number, registration, header, reread=reread)
+
+
+@fault("8.5", "Only decided verdicts are remembered.", at=f"{_BUFFER}.verdicts", by="script a04_hanging_transaction_pins_nothing")
+def undecided_is_remembered(real: Real, self: TransactionBuffer, view: View, listing: Listing) -> Any:
+    found = real(self, view, listing)
+    self._final.update(found)
+    return found
+
+
+@fault(
+    "8.5",
+    "A thread with an older listing takes no entries out of another's.",
+    at="metadata.log.live_log:LiveLog._known",
+    by="tests/metadata/log/test_live_log.py",
+)
+def older_listing_wins(real: Real, self: LiveLog, numbers: Sequence[int]) -> dict[int, Entry]:
+    for number in self._entries.keys() - set(numbers):
+        del self._entries[number]
+    return self._entries
+
+
+# --- the order of reading, the cut ----------------------------------------------------------------------------------
+
+
+class _Remembering(SoundView):
+    """Answers from what it was asked before."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._records: dict[Key, Record | None] = {}
+        self._paths: dict[paths.KeyRange, list[str]] = {}
+
+    def get_many(self, keys: Sequence[Key]) -> list[Record | None]:
+        missing = [key for key in keys if key not in self._records]
+        if missing:
+            self._records |= dict(zip(missing, self.view.get_many(missing), strict=True))
+        return [self._records[key] for key in keys]
+
+    def keys(self, within: paths.KeyRange) -> list[str]:
+        if within not in self._paths:
+            self._paths[within] = self.view.keys(within)
+        return self._paths[within]
+
+    def scan(self, within: paths.KeyRange) -> list[Record]:
+        return [record for record in self.get_many([Key(path, "") for path in self.keys(within)]) if record is not None]
+
+
+@fault(
+    "model log-before-snapshot, A28",
+    "The live log is read before watermarks and snapshots.",
+    at=f"{_BUFFER}._read",
+    by="script a28_log_is_read_before_snapshots",
+)
+def log_before_snapshot(real: Real, self: TransactionBuffer, view: View, selection: Selection, uncommitted: bool) -> Any:
+    early = _Remembering(view)
+    _, names = self._topics(view, selection)
+    early.get_many([paths.watermark(name) for _, _, name in names])
+    return real(self, early, selection, uncommitted)
+
+
+@fault(
+    "A32",
+    "Topics and layouts are read after the log: rows of a new topic are passed over else.",
+    at=f"{_BUFFER}._read",
+    by="script a32_layouts_are_read_after_the_log",
+)
+def layouts_before_log(real: Real, self: TransactionBuffer, view: View, selection: Selection, uncommitted: bool) -> Any:
+    early = _Remembering(view)
+    self._topics(early, selection)
+    return real(self, early, selection, uncommitted)
+
+
+@fault(
+    "A29, 8.9",
+    "A watermark that is read after the log does not move the cut beyond the listed log.",
+    at=f"{_BUFFER}._read",
+    by="script a29_cut_is_not_taken_from_a_moving_watermark",
+)
+def cut_from_the_watermark(real: Real, self: TransactionBuffer, view: View, selection: Selection, uncommitted: bool) -> Reading:
+    reading: Reading = real(self, view, selection, uncommitted)
+    if reading.undecided:
+        return reading
+    folded = [segment.folded_to for segment in reading.segments if isinstance(segment, StoredSegment)]
+    return dataclasses.replace(reading, cut=max([reading.cut, *folded]))
+
+
+@fault(
+    "6, 8.6",
+    "Nothing undecided lies at or below the cut.",
+    at="metadata.rules.transitions:cut",
+    by="script a04_hanging_transaction_pins_nothing",
+)
+def cut_at_the_end(real: Real, undecided: Iterable[int], end_of_log: int) -> int:
+    return end_of_log
+
+
+@fault(
+    "A21, 8.4",
+    "Without a watermark, too, only decided registrations are visible.",
+    at=f"{_BUFFER}._segment",
+    by="script a21_uncommitted_rows_of_a_new_segment",
+)
+def open_rows_of_a_new_segment(
+    real: Real,
+    self: TransactionBuffer,
+    topic: Any,
+    info: Any,
+    name: str,
+    mark: Record | None,
+    listing: Listing,
+    sealed: int | None,
+    shown: set[int],
+) -> Any:
+    everything = {entry.number for entry in listing.entries}
+    return real(self, topic, info, name, mark, listing, sealed, everything if mark is None else shown)
+
+
+@fault(
+    "A3, 8.5",
+    "A snapshot that cannot be read is an error, not an empty one.",
+    at=f"{_BUFFER}.head",
+    within=f"{_BUFFER}._segment",
+    by="script a03_no_position_in_place_of_an_error",
+)
+def unreadable_snapshot_is_empty(real: Real, self: TransactionBuffer, path: str) -> Any:
+    try:
+        return real(self, path)
+    except Exception:
+        return None
+
+
+@fault(
+    "A9",
+    "Plain writes move maxReadPosition as transactions do.",
+    at="metadata.read.segment_view:StoredSegment.last",
+    by="script a09_plain_writes_move_max_read_position",
+)
+def plain_writes_move_nothing(real: Real, self: StoredSegment, cut: int) -> Any:
+    live = tuple((number, registration) for number, registration in self.live if registration.txn is not None)
+    return real(dataclasses.replace(self, live=live), cut)
+
+
+@fault(
+    "A19, 8.5",
+    "A read to a number includes that number.",
+    at="metadata.read.segment_view:StoredSegment._live",
+    by="script a19_no_row_is_skipped_at_the_edge",
+)
+def last_ledger_is_left_out(real: Real, self: StoredSegment, after: int, through: int) -> Any:
+    return real(self, after, through - 1)
+
+
+@fault(
+    "6, 8.9",
+    "A registration above a segment's seal is void there, also while its transaction is OPEN.",
+    at="metadata.read.transaction_buffer:_above",
+    within=f"{_BUFFER}._read",
+    by="tests/metadata/write/test_splits.py::test_what_lies_above_a_seal_holds_no_reader_up",
+    kind="splitting",
+)
+def void_holds_readers(real: Real, number: int, seal: int | None) -> bool:
+    return False
+
+
+# --- plans ----------------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "A31, 8.5",
+    "Planning a given end needs a cut that reaches it: never fewer rows than the first time.",
+    at=f"{_BUFFER}.read_to",
+    by="script a31_replay_never_returns_fewer_rows",
+)
+def replay_with_fewer_rows(real: Real, self: TransactionBuffer, selection: Selection, end: int, *, attempts: int) -> Reading:
+    return self.read(selection)
+
+
+@fault(
+    "a replay that plans with a newer cut, A31",
+    "A micro-batch that is planned again ends where it ended.",
+    at="spark_txn_source.plan:tasks",
+    within="spark_txn_source.stream:StreamReader.partitions",
+    by="script a02_aborted_rows_are_never_read",
+)
+def replay_with_a_newer_cut(
+    real: Real, reading: Reading, options: Any, columns: Any, start: int, end: int, done: Any, ranges: Any
+) -> Any:
+    return real(reading, options, columns, start, reading.cut, done, ranges)
+
+
+@fault(
+    "6, 8.5",
+    "A first micro-batch that is planned again starts where it was planned from.",
+    at="spark_txn_source.offsets:StreamOffset.start_of_batch",
+    by=_FIRST,
+)
+def first_batch_starts_anew(real: Real, self: StreamOffset, start: StreamOffset) -> StreamOffset:
+    return start
+
+
+@fault(
+    "6, 7",
+    "A stream acknowledges no row of a subscription that was moved back, or made again: it does not give it out again.",
+    at="spark_txn_source.plan:check_not_moved_back",
+    by=_MOVED_BACK,
+)
+def stream_acknowledges_what_was_moved_back(real: Real, *arguments: Any, **options: Any) -> None:
+    return
+
+
+@fault(
+    "limits that split a transaction, 8.9",
+    "Limits lower the end of a micro-batch to whole transactions.",
+    at="spark_txn_source.plan:tasks",
+    by="script a01_late_commit_hits_no_successor",
+)
+def limit_splits_a_transaction(real: Real, reading: Reading, options: ReadOptions, *arguments: Any) -> list[ReadTask]:
+    planned: list[ReadTask] = real(reading, options, *arguments)
+    return [dataclasses.replace(task, pieces=task.pieces[: options.max_rows_per_trigger]) for task in planned]
+
+
+@fault(
+    "8.9",
+    "A micro-batch has at least one transaction, whatever the limits: a stream always moves.",
+    at=_LIMITED,
+    by="script a02_aborted_rows_are_never_read",
+)
+def limit_stops_the_stream(
+    real: Real,
+    weights: Iterable[Weight],
+    end: int,
+    *,
+    max_rows: int | None,
+    max_bytes: int | None,
+    seals: Collection[int],
+) -> Any:
+    known = list(weights)
+    found = real(known, end, max_rows=max_rows, max_bytes=max_bytes, seals=seals)
+    first = known[0] if known else None
+    too_big = first is not None and max_rows is not None and first.rows > max_rows
+    return found - 1 if too_big and first is not None and found == first.number else found
+
+
+@fault("model end-at-seal, 8.13", "A micro-batch ends at a seal of its segments.", at=_LIMITED, by="script limit_and_seal")
+def end_at_seal(real: Real, weights: Iterable[Weight], end: int, **options: Any) -> Any:
+    return real(weights, end, **{**options, "seals": ()})
+
+
+@fault(
+    "8.13",
+    "A seal ends a micro-batch also once its segment is folded and only the layout shows it.",
+    at="metadata.read.reading:Reading.seals",
+    kind="splitting",
+    by="script micro_batch_ends_at_a_folded_seal",
+)
+def micro_batch_passes_a_shown_seal(real: Real, self: Reading, after: int, through: int) -> Any:
+    live = tuple(segment for segment in self.segments if segment.head is None)
+    return real(dataclasses.replace(self, segments=live), after, through)
+
+
+@fault(
+    "a stale watch trusted, 8.16",
+    "Watches are wake-ups: without one, too, the log is listed before a reading is called the newest.",
+    at="spark_txn_source.following:Following._is_newest",
+    by="script a08_aborted_tail_holds_nobody_up",
+)
+def stale_watch_is_trusted(real: Real, self: Following, reading: Reading) -> bool:
+    return True
+
+
+@fault(
+    "8.16",
+    "What comes between the first reading and its watches wakes whoever waits for the next one.",
+    at="spark_txn_source.following:Following.wake",
+    within="spark_txn_source.following:Following._watch",
+    by="tests/metadata/read/test_following.py",
+)
+def watched_too_late(real: Real, self: Following) -> None:
+    return
+
+
+# --- publish times --------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "6, 8.5",
+    "An end by publish time is not final while a transaction is open that may have taken a publish time before it.",
+    at=f"{_OPEN}.holding",
+    by=_TIMES,
+)
+def open_transactions_hold_no_timestamp(real: Real, self: OpenTransactions, timestamp_ms: int) -> list[Any]:
+    return []
+
+
+@fault(
+    "6, 8.5",
+    "Clocks differ: an end by publish time is final once no clock shows it any more.",
+    at=f"{_OPEN}.passes_in",
+    by=_TIMES,
+)
+def timestamp_without_allowance(real: Real, self: OpenTransactions, timestamp_ms: int) -> int:
+    return max(0, timestamp_ms - self.now_ms)
+
+
+@fault(
+    "6, 8.5",
+    "An end by publish time is not final while a registration above the cut may belong before it.",
+    at="metadata.rules.timestamps:end",
+    by=_TIMES,
+)
+def undecided_rows_hold_no_timestamp(
+    real: Real, published: Iterable[tuple[int, int]], timestamp_ms: int, cut: int, above: Iterable[Above], *, closed: bool
+) -> Any:
+    return real(published, timestamp_ms, cut, [one for one in above if one.publish_ms > timestamp_ms], closed=closed)
+
+
+@fault(
+    "6, 8.5",
+    "The open transactions are read before the log: one that has ended meanwhile is in the log.",
+    at="spark_txn_source.timestamps:_final",
+    by=_TIMES,
+)
+def log_before_open_transactions(
+    real: Real,
+    client: Any,
+    ms: int,
+    timeout_ms: int | None,
+    read: Callable[[], Any],
+    ends: Any,
+    opened: Callable[[], OpenTransactions],
+    about: Any,
+) -> Any:
+    early: list[Any] = []
+
+    def looked() -> OpenTransactions:
+        early.append(read())
+        return opened()
+
+    return real(client, ms, timeout_ms, lambda: early.pop() if early else read(), ends, looked, about)
+
+
+@fault(
+    "6",
+    "A range by timestamps of which all rows were trimmed is DataLoss, and not empty.",
+    at="spark_txn_source.persistent:among_trimmed",
+    by="tests/spark_txn_source/test_persistent_source.py",
+)
+def timestamps_among_trimmed_rows(real: Real, given: Any, start: int, end: int) -> int:
+    return end
+
+
+@fault(
+    "8.5, A31",
+    "An offset of the lost history is refused: a read up to it would have fewer rows than the first time.",
+    at="metadata.cluster.cluster:check_not_lost",
+    by="tests/metadata/backup/test_backups.py::test_offsets_of_the_lost_history_are_refused",
+)
+def restored_log_is_read_from_a_lost_offset(real: Real, restored: Mapping[Any, Any], number: int, what: str) -> None:
+    return

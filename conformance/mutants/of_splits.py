@@ -1,147 +1,118 @@
-"""Faults of splits and merges: seals, layouts, children, rows that are routed on (protocol.md section 5, Sealing)."""
+"""Faults of what a topic is made of: splits, merges and seals (protocol.md section 5, Sealing), leaders, schemas (section 4)."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
-from conformance.mutants import planting
+from conformance.mutants.planting import Real, fault
+from metadata.maintenance.leading import Leadership
+from metadata.records.names import TopicName
+from metadata.records.paths import Key
+from metadata.records.records import Layout, Registration, SegmentInfo
+from metadata.store.contract import MetadataStore, Record
+from metadata.topics.schemas import TopicSchemas
+from metadata.topics.topics import Topic, Topics
 
-mutant = partial(planting.mutant, kind="splitting")
 _SEALED_LAYOUT = "metadata.rules.transitions:sealed_layout"
-_REROUTED = "metadata.write.rerouting:rerouted"
-_SPLITS = "tests/metadata/write/test_splits.py"
+_TOPICS = "metadata.topics.topics:Topics"
 _SCALING = "tests/metadata/maintenance/test_scaling.py"
 
-MUTANTS = (
-    mutant(
-        "one-segment-merged-twice",
-        "8.13",
-        "A segment is merged with one neighbour in a pass, not with both.",
-        ("metadata.rules.scaling:_merges", "and taken.isdisjoint(ids)", ""),
-        tests=("tests/metadata/maintenance/test_scaling.py",),
-    ),
-    mutant(
-        "young-segments-count-as-idle",
-        "8.13",
-        "A segment that is too young to be measured is not taken for an idle one.",
-        ("metadata.rules.scaling:_merges", "shares.get(i, 1.0)", "shares.get(i, 0.0)"),
-        tests=("tests/metadata/maintenance/test_scaling.py",),
-    ),
-    mutant(
-        "merge-of-strangers",
-        "8.13",
-        "Only neighbours are merged: the range of the child is just that of its parents.",
-        ("metadata.rules.transitions:child_ranges", "left.end + 1 == right.start", "left.end < right.start"),
-    ),
-    mutant(
-        "sealed-segment-is-split-again",
-        "8.12, 8.13",
-        "Only an active segment is split or merged: a seal is a segment's last word.",
-        ("metadata.topics.topics:Topics._active", "if info.state is not SegmentState.ACTIVE:", "if False:"),
-    ),
-    mutant(
-        "child-ids-are-used-again",
-        "8.13",
-        "The ids of segments are never used twice.",
-        (_SEALED_LAYOUT, "max(layout.next_segment_id, *(child + 1 for child in children))", "layout.next_segment_id"),
-    ),
-    mutant(
-        "epoch-stays",
-        "8.13, A35",
-        "Each split or merge raises the epoch, by which the seals of an older layout are known.",
-        (_SEALED_LAYOUT, "epoch = layout.epoch + 1", "epoch = layout.epoch"),
-    ),
-    mutant(
-        "layout-shows-another-seal",
-        "8.12",
-        "A sealed segment's `sealedAtLog` is the number of its seal: what was registered below it counts, what lies above is void.",
-        (_SEALED_LAYOUT, '"sealed_at_log": number', '"sealed_at_log": number - 1'),
-    ),
-    mutant(
-        "micro-batch-passes-a-shown-seal",
-        "8.13",
-        "A seal ends a micro-batch also once its segment is folded and only the layout shows it.",
-        (
-            "metadata.read.reading:Reading.seals",
-            "s.sealed_at is not None and",
-            "s.head is None and s.sealed_at is not None and",
-        ),
-    ),
-    mutant(
-        "void-holds-readers",
-        "6, 8.9",
-        "A registration above a segment's seal is void there, also while its transaction is OPEN.",
-        ("metadata.read.transaction_buffer:TransactionBuffer._read", " and not _above(e.number, sealed.get(s))", ""),
-        tests=(f"{_SPLITS}::test_what_lies_above_a_seal_holds_no_reader_up",),
-    ),
-    mutant(
-        "one-segment-is-checked",
-        "8.12",
-        "The owner looks for a seal of each of its segments.",
-        (
-            "metadata.write.coordinator:Coordinator._sealed_below",
-            "for segment in work.parts:",
-            "for segment in list(work.parts)[:1]:",
-        ),
-    ),
-    mutant(
-        "rerouted-part-keeps-its-segment",
-        "5, 8.12",
-        "Rows of a sealed segment are registered under the child that takes its range.",
-        (_REROUTED, "found.setdefault(heirs[0].segment, []).extend(staged)", "found.setdefault(segment, []).extend(staged)"),
-    ),
-    mutant(
-        "first-child-takes-all",
-        "8.13",
-        "Rows of a split segment go to its children by their keys.",
-        (_REROUTED, "elif key is None or len(heirs) == 1:", "elif heirs:"),
-    ),
-    mutant(
-        "broken-off-seal-refuses-writers",
-        "A24, 8.12",
-        "A writer that meets a seal without a layout finishes it and goes on.",
-        ("metadata.write.coordinator:Coordinator._routed_on", "topics.finish_seals()", "len(work.parts)"),
-    ),
-    mutant(
-        "children-cursors-are-swept",
-        "8.11",
-        "The cursors of children, made before the layout shows them, are nobody's remains.",
-        ("metadata.maintenance.remains:_left", "name.segment_id < layout.next_segment_id and ", ""),
-        tests=("tests/metadata/cursors/test_pending_ack.py::test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet",),
-    ),
-    mutant(
-        "stale-leader-acts",
-        "8.13, A6",
-        "What was decided by one layout is done to that layout or not at all: two may believe that they lead.",
-        ("metadata.topics.topics:Topics._seal", "if epoch is not None and topic.layout.epoch != epoch:", "if False:"),
-        tests=(f"{_SCALING}::test_a_split_decided_by_another_epoch_is_refused",),
-    ),
-    mutant(
-        "everybody-leads",
-        "3, A6",
-        "Whose record it is, leads, and nobody else while its session lasts.",
-        ("metadata.maintenance.leading:Leadership.leads", "Leader.of(record).token == self.token", "Leader.of(record).token"),
-        tests=(f"{_SCALING}::test_only_the_leader_scales_and_the_next_one_when_it_ends",),
-    ),
-    mutant(
-        "dead-leader-leads-on",
-        "3, A4",
-        "The leader's record goes with its session, so that another one takes over.",
-        ("metadata.maintenance.leading:Leadership.leads", "ephemeral=True", "ephemeral=False"),
-        tests=(f"{_SCALING}::test_only_the_leader_scales_and_the_next_one_when_it_ends",),
-    ),
-    mutant(
-        "scaling-swings",
-        "8.13",
-        "What was just split is not merged at once: neighbours merge only well below the limit.",
-        ("metadata.rules.scaling:_merges", "together <= MERGE_SHARE", "together <= 2"),
-        tests=(f"{_SCALING}::test_neighbours_merge_below_half_of_the_limit_together_and_only_if_nothing_splits",),
-    ),
-    mutant(
-        "folded-rows-are-no-load",
-        "4",
-        "The load of a segment is counted in the log and in the snapshots.",
-        ("metadata.maintenance.autoscaling:published", "if segment.head is not None and", "if False and"),
-        tests=(f"{_SCALING}::test_a_topic_under_load_is_split_and_an_idle_one_merged_again",),
-    ),
+
+@fault(
+    "A35, 8.13",
+    "A seal that was made from a layout that is gone is void.",
+    at=("metadata.rules.transitions:seal_counts", "metadata.rules.transitions:unfinished"),
+    by="script a35_two_splits_of_one_layout",
 )
+def seal_of_an_old_layout(
+    real: Real, number: int, seal: Registration, layout: Layout | None, log_seals: Mapping[int, Registration]
+) -> Any:
+    if layout is not None:
+        seal = seal.model_copy(update={"epoch": layout.epoch})
+    return real(number, seal, layout, log_seals)
+
+
+@fault(
+    "8.12, 8.13",
+    "Only an active segment is split or merged: a seal is a segment's last word.",
+    at=f"{_TOPICS}._active",
+    kind="splitting",
+)
+def sealed_segment_is_split_again(real: Real, self: Topics, topic: Topic, segment_id: int) -> SegmentInfo:
+    return topic.layout.segments[str(segment_id)]
+
+
+@fault(
+    "8.13, A35",
+    "Each split or merge raises the epoch, by which the seals of an older layout are known.",
+    at=_SEALED_LAYOUT,
+    kind="splitting",
+    by="script a35_two_splits_of_one_layout",
+)
+def epoch_stays(real: Real, layout: Layout, number: int, seal: Registration, *, now_ms: int) -> Any:
+    return real(layout.model_copy(update={"epoch": layout.epoch - 1}), number, seal, now_ms=now_ms)
+
+
+@fault(
+    "A24, 8.12",
+    "A writer that meets a seal without a layout finishes it and goes on.",
+    at=f"{_TOPICS}.finish_seals",
+    within="metadata.write.coordinator:Coordinator._routed_on",
+    kind="splitting",
+)
+def broken_off_seal_refuses_writers(real: Real, self: Topics) -> int:
+    return 0
+
+
+@fault(
+    "8.13, A6",
+    "What was decided by one layout is done to that layout or not at all: two may believe that they lead.",
+    at=f"{_TOPICS}._seal",
+    by=f"{_SCALING}::test_a_split_decided_by_another_epoch_is_refused",
+    kind="splitting",
+)
+def stale_leader_acts(real: Real, self: Topics, name: TopicName, segment_ids: tuple[int, ...], why: str, epoch: int | None) -> Any:
+    return real(self, name, segment_ids, why, None)
+
+
+@fault(
+    "3, A6",
+    "Whose record it is, leads, and nobody else while its session lasts.",
+    at="metadata.maintenance.leading:Leadership.leads",
+    by=f"{_SCALING}::test_only_the_leader_scales_and_the_next_one_when_it_ends",
+)
+def everybody_leads(real: Real, self: Leadership) -> bool:
+    real(self)
+    return True
+
+
+# --- schemas --------------------------------------------------------------------------------------------------------
+
+
+@fault("4", "A schema that the compatibility mode refuses is not registered.", at="metadata.topics.schemas:TopicSchemas._check")
+def schemas_are_not_judged(real: Real, self: TopicSchemas, topic: Topic, mode: Any, new: Any) -> None:
+    return
+
+
+@fault(
+    "4",
+    "Of two schemas registered at once the second one is judged by the first.",
+    at="metadata.store.contract:MetadataStore.put",
+    within="metadata.topics.schemas:TopicSchemas._change",
+)
+def judged_by_what_was_there(
+    real: Real, self: MetadataStore, key: Key, value: bytes, *, expect: Record | int | None, **options: Any
+) -> Any:
+    return real(self, key, value, **options)
+
+
+@fault(
+    "4",
+    "Values are read by the schema that they were written in.",
+    at="metadata.topics.schemas:TopicSchemas.version",
+    within="spark_txn_sink.plan:_plan_values",
+    by="tests/spark_txn_source/test_values.py::test_values_are_read_by_the_version_they_were_written_in",
+)
+def values_by_another_version(real: Real, self: TopicSchemas, topic: Topic, version: int) -> Any:
+    return self.latest(topic)

@@ -1,220 +1,274 @@
-"""Faults of sweepers: timing out, settling, folding, forgetting, orphans (protocol.md section 7)."""
+"""Faults of sweepers: timing out, settling, folding, forgetting, deleting files (protocol.md section 7)."""
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-_FORGET = "metadata.maintenance.sweeper:Sweeper.forget"
+from conformance.mutants.planting import Real, fault
+from metadata.cluster.cluster import Cluster
+from metadata.common.errors import TxnSegmentError
+from metadata.log.live_log import Entry
+from metadata.maintenance.folding import Folding
+from metadata.maintenance.orphans import named_files
+from metadata.maintenance.sweeper import Sweeper
+from metadata.read.marker_model import MarkerModel
+from metadata.records import paths
+from metadata.records.paths import Key
+from metadata.records.records import AbortedTxn, Header, Registration, Settled
+from metadata.rules.transitions import Verdict
+from metadata.store.contract import ANY, Delete, Record, View, decide, written
+
+_SWEEPER = "metadata.maintenance.sweeper:Sweeper"
+_FOLDING = "metadata.maintenance.folding:Folding"
+_ORPHANS = "metadata.maintenance.orphans:sweep_orphans"
 _FOLD = "metadata.rules.transitions:fold"
 _MAY_DROP = "metadata.rules.transitions:may_drop"
-_CLEAN = "metadata.maintenance.folding:Folding._clean_behind"
-_ORPHANS = "metadata.maintenance.orphans:sweep_orphans"
-_LISTED = 'files = {f.path: f for f in storage.list("")}'
-_TIME = """clocks = clock_looks.look(cluster.store, cluster.clock)
-    now_ms = now_for(clocks, max(settings.orphan_age_ms, settings.grace_period_ms))"""
+_NEW_PUT = "metadata.store.contract:Put.__new__"
 
 _ERRORS = "tests/txnsegment/test_sweeping_errors.py::"
+_COPIES = "tests/metadata/cluster/test_copied_clusters.py::"
 
-MUTANTS = (
-    mutant(
-        "nobody-times-out",
-        "A4, 8.10",
-        "A transaction past its deadline is aborted by whoever meets it.",
-        ("metadata.rules.transitions:expired", "return header.state is State.OPEN and", "return False and"),
-    ),
-    mutant(
-        "settle-all-committed",
-        "A7, 8.4",
-        "What no header names is settled VOID: a replay shows it else.",
-        ("metadata.rules.transitions:settled", "if verdict is Verdict.VISIBLE else Settled.VOID", ""),
-    ),
-    mutant(
-        "settle-without-version",
-        "7, A27",
-        "A registration is settled by CAS: who saw less loses.",
-        ("metadata.maintenance.sweeper:Sweeper._settle_entry", "after.to_bytes(), expect=entry.record)", "after.to_bytes())"),
-    ),
-    mutant(
-        "fold-void",
-        "A7, 8.4",
-        "A VOID registration does not enter a snapshot.",
-        (_FOLD, "registration.state is not Settled.VOID and ", ""),
-    ),
-    mutant(
-        "fold-stops",
-        "model fold-stops, 8.5",
-        "Folding never passes an unsettled registration.",
-        (_FOLD, "break", "continue"),
-    ),
-    mutant(
-        "fold-beyond-the-seal",
-        "8.12",
-        "What lies above a segment's seal does not enter its snapshot.",
-        (_FOLD, "(sealed is None or number < sealed)", "True"),
-    ),
-    mutant(
-        "watermark-without-cas",
-        "A5, 8.6",
-        "The watermark moves by CAS and never back.",
-        ("metadata.maintenance.folding:Folding._fold_segment", "expect=ABSENT if mark is None else mark", "expect=None"),
-    ),
-    mutant(
-        "keep-tail",
-        "model keep-tail, 8.6",
-        "The newest record of the log stays, so that the end of a listing bounds the cut.",
-        (_MAY_DROP, "number >= end_of_log or ", ""),
-    ),
-    mutant(
-        "drop-before-folding",
-        "7, 8.5",
-        "A registration leaves the log once it is folded in all its segments, not in one.",
-        (_MAY_DROP, "return all(", "return any("),
-    ),
-    mutant(
-        "seal-dropped-before-shown",
-        "5, 8.12",
-        "A seal stays in the log until the layout shows it.",
-        (_MAY_DROP, "(registration.seal is not None and not seal_shown)", "False"),
-    ),
-    mutant(
-        "aborted-record-pruned-early",
-        "A11",
-        "An aborted record stays until the watermark has passed it.",
-        ("metadata.maintenance.folding:Folding.collect_aborted", "AbortedTxn.of(record).max_ledger_id <= through", "through >= 0"),
-    ),
-    mutant(
-        "aborted-range-one-too-wide",
-        "an index range one too wide, A14",
-        "Folding cleans the aborted records up to its watermark, and none above it.",
-        (
-            _CLEAN,
-            "paths.aborted_position(segment, through, 10**20 - 1)",
-            "paths.aborted_position(segment, through + 1, 10**20 - 1)",
-        ),
-    ),
-    mutant(
-        "events-are-kept",
-        "A13, 8.14",
-        "Events are deleted once the watermark has passed.",
-        ("metadata.maintenance.folding:Folding._forget_events", "for path in view.keys(events.range())]", "for path in ()]"),
-    ),
-    mutant(
-        "ops-are-kept",
-        "A13, 8.14",
-        "Write ops are deleted once their transaction is settled.",
-        ("metadata.maintenance.sweeper:Sweeper._delete_ops", "in_groups(records)", "in_groups(records[:0])"),
-    ),
-    mutant(
-        "settle-before-forget",
-        "model settle-before-forget, A10",
-        "A header is forgotten only after its registration is settled.",
-        (_FORGET, "txn in waiting or ", ""),
-    ),
-    mutant(
-        "raise-before-forget",
-        "model raise-before-forget, 8.8",
-        "lastCommitted is raised before a committed header is deleted.",
-        (_FORGET, "self._release_application(view, txn, header) and ", ""),
-    ),
-    mutant(
-        "raise-after-forget",
-        "the application record raised after the header is forgotten, 8.8",
-        "lastCommitted is raised before the header is deleted, not after: in between a predecessor looks aborted.",
-        (
-            _FORGET,
-            "self._release_application(view, txn, header) and written(self.cluster.store, Delete(record.key, expect=record))",
-            "written(self.cluster.store, Delete(record.key, expect=record)) and self._release_application(view, txn, header)",
-        ),
-    ),
-    mutant(
-        "headers-are-kept",
-        "8.14",
-        "Headers are forgotten after their retention.",
-        (_FORGET, "found[:limit]", "found[:0]"),
-    ),
-    mutant(
-        "files-listed-last",
-        "7, 8.5",
-        "The orphan sweep lists the files and takes the time first, then looks for what protects them.",
-        (_ORPHANS, f"    {_LISTED}\n    {_TIME}\n", ""),
-        (_ORPHANS, "    late = {", f"    {_LISTED}\n    {_TIME}\n    late = {{"),
-    ),
-    mutant(
-        "folded-parts-unprotected",
-        "7, 8.5",
-        "What a snapshot lists is protected from the orphan sweep.",
-        ("metadata.maintenance.orphans:named_files", "yield from snapshot_changes.listed(cluster.storage, head)", "yield from ()"),
-    ),
-    mutant(
-        "orphan-age-in-the-wrong-unit",
-        "A12, time in the wrong unit, 8.5",
-        "The orphan age is in milliseconds.",
-        (
-            _ORPHANS,
-            "expired = file.mtime_ms + settings.orphan_age_ms < now_ms",
-            "expired = file.mtime_ms + settings.orphan_age_ms // 1000 < now_ms",
-        ),
-    ),
-    mutant(
-        "damaged-note-is-left-out",
-        "issue 13, 18",
-        "What a damaged note has said of unprotected files is unknown: they are seen for the first time.",
-        ("metadata.maintenance.orphans:_seen", "if damaged:", "if False:"),
-        tests=(f"{_ERRORS}test_a_file_is_not_deleted_by_the_other_note_while_one_is_damaged",),
-    ),
-    mutant(
-        "damaged-note-spares-nothing",
-        "issue 13, 18",
-        "A damaged note of a replaced snapshot spares all parts until the grace period has passed.",
-        ("metadata.maintenance.retired:spared", 'found += (file.path for file in files if file.path.endswith(".parquet"))', "pass"),
-        tests=(f"{_ERRORS}test_a_part_is_not_deleted_while_a_damaged_note_may_spare_it",),
-    ),
-    mutant(
-        "foreign-errors-end-the-sweeper",
-        "issue 13, 18",
-        "An error that is none of ours ends neither a sweep nor the daemon.",
-        ("metadata.common.failures:contained", "except Exception as error:", "except TxnSegmentError as error:"),
-        tests=(f"{_ERRORS}test_the_daemon_goes_on_past_an_error_of_another_kind_and_retries",),
-    ),
-    mutant(
-        "damaged-staging-manifest-names-nothing",
-        "issue 13, 18",
-        "A damaged staging manifest spares all parts until the orphan age has passed.",
-        ("metadata.write.staging_manifests:protected", 'yield from (path for path in files if path.endswith(".parquet"))', "pass"),
-        tests=(f"{_ERRORS}test_a_damaged_staging_manifest_spares_all_parts_and_holds_up_no_other_delete",),
-    ),
-    mutant(
-        "committers-do-not-look-at-the-clocks",
-        "7, Time",
-        "Who sweeps while rows are published, a committer too, notes a clock that is behind.",
-        ("metadata.maintenance.sweeper:Sweeper._steps", 'self._step("look at the clocks", self._look, failed)', "pass"),
-        tests=(
-            "tests/metadata/cluster/test_elapsed.py::test_a_row_of_a_persistent_topic_that_was_committed_while_the_clock_was_behind_stays",
-        ),
-    ),
-    mutant(
-        "note-before-deleting-has-content",
-        "issue 13, 23",
-        "What a sweep writes before it deletes is empty: a full volume has room for a name.",
-        (
-            "metadata.maintenance.deleting:Deleter._check",
-            'publish(self._note, b"")',
-            "publish(self._note, self._cluster.owner.encode())",
-        ),
-        tests=("tests/metadata/store/test_full_disk.py::test_a_full_volume_of_ledgers_is_swept",),
-    ),
-    mutant(
-        "all-files-listed-at-each-pass-that-fails",
-        "issue 13, 18",
-        "A pass that failed is no reason to list all files at the next one.",
-        ("txnsegment.sweeping:sweep_until", "min(orphans_every, AGAIN_AFTER) if failed", "0 if failed"),
-        tests=(f"{_ERRORS}test_the_daemon_does_not_list_all_files_at_each_pass_because_one_topic_fails",),
-    ),
-    mutant(
-        "deleted-while-swept-is-a-failure",
-        "7",
-        "A persistent topic that is deleted while it is swept is a race, and no failure.",
-        ("metadata.instream.sweeping:InStreamSweeper.sweep", "report.failed, races=RACES", "report.failed"),
-        tests=("tests/metadata/instream/test_instream_life.py::test_a_topic_that_is_deleted_while_it_is_swept_is_no_failure",),
-    ),
+
+@fault(
+    "A4, 8.10",
+    "A transaction past its deadline is aborted by whoever meets it.",
+    at="metadata.rules.transitions:expired",
+    by="script a04_hanging_transaction_pins_nothing",
 )
+def nobody_times_out(real: Real, header: Header, now_ms: int, allowance_ms: int) -> bool:
+    return False
+
+
+# --- settling and folding -------------------------------------------------------------------------------------------
+
+
+@fault(
+    "A7, 8.4",
+    "What no header names is settled VOID: a replay shows it else.",
+    at="metadata.rules.transitions:settled",
+    by="script a07_replay_shows_nothing_aborted",
+)
+def settle_all_committed(real: Real, verdict: Verdict) -> Settled:
+    return Settled.COMMITTED
+
+
+@fault(
+    "7, A27",
+    "A registration is settled by CAS: who saw less loses.",
+    at=_NEW_PUT,
+    within=f"{_SWEEPER}._settle_entry",
+    by="script sweep_settle_late",
+)
+def settle_without_version(real: Real, _cls: type, key: Key, value: bytes, expect: Record | int | None, *options: Any) -> Any:
+    return real(_cls, key, value, ANY, *options)
+
+
+@fault(
+    "model fold-stops, 8.5", "Folding never passes an unsettled registration.", at=_FOLD, by="script a11_no_gap_while_recovering"
+)
+def fold_stops(real: Real, segment: str, watermark: int, log: Sequence[tuple[int, Registration]], sealed: int | None) -> Any:
+    decided = [(number, one) for number, one in log if one.txn is None or one.state is not None or one.seal is not None]
+    return real(segment, watermark, decided, sealed)
+
+
+@fault(
+    "A5, 8.6",
+    "The watermark moves by CAS and never back.",
+    at=_NEW_PUT,
+    within=f"{_FOLDING}._fold_segment",
+    by="script a05_watermark_never_goes_back",
+)
+def watermark_without_cas(real: Real, _cls: type, key: Key, value: bytes, expect: Record | int | None, *options: Any) -> Any:
+    return real(_cls, key, value, ANY, *options)
+
+
+@fault(
+    "model keep-tail, 8.6",
+    "The newest record of the log stays, so that the end of a listing bounds the cut.",
+    at=_MAY_DROP,
+    by="script a01_late_commit_hits_no_successor",
+)
+def keep_tail(
+    real: Real,
+    number: int,
+    registration: Registration,
+    watermarks: Mapping[str, int | None],
+    end_of_log: int,
+    *,
+    seal_shown: bool,
+) -> Any:
+    return real(number, registration, watermarks, end_of_log + 1, seal_shown=seal_shown)
+
+
+@fault(
+    "7, 8.5",
+    "A registration leaves the log once it is folded in all its segments, not in one.",
+    at=_MAY_DROP,
+    by="script a14_one_name_a_prefix_of_another",
+)
+def drop_before_folding(
+    real: Real,
+    number: int,
+    registration: Registration,
+    watermarks: Mapping[str, int | None],
+    end_of_log: int,
+    *,
+    seal_shown: bool,
+) -> Any:
+    folded = any(mark is None or mark >= number for mark in watermarks.values())
+    return folded and real(number, registration, {}, end_of_log, seal_shown=seal_shown)
+
+
+@fault("5, 8.12", "A seal stays in the log until the layout shows it.", at=_MAY_DROP, by="script seal_of_a_later_version")
+def seal_dropped_before_shown(real: Real, *arguments: Any, seal_shown: bool) -> Any:
+    return real(*arguments, seal_shown=True)
+
+
+@fault(
+    "A11",
+    "An aborted record stays until the watermark has passed it.",
+    at="metadata.records.records:AbortedTxn.of",
+    within=f"{_FOLDING}.collect_aborted",
+    by="script a11_no_gap_while_recovering",
+)
+def aborted_record_pruned_early(real: Real, cls: type, record: Record) -> Any:
+    found = real(cls, record)
+    return found.model_copy(update={"max_ledger_id": 0}) if isinstance(found, AbortedTxn) else found
+
+
+@fault(
+    "an index range one too wide, A14",
+    "Folding cleans the aborted records up to its watermark, and none above it.",
+    at=f"{_FOLDING}._clean_behind",
+    by="script sweep_fold_cleans_no_further",
+)
+def aborted_range_one_too_wide(real: Real, self: Folding, view: View, segment: str, through: int) -> Any:
+    return real(self, view, segment, min(through + 1, 10**20 - 1))
+
+
+@fault(
+    "A13, 8.14",
+    "Events are deleted once the watermark has passed.",
+    at=f"{_FOLDING}._forget_events",
+    by="script a13_nothing_grows_without_end",
+)
+def events_are_kept(real: Real, self: Folding, view: View, segment: str) -> bool:
+    return True
+
+
+# --- forgetting -----------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "model settle-before-forget, A10",
+    "A header is forgotten only after its registration is settled.",
+    at="metadata.log.live_log:unsettled",
+    within=f"{_SWEEPER}.forget",
+    by="script a10_committed_rows_outlive_their_header",
+)
+def settle_before_forget(real: Real, entry: Entry) -> bool:
+    return False
+
+
+@fault(
+    "model raise-before-forget, 8.8",
+    "lastCommitted is raised before a committed header is deleted.",
+    at=f"{_SWEEPER}._release_application",
+    by="script a01_late_commit_hits_no_successor",
+)
+def raise_before_forget(real: Real, self: Sweeper, view: View, txn: str, header: Header) -> bool:
+    return True
+
+
+@fault(
+    "the application record raised after the header is forgotten, 8.8",
+    "lastCommitted is raised before the header is deleted, not after: in between a predecessor looks aborted.",
+    at=f"{_SWEEPER}._release_application",
+    by="script random_application",
+)
+def raise_after_forget(real: Real, self: Sweeper, view: View, txn: str, header: Header) -> Any:
+    return written(self.cluster.store, Delete(paths.header(txn))) and real(self, view, txn, header)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+_named: dict[int, set[str]] = {}
+"""What was named before the files were listed, by the id of the cluster that sweeps."""
+
+
+def _named_early(real: Real, cluster: Cluster, markers: MarkerModel, view: View) -> Iterator[str]:
+    return iter(_named[id(cluster)]) if id(cluster) in _named else real(cluster, markers, view)
+
+
+@fault(
+    "7, 8.5",
+    "The orphan sweep lists the files and takes the time first, then looks for what protects them.",
+    at=_ORPHANS,
+    also={"metadata.maintenance.orphans:named_files": _named_early},
+    by="script a19_no_row_is_skipped_at_the_edge",
+)
+def files_listed_last(real: Real, cluster: Cluster, markers: MarkerModel) -> Any:
+    _named[id(cluster)] = decide(cluster.store, lambda view: set(named_files(cluster, markers, view)))
+    try:
+        return real(cluster, markers)
+    finally:
+        del _named[id(cluster)]
+
+
+@fault(
+    "7, 8.5",
+    "What a snapshot lists is protected from the orphan sweep.",
+    at="ledgers.snapshot_changes:listed",
+    within="metadata.maintenance.orphans:named_files",
+    by="script a18_abort_after_unknown_commit_deletes_nothing",
+)
+def folded_parts_unprotected(real: Real, storage: Any, head: Any) -> Iterator[str]:
+    return iter(())
+
+
+@fault(
+    "7, A18",
+    "The orphan sweep spares what a live staging manifest names.",
+    at="metadata.write.staging_manifests:protected",
+    kind="moving",
+    by="script together_killed_before_it_opens",
+)
+def sweep_takes_staged_parts(real: Real, *arguments: Any) -> Iterator[str]:
+    return iter(())
+
+
+@fault(
+    "issue 13, 18",
+    "An error that is none of ours ends neither a sweep nor the daemon.",
+    at="metadata.common.failures:note",
+    within="metadata.common.failures:contained",
+    by=f"{_ERRORS}test_the_daemon_goes_on_past_an_error_of_another_kind_and_retries",
+)
+def foreign_errors_end_the_sweeper(real: Real, step: str, what: str, error: Exception, *, level: int) -> Any:
+    if not isinstance(error, TxnSegmentError):
+        raise error
+    return real(step, what, error, level=level)
+
+
+@fault(
+    "issue 13, 10",
+    "A sweep that was under way during a restore deletes nothing.",
+    at="metadata.cluster.cluster:Cluster.check_root",
+    within="metadata.maintenance.deleting:Deleter._check",
+    by=f"{_COPIES}test_a_sweep_that_was_under_way_during_a_restore_deletes_nothing_of_it",
+)
+def sweep_does_not_look_before_it_deletes(real: Real, self: Cluster) -> None:
+    return
+
+
+@fault(
+    "8.11",
+    "The cursors of children, made before the layout shows them, are nobody's remains.",
+    at="metadata.maintenance.remains:_left",
+    by="tests/metadata/cursors/test_pending_ack.py::test_a_sweep_spares_the_cursors_of_children_that_no_layout_shows_yet",
+    kind="splitting",
+)
+def children_cursors_are_swept(real: Real, layouts: dict[Any, Any], segment: str) -> Any:
+    later = {name: layout.model_copy(update={"next_segment_id": 10**9}) for name, layout in layouts.items()}
+    return real(later, segment)

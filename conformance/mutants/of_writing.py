@@ -1,288 +1,406 @@
-"""Faults of owners: opening, registering, checking, deciding, aborting (protocol.md section 5)."""
+"""Faults of owners: opening, registering, deciding, aborting; which staged rows are committed (protocol.md section 5)."""
 
 from __future__ import annotations
 
-from conformance.mutants.planting import mutant
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conformance.mutants.planting import Real, fault
+from ledgers.model import Part
+from metadata.client.client import Client
+from metadata.common.errors import TxnConflict
+from metadata.log.live_log import Entry, Listing, LiveLog
+from metadata.records import paths
+from metadata.records.names import segment_name
+from metadata.records.paths import Key
+from metadata.records.records import Application, Header, Layout, Registration, State
+from metadata.rules.transitions import Claim, Gone, Opening
+from metadata.store.contract import ABSENT, ANY, MetadataStore, Record, View
+from metadata.topics.routing import Target
+from metadata.write.coordinator import Coordinator
+from metadata.write.rerouting import Written
+from metadata.write.write_set import Committed, WriteSet
+from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.staging import Staged
 
 _OPENING = "metadata.rules.transitions:opening"
 _END = "metadata.rules.transitions:end"
-_REGISTER = "metadata.write.coordinator:Coordinator._register"
-_BEGIN = "metadata.write.coordinator:Coordinator._begin"
-_DECIDE = "metadata.write.coordinator:Coordinator._decide"
-_COMMIT = "spark_txn_sink.commit:commit"
+_RESOLVE = "metadata.rules.transitions:resolve"
+_COORDINATOR = "metadata.write.coordinator:Coordinator"
+_PUT = "metadata.store.contract:MetadataStore.put"
+_NEW_PUT = "metadata.store.contract:Put.__new__"
 
-MUTANTS = (
-    mutant(
-        "header-cas-ignores-the-version",
-        "A6, 8.1",
-        "A header is decided by CAS: of a commit and an abort at once exactly one wins.",
-        ("metadata.log.ending:end", "expect=record, ", ""),
-    ),
-    mutant(
-        "terminal-is-not-terminal",
-        "8.1",
-        "A header that is COMMITTED or ABORTED never changes again.",
-        (_END, "if decision in HEADER_TRANSITIONS[header.state]:", "if decision is not header.state:"),
-    ),
-    mutant(
-        "ending-twice-is-an-error",
-        "8.2",
-        "Ending a transaction again the same way succeeds.",
-        (_END, "if header.state is not decision or", "if header.state is not State.OPEN or"),
-    ),
-    mutant(
-        "late-commit-takes-the-next",
-        "A1, 8.3",
-        "An owner that wakes late decides its own header, never the one that its application has opened since.",
-        (
-            _DECIDE,
-            "found = decide(self.cluster.store, lambda view: view.get(key))",
-            "app = Application.of(self.cluster.store.view().get(paths.application(work.app, work.app_topic)))\n"
-            "            found = self.cluster.store.view().get(paths.header(app.current.txn_id))",
-        ),
-    ),
-    mutant(
-        "txn-ids-used-twice",
-        "A1, 8.3",
-        "Blocks of transaction ids are taken by CAS: no id is used twice.",
-        ("metadata.write.txn_ids:TxnIds._take", "expect=ABSENT if record is None else record", "expect=None"),
-        kind="wide",
-    ),
-    mutant(
-        "abort-predecessor",
-        "model abort-predecessor, 8.8",
-        "An OPEN predecessor is aborted before a new attempt opens.",
-        (_OPENING, "return Opening.ABORT_PREDECESSOR, app", "return Opening.OPEN, app"),
-    ),
-    mutant(
-        "application-without-cas",
-        "A6, 8.8",
-        "A new attempt takes the application record by CAS: of two drivers one wins.",
-        (_BEGIN, "expect=ABSENT if record is None else record", "expect=None"),
-    ),
-    mutant(
-        "replay-commits-again",
-        "A16, 8.8",
-        "A version that is committed already is skipped.",
-        (
-            _OPENING,
-            "if claim.version > app.last_committed:\n        return Opening.OPEN, app",
-            "if claim.version >= app.last_committed:\n        return Opening.OPEN, app",
-        ),
-    ),
-    mutant(
-        "low-version-is-dropped",
-        "A20",
-        "A version at or below the last one, but of another query, is an error: its rows would be lost without a word.",
-        ("metadata.rules.transitions:_same", "return claim.by == by or", "return True or"),
-    ),
-    mutant(
-        "failed-batch-is-skipped",
-        "A17, 8.8",
-        "Only a COMMITTED predecessor raises lastCommitted: a version that was aborted is written again.",
-        (_OPENING, "if predecessor.state is State.COMMITTED:", "if predecessor.state is not State.OPEN:"),
-    ),
-    mutant(
-        "empty-batch-fences-nobody",
-        "A34",
-        "An empty batch moves lastCommitted by the same CAS, so that a zombie cannot commit its version.",
-        ("metadata.write.coordinator:Coordinator._commit_empty", "if work.random and record is None:", "if True:"),
-    ),
-    mutant(
-        "late-abort-ends-the-successor",
-        "A36",
-        "A late abort ends only a header of its own attempt.",
-        ("metadata.rules.transitions:may_abort", " and header.attempt == claim.attempt", ""),
-    ),
-    mutant(
-        "abort-deletes-files",
-        "A18, 8.5",
-        "An abort after an unknown commit deletes no file: they may be live.",
-        (
-            "spark_txn_sink.commit:abort",
-            "_coordinator(client, topic).abort_attempt(",
-            "[client.cluster.storage.delete(part.path) for m in staged for _, part in m.parts]\n"
-            "    _coordinator(client, topic).abort_attempt(",
-        ),
-        kind="wide",
-    ),
-    mutant(
-        "lost-reply-is-success",
-        "5, 8.5",
-        "A lost reply to the deciding CAS is answered by reading, not taken for a success.",
-        (_DECIDE, "if ended is not None:", "if (ended := ended or opened.header) is not None:"),
-    ),
-    mutant(
-        "one-registration",
-        "model one-registration, A25, 8.9",
-        "One record covers all segments of a transaction: no prefix of the log holds half of one.",
-        (
-            _REGISTER,
-            "body = registration.to_bytes()\n    if",
-            "for name in list(segments)[:-1]:\n"
-            "        only = registration.model_copy(update={'segments': {name: segments.pop(name)}})\n"
-            "        self.cluster.store.append(paths.LOG, only.to_bytes())\n"
-            "    registration = registration.model_copy(update={'segments': segments})\n"
-            "    body = registration.to_bytes()\n    if",
-        ),
-        ("metadata.rules.transitions:resolve", " and header.commit == number", ""),
-    ),
-    mutant(
-        "atomic-append",
-        "model atomic-append, 8.7, sequence as counter then record",
-        "Number and record of a registration come into being in one step: whoever sees n+1 sees n.",
-        (
-            _REGISTER,
-            "record = self.cluster.store.append(paths.LOG, body)",
-            "taken = self.cluster.store.append(paths.Prefix('/taken/number', ''), body).number\n"
-            "        record = self.cluster.store.put(paths.LOG.key(taken), body, expect=ABSENT)",
-        ),
-        (
-            _REGISTER,
-            "            taken = self.cluster.store.append(paths.Prefix('/taken/number', ''), body).number\n        record =",
-            "            taken = self.cluster.store.append(paths.Prefix('/taken/number', ''), body).number\n            record =",
-        ),
-    ),
-    mutant(
-        "named-by-header",
-        "model named-by-header, A26",
-        "Only the registration that the deciding CAS names counts: a second one, after a lost reply, is void.",
-        ("metadata.rules.transitions:resolve", " and header.commit == number", ""),
-    ),
-    mutant(
-        "seal-check",
-        "model seal-check, 8.12",
-        "The owner looks for a seal below its registration before it decides.",
-        ("metadata.write.coordinator:Coordinator._commit", "if sealed:", "if False:"),
-    ),
-    mutant(
-        "seal-above-refuses",
-        "A24, 8.12",
-        "Who registered before a seal commits: only a seal below the registration closes its segment to it.",
-        (
-            "metadata.write.coordinator:Coordinator._sealed_below",
-            "if sealed is not None and sealed < entry.number:",
-            "if sealed is not None:",
-        ),
-    ),
-    mutant(
-        "seal-of-an-old-layout",
-        "A35, 8.13",
-        "A seal that was made from a layout that is gone is void.",
-        ("metadata.rules.transitions:seal_counts", "return layout.epoch == seal.epoch and not any(", "return not any("),
-        (
-            "metadata.rules.transitions:unfinished",
-            " and layout is not None and layout.epoch == seal.epoch",
-            " and layout is not None",
-        ),
-    ),
-    mutant(
-        "both-seals-of-one-layout",
-        "A35, 8.13",
-        "Of two seals made from one layout the lower one counts.",
-        ("metadata.rules.transitions:seal_counts", "n < number and s.topic", "n > number and s.topic"),
-    ),
-    mutant(
-        "children-overlap",
-        "8.13",
-        "The children of a split tile their parent's range.",
-        ("metadata.rules.transitions:child_ranges", "Range(start=middle + 1, end=one.end)", "Range(start=middle, end=one.end)"),
-        tests=("tests/metadata/write/test_splits.py::test_a_segment_is_halved_and_joined_again",),
-    ),
-    mutant(
-        "children-before-parents",
-        "8.13",
-        "What was staged for a segment comes before what was staged for its children, so that each key's rows keep their order.",
-        ("metadata.write.rerouting:rerouted", "segment_name(item[0]).segment_id)", "-segment_name(item[0]).segment_id)"),
-        tests=("tests/spark_txn_sink/test_key_order.py::test_rows_of_a_key_keep_their_order_over_any_splits_and_merges",),
-    ),
-    mutant(
-        "layouts-before-seals",
-        "seals looked up after the layout, 8.12",
-        "Seals are looked up in the log first, then in the layout: a seal leaves the log only after the layout shows it.",
-        (
-            "metadata.write.coordinator:Coordinator._sealed_below",
-            "listing = self.log.list(view, then=[paths.topic(t) for t in topics])",
-            "also = view.get_many([paths.topic(t) for t in topics])\n        listing = self.log.list(view)",
-        ),
-        (
-            "metadata.write.coordinator:Coordinator._sealed_below",
-            "zip(topics, listing.also, strict=True)",
-            "zip(topics, also, strict=True)",
-        ),
-    ),
-    mutant(
-        "timeout-in-the-wrong-unit",
-        "A12, time in the wrong unit",
-        "A timeout is given in milliseconds and kept as nanoseconds.",
-        (_BEGIN, "Nanos(work.timeout_ms * 1_000_000)", "Nanos(work.timeout_ms * 1_000)"),
-    ),
-    mutant(
-        "allowance-in-seconds",
-        "A12, time in the wrong unit",
-        "The allowance of deadlines is in milliseconds, as they are.",
-        ("metadata.rules.transitions:expired", "+ allowance_ms", "+ allowance_ms // 1000"),
-    ),
-    mutant(
-        "deadline-index-in-seconds",
-        "A12, 8.15, time in the wrong unit",
-        "Headers are indexed by their deadline in milliseconds.",
-        ("metadata.records.records:Header.indexes", "pad20(self.deadline_ms)", "pad20(self.deadline_ms // 1000)"),
-    ),
-    mutant(
-        "old-parts-are-committed",
-        "5, 8.5",
-        "Parts older than half the orphan age are refused: the orphan sweep may take them.",
-        ("metadata.write.coordinator:Coordinator._open", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
-    ),
-    mutant(
-        "files-are-not-looked-at",
-        "5, 8.5",
-        "A commit names no file that is gone: a clock that leapt and came back may have let a sweep take it.",
-        ("metadata.write.coordinator:Coordinator._commit", "refuse_missing(self.cluster, work.app, work.parts)", "pass"),
-        tests=("tests/metadata/write/test_parts_gone.py",),
-    ),
-    mutant(
-        "rows-behind-a-volume",
-        "5, 8.5",
-        "A commit names no file in a root without a mark: its volume may have gone, and would hide the file when it is back.",
-        ("metadata.write.write_set:refuse_missing", "if cluster.id is not None and mark is None:", "if False:"),
-        tests=("tests/metadata/write/test_parts_gone.py::test_rows_that_were_staged_without_their_volume_are_not_committed",),
-    ),
-    mutant(
-        "lengths-are-not-looked-at",
-        "5, 8.5",
-        "A commit names no file that is cut short.",
-        ("metadata.write.write_set:refuse_missing", "if info is None or info[0] != part.bytes", "if info is None"),
-        tests=("tests/metadata/write/test_parts_gone.py::test_a_file_that_is_cut_short_is_not_committed",),
-    ),
-    mutant(
-        "who-slept-is-told-of-a-deletion",
-        "8.12",
-        "Who meets a seal that left its layout long ago is told that its parts are too old, not that its topic was deleted.",
-        (
-            "metadata.write.coordinator:Coordinator._routed_on",
-            "refuse_old(work, time_ms(self.cluster.store), self.cluster.settings)",
-            "pass",
-        ),
-        ("metadata.write.coordinator:Coordinator._sealed_below", "refuse_old(work, view.now_ms(), self.cluster.settings)", "pass"),
-        tests=(
-            "tests/metadata/maintenance/test_trimming.py::test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old",
-        ),
-    ),
-    mutant(
-        "failed-attempts-count",
-        "staged parts of a failed attempt counted, 8.4",
-        "A commit takes the parts that the accepted attempts report, never what lies in a folder.",
-        (
-            _COMMIT,
-            "return _coordinator(client, topic).commit(",
-            "for segment, part in [(s, p) for s, found in parts.items() for p in found]:\n"
-            "        folder, name = part.path.rsplit('/', 2)[0], part.path.rsplit('/', 1)[1]\n"
-            "        for file in client.cluster.storage.list(folder):\n"
-            "            if file.path.endswith('/' + name) and file.path != part.path:\n"
-            "                parts[segment].append(dataclasses.replace(part, path=file.path))\n"
-            "    return _coordinator(client, topic).commit(",
-        ),
-    ),
+
+@fault(
+    "A6, 8.1",
+    "A header is decided by CAS: of a commit and an abort at once exactly one wins.",
+    at=_PUT,
+    within="metadata.log.ending:end",
+    by="script a06_two_coordinators_commit_all_or_nothing",
 )
+def header_cas_ignores_the_version(
+    real: Real, self: MetadataStore, key: Key, value: bytes, *, expect: Record | int | None, **options: Any
+) -> Any:
+    return real(self, key, value, **options)
+
+
+@fault("8.1", "A header that is COMMITTED or ABORTED never changes again.", at=_END, by="script a01_late_commit_hits_no_successor")
+def terminal_is_not_terminal(real: Real, header: Header, decision: State, **options: Any) -> Any:
+    other = header.state not in (State.OPEN, decision)
+    return real(header.model_copy(update={"state": State.OPEN}) if other else header, decision, **options)
+
+
+@fault("8.2", "Ending a transaction again the same way succeeds.", at=_END, by="script a06_two_coordinators_commit_all_or_nothing")
+def ending_twice_is_an_error(real: Real, header: Header, decision: State, **options: Any) -> Any:
+    if header.state is decision:
+        raise TxnConflict("The transaction has ended.")
+    return real(header, decision, **options)
+
+
+@fault(
+    "A1, 8.3",
+    "Blocks of transaction ids are taken by CAS: no id is used twice.",
+    at=_PUT,
+    within="metadata.write.txn_ids:TxnIds._take",
+    kind="wide",
+    by="seed 1196",
+)
+def txn_ids_used_twice(
+    real: Real, self: MetadataStore, key: Key, value: bytes, *, expect: Record | int | None, **options: Any
+) -> Any:
+    return real(self, key, value, **options)
+
+
+# --- opening a version of an application ---------------------------------------------------------------------------
+
+
+@fault(
+    "model abort-predecessor, 8.8",
+    "An OPEN predecessor is aborted before a new attempt opens.",
+    at=_OPENING,
+    by="script a01_late_commit_hits_no_successor",
+)
+def abort_predecessor(real: Real, app: Application, claim: Claim, predecessor: Header | Gone) -> Any:
+    what, after = real(app, claim, predecessor)
+    return (Opening.OPEN if what is Opening.ABORT_PREDECESSOR else what), after
+
+
+@fault(
+    "A6, 8.8",
+    "A new attempt takes the application record by CAS: of two drivers one wins.",
+    at=_NEW_PUT,
+    within=f"{_COORDINATOR}._begin",
+    by="script a16_replayed_micro_batch_commits_once",
+)
+def application_without_cas(real: Real, _cls: type, key: Key, value: bytes, expect: Record | int | None, *options: Any) -> Any:
+    return real(_cls, key, value, ANY if key.path.startswith("/txn/app/") else expect, *options)
+
+
+@fault(
+    "A16, 8.8", "A version that is committed already is skipped.", at=_OPENING, by="script a16_replayed_micro_batch_commits_once"
+)
+def replay_commits_again(real: Real, app: Application, claim: Claim, predecessor: Header | Gone) -> Any:
+    what, after = real(app, claim, predecessor)
+    return (Opening.OPEN if what is Opening.SKIP else what), after
+
+
+@fault(
+    "A20",
+    "A version at or below the last one, but of another query, is an error: its rows would be lost without a word.",
+    at="metadata.rules.transitions:_same",
+    by="script a20_token_too_low_is_an_error",
+)
+def low_version_is_dropped(real: Real, claim: Claim, by: str | None) -> bool:
+    return True
+
+
+@fault(
+    "A17, 8.8",
+    "Only a COMMITTED predecessor raises lastCommitted: a version that was aborted is written again.",
+    at=_OPENING,
+    by="script a17_failed_batch_is_never_skipped",
+)
+def failed_batch_is_skipped(real: Real, app: Application, claim: Claim, predecessor: Header | Gone) -> Any:
+    if isinstance(predecessor, Header) and predecessor.state is State.ABORTED:
+        predecessor = predecessor.model_copy(update={"state": State.COMMITTED})
+    return real(app, claim, predecessor)
+
+
+@fault(
+    "A34",
+    "An empty batch moves lastCommitted by the same CAS, so that a zombie cannot commit its version.",
+    at=f"{_COORDINATOR}._commit_empty",
+    by="script a34_empty_batch_fences_zombies",
+)
+def empty_batch_fences_nobody(real: Real, self: Coordinator, work: WriteSet, app: Application, record: Record | None) -> Any:
+    return Committed(None, None, 0, 0)
+
+
+@fault(
+    "A36",
+    "A late abort ends only a header of its own attempt.",
+    at="metadata.rules.transitions:may_abort",
+    by="script a36_late_abort_ends_no_successor",
+)
+def late_abort_ends_the_successor(real: Real, header: Header, claim: Claim) -> Any:
+    return real(header, dataclasses.replace(claim, attempt=header.attempt or claim.attempt))
+
+
+@fault(
+    "A18, 8.5",
+    "An abort after an unknown commit deletes no file: they may be live.",
+    at="spark_txn_sink.commit:abort",
+    kind="wide",
+    by="seed 106",
+)
+def abort_deletes_files(real: Real, client: Client, plan: WritePlan, identity: Any, messages: Sequence[Staged | None]) -> Any:
+    if all(messages):
+        for message in messages:
+            for _, part in message.parts if message is not None else ():
+                client.cluster.storage.delete(part.path)
+    return real(client, plan, identity, messages)
+
+
+# --- registering, checking, deciding --------------------------------------------------------------------------------
+
+
+@fault(
+    "5, 8.5",
+    "A lost reply to the deciding CAS is answered by reading, not taken for a success.",
+    at="metadata.log.ending:end",
+    within=f"{_COORDINATOR}._decide",
+    by="script a01_late_commit_hits_no_successor",
+)
+def lost_reply_is_success(real: Real, store: MetadataStore, record: Record, decision: State, **options: Any) -> Any:
+    return real(store, record, decision, **options) or Header.of(record)
+
+
+def _any_number(real: Real, number: int, registration: Registration, header: Header | Gone, *, reread: bool) -> Any:
+    if isinstance(header, Header) and header.state is State.COMMITTED:
+        header = header.model_copy(update={"commit": number})
+    return real(number, registration, header, reread=reread)
+
+
+@fault(
+    "model one-registration, A25, 8.9",
+    "One record covers all segments of a transaction: no prefix of the log holds half of one.",
+    at=f"{_COORDINATOR}._register",
+    also={_RESOLVE: _any_number},
+    by="script a25_crossing_order_moves_every_reader",
+)
+def one_registration(real: Real, self: Coordinator, opened: Any, work: WriteSet) -> Any:
+    for segment, parts in work.parts.items():
+        entry = real(self, opened, dataclasses.replace(work, parts={segment: parts}))
+    return entry
+
+
+@fault(
+    "model atomic-append, 8.7, sequence as counter then record",
+    "Number and record of a registration come into being in one step: whoever sees n+1 sees n.",
+    at="metadata.store.contract:MetadataStore.append",
+    within=f"{_COORDINATOR}._register",
+    by="script a01_late_commit_hits_no_successor",
+)
+def atomic_append(real: Real, self: MetadataStore, prefix: paths.Prefix, value: bytes, **options: Any) -> Any:
+    taken = real(self, paths.Prefix("/taken/number", ""), value, **options)
+    return self.put(prefix.key(taken.number), value, expect=ABSENT)
+
+
+@fault(
+    "model named-by-header, A26",
+    "Only the registration that the deciding CAS names counts: a second one, after a lost reply, is void.",
+    at=_RESOLVE,
+    by="script a26_lost_append_registers_once",
+)
+def named_by_header(real: Real, number: int, registration: Registration, header: Header | Gone, *, reread: bool) -> Any:
+    return _any_number(real, number, registration, header, reread=reread)
+
+
+@fault(
+    "model seal-check, 8.12",
+    "The owner looks for a seal below its registration before it decides.",
+    at=f"{_COORDINATOR}._sealed_below",
+    by="script a01_late_commit_hits_no_successor",
+)
+def seal_check(real: Real, self: Coordinator, entry: Entry, work: WriteSet) -> list[str]:
+    real(self, entry, work)
+    return []
+
+
+@fault(
+    "A24, 8.12",
+    "Who registered before a seal commits: only a seal below the registration closes its segment to it.",
+    at="metadata.rules.transitions:sealed_at",
+    within=f"{_COORDINATOR}._sealed_below",
+    by="script check_finds_a_seal",
+)
+def seal_above_refuses(
+    real: Real, segment_id: int, segment: str, layout: Layout, log_seals: Mapping[int, Registration]
+) -> int | None:
+    return None if real(segment_id, segment, layout, log_seals) is None else 0
+
+
+@fault(
+    "8.12",
+    "The owner looks for a seal of each of its segments.",
+    at=f"{_COORDINATOR}._sealed_below",
+    kind="splitting",
+    by="seed 12",
+)
+def one_segment_is_checked(real: Real, self: Coordinator, entry: Entry, work: WriteSet) -> Any:
+    return real(self, entry, dataclasses.replace(work, parts=dict(list(work.parts.items())[:1])))
+
+
+@fault(
+    "seals looked up after the layout, 8.12",
+    "Seals are looked up in the log first, then in the layout: a seal leaves the log only after the layout shows it.",
+    at="metadata.log.live_log:LiveLog.list",
+    within=f"{_COORDINATOR}._sealed_below",
+    by="script a30_one_decision_one_session",
+)
+def layouts_before_seals(real: Real, self: LiveLog, view: View, *, again: Any, then: Sequence[Key]) -> Listing:
+    also = view.get_many(then)
+    listing: Listing = real(self, view, again=again)
+    return listing._replace(also=also)
+
+
+@fault(
+    "A12, time in the wrong unit",
+    "The allowance of deadlines is in milliseconds, as they are.",
+    at="metadata.rules.transitions:expired",
+    by="script a12_times_have_one_unit",
+)
+def allowance_in_seconds(real: Real, header: Header, now_ms: int, allowance_ms: int) -> Any:
+    return real(header, now_ms, allowance_ms // 1000)
+
+
+# --- staged rows ----------------------------------------------------------------------------------------------------
+
+
+@fault(
+    "5, 8.5",
+    "Parts older than half the orphan age are refused: the orphan sweep may take them.",
+    at="metadata.write.write_set:refuse_old",
+    within=f"{_COORDINATOR}._open",
+    by="script late_commit_of_old_parts",
+)
+def old_parts_are_committed(real: Real, work: WriteSet, now_ms: int, settings: Any) -> None:
+    return
+
+
+@fault(
+    "8.12",
+    "Who meets a seal that left its layout long ago is told that its parts are too old, not that its topic was deleted.",
+    at="metadata.write.write_set:refuse_old",
+    within=(f"{_COORDINATOR}._routed_on", f"{_COORDINATOR}._sealed_below"),
+    by="tests/metadata/maintenance/test_trimming.py::"
+    "test_who_slept_until_a_segment_had_left_the_layout_is_told_that_its_rows_are_too_old",
+)
+def who_slept_is_told_of_a_deletion(real: Real, work: WriteSet, now_ms: int, settings: Any) -> None:
+    return
+
+
+@fault(
+    "5, 8.5",
+    "A commit names no file that is gone: a clock that leapt and came back may have let a sweep take it.",
+    at="metadata.write.write_set:refuse_missing",
+    by="tests/metadata/write/test_parts_gone.py",
+)
+def files_are_not_looked_at(real: Real, cluster: Any, app: str, parts: Any) -> None:
+    return
+
+
+@fault(
+    "staged parts of a failed attempt counted, 8.4",
+    "A commit takes the parts that the accepted attempts report, never what lies in a folder.",
+    at="spark_txn_sink.commit:commit",
+    by="seed 0",
+)
+def failed_attempts_count(
+    real: Real, client: Client, plan: WritePlan, identity: Any, timeout_ms: int, messages: Sequence[Staged | None]
+) -> Any:
+    def more(segment: str, part: Part) -> list[tuple[str, Part]]:
+        folder, _, name = part.path.rpartition("/")
+        files = [file.path for file in client.cluster.storage.list(folder.rpartition("/")[0])]
+        others = [path for path in files if path.endswith(f"/{name}") and path != part.path]
+        return [(segment, part), *((segment, dataclasses.replace(part, path=path)) for path in others)]
+
+    found = [m and dataclasses.replace(m, parts=tuple(one for s, p in m.parts for one in more(s, p))) for m in messages]
+    return real(client, plan, identity, timeout_ms, found)
+
+
+@fault(
+    "8.13",
+    "What was staged for a segment comes before what was staged for its children, so that each key's rows keep their order.",
+    at="metadata.write.rerouting:rerouted",
+    by="tests/spark_txn_sink/test_key_order.py::test_rows_of_a_key_keep_their_order_over_any_splits_and_merges",
+)
+def children_before_parents(
+    real: Real, parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written
+) -> dict[str, list[Part]]:
+    found: dict[str, list[Part]] = {}
+    for segment in sorted(parts, key=lambda name: segment_name(name).segment_id, reverse=True):
+        for target, made in real({segment: parts[segment]}, to, key, rewrite).items():
+            found.setdefault(target, []).extend(made)
+    return found
+
+
+@fault(
+    "8.13",
+    "Rows of a split segment go to its children by their keys.",
+    at="metadata.write.rerouting:rerouted",
+    kind="splitting",
+    by="seed 3",
+)
+def first_child_takes_all(
+    real: Real, parts: Mapping[str, Sequence[Part]], to: Sequence[Target], key: str | None, rewrite: Written
+) -> Any:
+    return real(parts, to, None, rewrite)
+
+
+# --- writes of a transaction over several topics (protocol.md sections 2 and 7) -------------------------------------
+
+
+@fault(
+    "2, 8.4",
+    "A transaction commits what its own writes left, found by its token.",
+    at="metadata.write.staging_manifests:StagingArea.files",
+    kind="moving",
+    by="script together_abort",
+)
+def manifest_of_another_transaction(real: Real, self: Any) -> list[str]:
+    return [file.path for file in self.storage.list("staging")]
+
+
+@fault(
+    "2, 8.5",
+    "What a write left that Spark gave up, perhaps to run it again, does not count.",
+    at="metadata.write.staging_manifests:counted",
+    kind="moving",
+    by="script together_runs_twice",
+)
+def given_up_write_counts(real: Real, paths: Sequence[str]) -> Any:
+    return real([path for path in paths if not path.endswith(".withdrawn")])
+
+
+@fault(
+    "2, 8.5",
+    "A write that has begun and is not done keeps the rest from being committed.",
+    at="metadata.write.staging_manifests:counted",
+    kind="moving",
+    by="script together_runs_twice",
+)
+def running_write_left_out(real: Real, paths: Sequence[str]) -> Any:
+    return real([path for path in paths if not path.endswith(".begun")])
+
+
+@fault(
+    "2, 8.4",
+    "An exception in the block leaves nothing.",
+    at="txnsegment.spark_transaction:SparkTransaction.__exit__",
+    kind="moving",
+    by="script together_abort",
+)
+def exception_commits(real: Real, self: Any, kind: Any, error: BaseException | None, trace: Any) -> Any:
+    return real(self, None, None, None)

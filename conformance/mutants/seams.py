@@ -59,12 +59,12 @@ class Swap:
     """`replacement` in place of the function `where`. It is called with the real function and then with that one's arguments:
     positional ones by position, keyword-only ones by name, defaults filled in.
 
-    within   only calls from the body of this function are replaced
+    within   only calls from the bodies of these functions are replaced; without any, all calls
     """
 
     where: str
     replacement: Callable[..., Any]
-    within: str = ""
+    within: tuple[str, ...] = ()
 
     def code(self) -> tuple[Found, CodeType]:
         """The seam, and the code that it shall run. Raises StaleMutant if either is not there or the replacement does not fit."""
@@ -73,11 +73,12 @@ class Swap:
         _check_fits(self.where, function, self.replacement)
         real = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
         real.__kwdefaults__ = function.__kwdefaults__
-        caller = find(self.within).function.__code__ if self.within else None
+        callers = [find(caller).function.__code__ for caller in self.within]
         replacement = self.replacement
 
         def call(*args: Any, **options: Any) -> Any:
-            if caller is None or _is_in(sys._getframe(2).f_code, caller):
+            calling = sys._getframe(2).f_code  # beyond the code at the seam, which calls this
+            if not callers or any(_is_in(calling, caller) for caller in callers):
                 return replacement(real, *args, **options)
             return real(*args, **options)
 

@@ -125,7 +125,7 @@ class PendingAcks:
         effect of a change that is not idempotent, after a lost reply.
         """
         left = list(dict.fromkeys(where))
-        sent: dict[Where, bytes] = {}  # values whose write had no reply, so it may be done (a lost race is known to be not done)
+        sent: dict[Where, bytes] = {}  # values whose write had no reply, so it may be done
 
         def is_ours(place: Where, record: Record, cursor: Cursor) -> bool:
             before = sent.get(place)
@@ -151,7 +151,7 @@ class PendingAcks:
                     self.cluster.store.write(*(put for _, put in some))
                 except (BadVersion, UnknownOutcome) as error:
                     left += [place for place, _ in some]
-                    if isinstance(error, UnknownOutcome):
+                    if _perhaps_done(error):
                         sent |= {place: put.value for place, put in some}
             if not left:
                 return
@@ -223,6 +223,11 @@ class PendingAcks:
                 return decide(self.cluster.store, body)
             except _LookAgain:
                 continue
+
+
+def _perhaps_done(error: BadVersion | UnknownOutcome) -> bool:
+    """Whether a write that raised this may be done. A lost race is known to be not done."""
+    return isinstance(error, UnknownOutcome)
 
 
 def _version(record: Record | None) -> int | None:

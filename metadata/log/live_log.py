@@ -60,8 +60,7 @@ class LiveLog:
         entries from it.
         """
         numbers = [int(path[-20:]) for path in view.keys(paths.LOG.range())]
-        with self._lock:
-            known = {n: self._entries[n] for n in numbers if n in self._entries}
+        known = self._known(numbers)
         wanted = [n for n in numbers if n not in known or (again is not None and again(known[n]))]
         records = view.get_many([paths.LOG.key(n) for n in wanted] + list(then)) if wanted or then else []
         for number, record in zip(wanted, records, strict=False):
@@ -76,6 +75,11 @@ class LiveLog:
             for number in [n for n in self._entries if n <= end and n not in known]:
                 del self._entries[number]  # folded; entries above `end` are newer than this listing
         return Listing([known[n] for n in numbers if n in known], end, records[len(wanted) :])
+
+    def _known(self, numbers: Sequence[int]) -> dict[int, Entry]:
+        """The entries of these numbers that this process has, for one listing alone."""
+        with self._lock:
+            return {n: self._entries[n] for n in numbers if n in self._entries}
 
     def _keep(self, entry: Entry) -> None:
         old = self._entries.get(entry.number)

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,14 +23,20 @@ from conformance.command.suites import SUITES
 from conformance.command.words import COMMON, Suite, UsageError, Word, count, parser, read
 from conformance.mutants.catalogue import by_name
 from conformance.mutants.hunting import LIMIT
-from conformance.mutants.planting import mutant, planted
+from conformance.mutants.planting import Mutant, planted
+from conformance.mutants.seams import Swap
 from conformance.report.document import Report, from_json
 from conformance.results import Outcome, Result
 from conformance.simulator.search.exhaustive import CRASHES, PREEMPTIONS
 from conformance.store.area import Sizes
 from txnsegment.cli.app import build
 
-RAISES = mutant("raises", "6", "The cut is a number.", ("metadata.rules.transitions:cut", "min(first - 1, end_of_log)", "1 // 0"))
+
+def _raises(real: Callable[..., int], undecided: Iterable[int], end_of_log: int) -> int:
+    return 1 // 0
+
+
+RAISES = Mutant("raises", ("6",), "The cut is a number.", (Swap("metadata.rules.transitions:cut", _raises),))
 
 
 @dataclass
