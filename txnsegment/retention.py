@@ -68,7 +68,9 @@ class ClusterRetention:
         for field, value, least in (("retention_bytes", keep_bytes, 1), ("compact_files", compact_files, 2)):
             if value is not None:
                 if value < least and value != NO_LIMIT:
-                    raise OptionError(f"{field} is {value}.", advice=f"Give at least {least}, or -1 for none.")
+                    raise OptionError(
+                        f"{field} is {value}, which is below {least}.", advice=f"Give at least {least}, or -1 for no limit."
+                    )
                 change[field] = value
         if despite_subscriptions is not None:
             change["despite_subscriptions"] = despite_subscriptions

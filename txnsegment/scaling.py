@@ -64,7 +64,7 @@ class ClusterScaling:
         ):
             if value is not None:
                 if value < 1 and value != NO_LIMIT:
-                    raise OptionError(f"{option} is {value}.", advice="Give at least 1, or -1 for none.")
+                    raise OptionError(f"{option} is {value}, which is below 1.", advice="Give at least 1, or -1 for no limit.")
                 change[field] = value
         if cool_down is not None:
             if cool_down < timedelta(seconds=1):
