@@ -96,7 +96,7 @@ def clock(world: World, cmd: Command) -> list[str]:
 
 
 def lag(world: World, cmd: Command) -> list[str]:
-    world.process(cmd.one()).store.lags = True
+    world.process(cmd.one()).lags = True
     return []
 
 

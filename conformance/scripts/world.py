@@ -5,7 +5,6 @@ Everything here runs the real code of `metadata`; each piece of work is a greenl
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +13,13 @@ import greenlet
 
 from conformance.scripts.calls import WORDS, word
 from conformance.scripts.parsing import ScriptError
-from conformance.simulator.store.faults import Crashed, Fate, GatedStore, GatedView
+from conformance.simulator.store.faults import Crashed, Fate, GatedStore
 from conformance.simulator.store.storage import Disk, GatedStorage
 from metadata.backup.backup_file import Backup
 from metadata.client.client import client
 from metadata.cluster.cluster import Cluster
 from metadata.common.errors import TxnSegmentError
 from metadata.records.cluster_records import Lost, Settings
-from metadata.store.contract import View
 from metadata.store.memory import MemoryState
 
 BEGIN_MS = 1_700_000_000_000
@@ -54,19 +52,6 @@ class HandClock:
         self.now += int(seconds * 1000)
 
 
-class ReplicaStore(GatedStore):
-    """A session that may be told to lag: each view is then as old as the contract allows, which is the moment it was made."""
-
-    lags = False
-
-    def view(self) -> View:
-        if not self.lags:
-            return super().view()
-        replica = copy.copy(self)
-        replica.state = self.state.copy()
-        return GatedView(replica)
-
-
 @dataclass
 class Fault:
     """What is to happen at a call: `fate`, or (None) the work sleeps before it. `after`: so many calls of that word pass first."""
@@ -87,7 +72,9 @@ class Process:
         self.calls: list[str] = []
         self.behind: list[Callable[[], object]] = []
         """What its commits do not wait for (`metadata.write.aftermath`), until the script says `tell`."""
-        self.store = ReplicaStore(world.state, world.clock, self.gate, late=world.late.append)
+        self.lags = False
+        """Whether its reads are answered by a replica that is as old as the contract allows."""
+        self.store = GatedStore(world.state, world.clock, self.gate, late=world.late.append, lags=lambda: self.lags)
         storage = GatedStorage(world.disk, self.gate)
         cluster = Cluster(URL, self.store, storage, world.settings, world.clock, world.unique, owner=name, restored=world.restored)
         self.cluster, self.client = cluster, client(cluster, self.behind.append)
