@@ -24,6 +24,7 @@ from conformance.harness.faulty_store import FaultyStore
 from conformance.servers import ZooKeeperServer
 from ledgers.model import Part
 from metadata.client.client import client
+from metadata.client.logs import selected
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.errors import TransactionUnfinished
 from metadata.instream import paths
@@ -35,6 +36,7 @@ from metadata.instream.sealing import Sealing
 from metadata.instream.sweeping import InStreamSweeper
 from metadata.instream.txn_records import Txn
 from metadata.instream.txn_rules import COORDINATOR
+from metadata.read.selection import Topics
 from metadata.records.names import PersistentName, TopicName, topic_name
 from metadata.records.persistent_records import CONTAINS_TXN, EntryKind, LogEntry
 from metadata.rules.transitions import Claim
@@ -42,8 +44,6 @@ from metadata.store.contract import Append, time_ms
 from metadata.write.aftermath import inline
 from metadata.write.coordinator import Coordinator
 from metadata.write.write_set import WriteSet, segment_write
-from spark_txn_source.selection import Topics
-from spark_txn_source.topics import selected
 
 PARTICIPANTS = (1, 4, 16, 64, 256)
 HISTORIES = (0, 1_000, 100_000)

@@ -9,7 +9,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from metadata.client.client import Client, shared_client
-from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.schema_checks import check_schema
@@ -31,11 +30,10 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         client = self._client()
-        reading, start, end, done = read_batch(client, self._options)
-        ranges = persistent.read_batch(client, self._options, reading)
-        topics = [*reading.topics, *(one.topic for one in ranges)]
+        ranges = read_batch(client, self._options)
+        topics = [topic for one in ranges for topic in one.reading.topics]
         check_schema(client, topics, self._columns, streaming=False, ignore_new=True)
-        return tasks(reading, self._options, self._columns, start, end, done, ranges)
+        return tasks(ranges, self._options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)

@@ -1,61 +1,71 @@
 """How a stream follows its topics: readings kept while nothing wakes it, so that an idle query costs the store next to nothing.
 
-Spark asks for the latest offset every ten milliseconds. A reading without anything undecided stays the newest until the log has
-another record, so it is enough to list the log (a layout changes only after its seal is in the log, and a new topic, schema or
-segment has no row before a registration that came after it); what was committed before Spark asked is always in the answer, which
-`processAllAvailable` rests on. A commit wakes us by its events, and after `MOST_SECONDS` a reading is taken again in any case.
+Spark asks for the latest offset every ten milliseconds. A reading stays the newest while nothing was appended and nothing is open
+that could have been decided since, so it is enough to ask for that. What was committed before Spark asked is always in the answer,
+which `processAllAvailable` rests on. A commit wakes us by its events, and after `MOST_SECONDS` a reading is taken again anyway.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar
 
 from metadata.client.client import Client
-from metadata.read.reading import Reading, Selection
-from metadata.records import paths
-from metadata.store.contract import Watch, decide
+from metadata.client.logs import Logs
+from metadata.cluster.cluster import Cluster
+from metadata.read.reading import Reading
+from metadata.read.selection import Pattern, Selection
+from metadata.records.names import TopicName, topic_name
+from metadata.records.paths import Prefix
+from metadata.store.contract import View, Watch, decide
 
 MOST_SECONDS = 0.1
 
+Seen = TypeVar("Seen")
 
-class Following:
-    """The newest reading of a selection, for one query. `told` hears of each wake-up, from any thread."""
 
-    def __init__(self, client: Client, selection: Selection, told: Callable[[], None] = lambda: None) -> None:
-        self._client, self._selection, self._told = client, selection, told
+class Source(Protocol[Seen]):
+    """What is followed: one log (`LogReader`), or those of several topics (`TopicLogs`)."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    def now(self) -> Seen: ...
+
+    def is_newest(self, view: View, seen: Seen, /) -> bool: ...
+
+    def watched(self, seen: Seen, /) -> Mapping[str, Prefix]: ...
+
+
+class Following(Generic[Seen]):
+    """The newest reading of a source, for one query. `told` hears of each wake-up, from any thread."""
+
+    def __init__(self, source: Source[Seen], told: Callable[[], None] = lambda: None) -> None:
+        self._source, self._cluster, self._told = source, source.cluster, told
         self._woken = threading.Event()
         self._watches: dict[str, Watch] = {}
-        self._reading: Reading | None = None
+        self._seen: Seen | None = None
         self._taken = 0.0
 
-    def read(self) -> Reading:
-        """A reading with all that was decided before this call. Raises what `TransactionBuffer.read` does."""
-        clock = self._client.cluster.clock
+    def read(self) -> Seen:
+        """A reading with all that was decided before this call. Raises what a reading of the source does."""
+        clock = self._cluster.clock
         old = self._woken.is_set() or clock.monotonic() - self._taken >= MOST_SECONDS
-        if self._reading is None or old or not self._is_newest(self._reading):
+        if self._seen is None or old or not self._is_newest(self._seen):
             self._woken.clear()  # before reading: a wake-up in between is not lost
             self._taken = clock.monotonic()
-            self._reading = self._client.buffer.read(self._selection)
-            self._watch(self._reading)
-        return self._reading
+            self._seen = self._source.now()
+            self._watch(self._seen)
+        return self._seen
 
-    def _is_newest(self, reading: Reading) -> bool:
-        """Whether nothing was registered since, and nothing that could have been decided since was open."""
-        if reading.undecided:
-            return False
-        numbers = decide(self._client.cluster.store, lambda view: view.keys(paths.LOG.range()))
-        return reading.end_of_log == (paths.sequence_number(numbers[-1]) if numbers else 0)
+    def _is_newest(self, seen: Seen) -> bool:
+        return decide(self._cluster.store, lambda view: self._source.is_newest(view, seen))
 
-    def _watch(self, reading: Reading) -> None:
-        """Be woken by registrations, and by the events of this read's segments, which follow a decision. A sealed segment in which
-        nothing is open has none to come.
-        """
-        store = self._client.cluster.store
-        deciding = [s.name for s in reading.segments if s.sealed_at is None or reading.undecided]
-        wanted = {paths.LOG.path: paths.LOG} | {name: paths.segment_events(name) for name in deciding}
+    def _watch(self, seen: Seen) -> None:
+        wanted = self._source.watched(seen)
         for name in wanted.keys() - self._watches.keys():
-            self._watches[name] = store.watch(wanted[name], self.wake)
+            self._watches[name] = self._cluster.store.watch(wanted[name], self.wake)
             self.wake()  # what came between the reading and its first watch has woken nobody
         for name in self._watches.keys() - wanted.keys():
             self._watches.pop(name).close()
@@ -73,3 +83,50 @@ class Following:
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()
+
+
+class FollowingLogs:
+    """The newest readings of all logs of a selection, for one query. What persistent topics are migrated to is followed, too."""
+
+    def __init__(self, client: Client, selection: Selection) -> None:
+        self._logs, self._selection = Logs(client, selection), selection
+        self._successors: tuple[TopicName, ...] | None = None
+        self._shared: Following[Reading] | None = None
+        own = self._logs.own
+        self._own: Following[tuple[Reading, ...]] | None = None if own is None else Following(own)
+
+    def read(self) -> tuple[Reading, ...]:
+        """What was decided before this call in each log, the cluster's first (`metadata.client.logs` says why). Raises
+        TopicNotFound.
+        """
+        while True:
+            shared = self._read_shared()
+            own = () if self._own is None else self._own.read()
+            if not self._migrated_further(own):
+                return (*shared, *own)
+
+    def _read_shared(self) -> tuple[Reading, ...]:
+        if self._successors is None:
+            self._successors = self._logs.successors()
+        if self._shared is None and (log := self._logs.shared_log(self._successors)) is not None:
+            self._shared = Following(log)
+        return () if self._shared is None else (self._shared.read(),)
+
+    def _migrated_further(self, own: tuple[Reading, ...]) -> bool:
+        """Whether there are successors that were not followed; they are from now on."""
+        named = {topic_name(one.successor) for one in own if one.successor is not None} - {*(self._successors or ())}
+        if isinstance(self._selection, Pattern):
+            named = {name for name in named if not self._selection.matches(name)}  # the others are covered anyway
+        further = self._logs.successors() if named else self._successors
+        if further == self._successors:
+            return False
+        self._successors = further
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = None
+        return True
+
+    def close(self) -> None:
+        for one in (self._shared, self._own):
+            if one is not None:
+                one.close()

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import replace
 
 from metadata.common.errors import DataLoss
 from metadata.read.backlog import pending
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
+from metadata.read.selection import AtTime, Earliest, Start
 from metadata.records.row_ranges import FIRST, NONE, Rows, before, end_of, last_of, minus
-from spark_txn_source.selection import Earliest, Start
-
-NOTHING: Mapping[str, Rows] = MappingProxyType({})
+from spark_txn_source.log_ranges import LogRange
 
 
 def check_deletions(
-    reading: Reading,
-    start: int,
-    end: int,
+    found: LogRange,
     known: int,
     trims: Mapping[str, int],
-    done: Mapping[str, Rows] = NOTHING,
     advice: str = "Start after it (earliest does, in a new checkpoint), or set failOnDataLoss=false to go on without these rows.",
 ) -> None:
-    """Raise DataLoss if rows with start < number <= end went with a topic that was deleted by a seal above `known`, or before that
-    by retention, beyond the `trims` that were known when the read began. Rows that are `done` are no loss.
+    """Raise DataLoss if rows of a range went with a topic that was deleted by a seal above `known`, or before that by retention,
+    beyond the `trims` that were known when the read began. Rows that are `done` are no loss.
 
     Within the grace period it is known which rows those were; after it, that there may have been some below the seal.
     """
+    reading, start, end = found.reading, found.start, found.end
     for segment in reading.gone:
         if segment.deleted_at is None or segment.deleted_at <= max(known, start):
             continue
-        lost = next((ledger for ledger, _ in pending(segment, done.get(segment.name, NONE), start, end)), None)
+        lost = next((ledger for ledger, _ in pending(segment, found.done_of(segment), start, end)), None)
         if lost is not None:
             raise DataLoss(
                 f"The topic {segment.topic.name} was deleted by the seal {segment.deleted_at}: the rows of {segment.name} from "
@@ -40,7 +37,7 @@ def check_deletions(
                 advice=advice,
             )
         begin = max(start, _known_of(segment, trims))
-        if begin < min(end, segment.trimmed_to) and minus(segment.trimmed(begin), done.get(segment.name, NONE)):
+        if begin < min(end, segment.trimmed_to) and minus(segment.trimmed(begin), found.done_of(segment)):
             raise DataLoss(
                 f"Retention had taken rows of {segment.name} up to {segment.trimmed_to} when its topic {segment.topic.name} was "
                 f"deleted by the seal {segment.deleted_at}: a read after {begin} up to {end} may need them.",
@@ -80,18 +77,27 @@ def hidden(reading: Reading, known: Mapping[str, int], *, fail_on_data_loss: boo
     return {s.name: before(end_of(s.ledger_id(numbers[s.name]))) for s in reading.segments if numbers[s.name] > s.trimmed_to}
 
 
-def check_trims(reading: Reading, start: int, end: int, known: Mapping[str, int], done: Mapping[str, Rows] = NOTHING) -> None:
-    """Raise DataLoss if retention has taken rows of this read beyond its start, beyond what was `known` when it began, and which
-    are not `done`.
+def check_trims(found: LogRange, known: Mapping[str, int]) -> None:
+    """Raise DataLoss if retention has taken rows of a range, beyond what was `known` when the read began, and which are not
+    `done`.
     """
+    reading, start, end = found.reading, found.start, found.end
     if start >= end:
         return
     segments = {segment.name: segment for segment in reading.segments}
     for name, through in reading.trims().items():
-        begin = max(start, _known_of(segments[name], known) if name in segments else known.get(name, 0))
-        if begin < through and (name not in segments or minus(segments[name].trimmed(begin), done.get(name, NONE))):
-            after = segments[name].ledger_id(begin) if name in segments else begin
+        segment = segments.get(name)
+        begin = max(start, known.get(name, 0) if segment is None else _known_of(segment, known))
+        if begin < min(end, through) and (segment is None or minus(segment.trimmed(begin), found.done_of(segment))):
+            after = begin if segment is None else segment.ledger_id(begin)
             raise _trimmed(reading, name, after, f"a read after {begin} up to {end}")
+
+
+def within_trimmed(found: LogRange, given: Start) -> LogRange:
+    """The range of a batch in which rows may have been trimmed. Timestamps become numbers by the rows that are kept and by where
+    each trim ended. So a range of timestamps of which all rows were trimmed is empty, and its start is the number before that end.
+    """
+    return replace(found, end=max(found.end, found.start + 1)) if isinstance(given, AtTime) else found
 
 
 def check_cursors(reading: Reading, done: Mapping[str, Rows], subscription: str) -> None:

@@ -16,15 +16,12 @@ from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, Stru
 from ledgers.model import CompactedPart
 from ledgers.parts import check_part
 from ledgers.schema import quoted
+from ledgers.storage import LedgerStorage
 from metadata.client.client import shared_client
 from metadata.common.errors import OptionError
 from metadata.common.options import option_text
-from metadata.read.reading import Reading
 from metadata.records.names import topic_of
-from metadata.records.row_ranges import NONE
-from spark_txn_source import persistent
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.pieces import pieces
 from spark_txn_source.plan import read_batch
 from spark_txn_source.schema_checks import check_schema
 from spark_txn_source.tasks import Piece
@@ -92,21 +89,20 @@ def scan(spark: SparkSession, topic: str | Sequence[str] | None = None, **option
     client = shared_client(parsed.service_url.text)
     parsed = standing(client, parsed)
     columns = columns_now(client, parsed)
-    reading, start, end, done = read_batch(client, parsed)
-    ranges = persistent.read_batch(client, parsed, reading)
-    check_schema(client, [*reading.topics, *(one.topic for one in ranges)], columns, streaming=False, ignore_new=True)
+    ranges = read_batch(client, parsed)
+    topics = [topic for one in ranges for topic in one.reading.topics]
+    check_schema(client, topics, columns, streaming=False, ignore_new=True)
     marks = bool(METADATA_NAMES.intersection(columns.output.fieldNames()))
-    found = [p for s in reading.segments for p in pieces(s, start, end, marks=marks, done=done.get(s.name, NONE))]
-    found += [p for some in persistent.pieces_by_topic(ranges, marks=marks) for p in some]
+    found = [piece for one in ranges for some in one.pieces(marks=marks) for piece in some]
     if not found:
         return spark.createDataFrame([], columns.output)
-    _check(reading, found)
-    return _frame(spark, reading, found, columns)
+    storage = client.cluster.storage
+    _check(storage, found)
+    return _frame(spark, storage, found, columns)
 
 
-def _check(reading: Reading, found: Sequence[Piece]) -> None:
+def _check(storage: LedgerStorage, found: Sequence[Piece]) -> None:
     """Compare every part with its registration before Spark reads it by name. Raises CorruptPart."""
-    storage = reading.cluster.storage
 
     def one(piece: Piece) -> None:
         check_part(storage, piece.part, where=piece.where)
@@ -116,7 +112,7 @@ def _check(reading: Reading, found: Sequence[Piece]) -> None:
             continue
 
 
-def _frame(spark: SparkSession, reading: Reading, found: Sequence[Piece], columns: Columns) -> DataFrame:
+def _frame(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], columns: Columns) -> DataFrame:
     """Files of one part, compacted files of which everything is wanted, and those of which some rows are: each its own way."""
     wanted = METADATA_NAMES.intersection(columns.output.fieldNames())
     own = [p for p in found if not isinstance(p.part, CompactedPart)]
@@ -125,11 +121,11 @@ def _frame(spark: SparkSession, reading: Reading, found: Sequence[Piece], column
     whole = [p for p in compacted if p.part.rows == sum(_groups(p))]
     frames = []
     if wanted:
-        frames += [_with_metadata(spark, _rows(spark, reading, own, columns), own, columns)] if own else []
-        frames += [_with_marks(spark, _rows(spark, reading, compacted, columns), compacted, columns)] if compacted else []
+        frames += [_with_metadata(spark, _rows(spark, storage, own, columns), own, columns)] if own else []
+        frames += [_with_marks(spark, _rows(spark, storage, compacted, columns), compacted, columns)] if compacted else []
     else:
-        frames += [_rows(spark, reading, [*own, *whole], columns)] if own or whole else []
-        frames += [_some(_rows(spark, reading, cut, columns), cut, columns)] if cut else []
+        frames += [_rows(spark, storage, [*own, *whole], columns)] if own or whole else []
+        frames += [_some(_rows(spark, storage, cut, columns), cut, columns)] if cut else []
     return reduce(DataFrame.unionAll, frames)
 
 
@@ -138,9 +134,9 @@ def _groups(piece: Piece) -> tuple[int, ...]:
     return piece.part.groups
 
 
-def _rows(spark: SparkSession, reading: Reading, found: Sequence[Piece], columns: Columns) -> DataFrame:
+def _rows(spark: SparkSession, storage: LedgerStorage, found: Sequence[Piece], columns: Columns) -> DataFrame:
     """All rows of the files, by Spark's own reader."""
-    uris = [reading.cluster.storage.spark_uri(path) for path in dict.fromkeys(p.part.path for p in found)]
+    uris = [storage.spark_uri(path) for path in dict.fromkeys(p.part.path for p in found)]
     with _listing_by_driver(spark, len(uris)):
         return (
             spark.read.schema(columns.wanted)

@@ -29,15 +29,15 @@ beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metadata.common.errors import OffsetOutOfRange, OptionError
+from metadata.read.selection import LOG, Position, Selection, selection_of
 from metadata.records.names import is_persistent
 from metadata.records.row_ranges import FIRST, NONE, Rows, before, end_of, parse_all, texts, union
 from spark_txn_source.option_table import TopicsChanged
-from spark_txn_source.selection import Position, Selection, selection_of
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,24 @@ class StreamOffset:
             more["subscription"] = self.subscription
         if self.acked_to:
             more["ackedTo"] = dict(self.acked_to)
-        return {"log": self.log, "read": self.read, **{name: str(place) for name, place in sorted(self.positions.items())}, **more}
+        return {LOG: self.log, "read": self.read, **{name: str(place) for name, place in sorted(self.positions.items())}, **more}
 
-    def number(self, name: str) -> int:
-        """The ledger id up to which a persistent topic has been read."""
-        return self.positions[name].ledger if name in self.positions else 0
+    def number(self, log: str) -> int:
+        """The number up to which a log has been read (0: nothing of it)."""
+        return self.numbers().get(log, 0)
 
     def numbers(self) -> dict[str, int]:
-        """Up to where it has been read: the number of the log, and the ledger id of each persistent topic."""
-        return {"log": self.log, **{name: place.ledger for name, place in self.positions.items()}}
+        """The number up to which each log has been read, by the name of the log."""
+        return {LOG: self.log, **{name: place.ledger for name, place in self.positions.items()}}
+
+    def moved(self, places: Mapping[str, Position]) -> StreamOffset:
+        """The same at new places in some logs."""
+        own = {name: place for name, place in places.items() if name != LOG}
+        return replace(self, log=places[LOG].ledger if LOG in places else self.log, positions={**self.positions, **own})
+
+    def without(self, logs: Collection[str]) -> StreamOffset:
+        """The same without the positions in logs that are read no more."""
+        return replace(self, positions={name: place for name, place in self.positions.items() if name not in logs})
 
     def first_end(self) -> StreamOffset:
         """Of an initial offset: the same as the end of the first batch, which records where the batch began. Others stay."""
@@ -123,7 +132,7 @@ class StreamOffset:
 
         def behind(name: str) -> int:
             number = self.number(name) if own(name) else migrated.get(name, start)
-            return min(number, self.acked_to.get(name if is_persistent(name) else "log", number))
+            return min(number, self.acked_to.get(name if is_persistent(name) else LOG, number))
 
         done = {name: found for name, found in self.done().items() if found and not gone(name)}
         needed = any(found[-1][1].ledger_id > behind(name) for name, found in done.items())

@@ -8,11 +8,11 @@ from typing import Final
 from ledgers.json_text import read_json
 from metadata.common.errors import OptionError
 from metadata.common.options import LONG_MAX, bad, names, unique_pairs, words
+from metadata.read.selection import AtLog, Earliest, End, Latest, Position, Start
 from metadata.records.names import PersistentName, SegmentName, TopicName, is_persistent, persistent_name, segment_name, topic_name
 from metadata.records.patterns import compiled
 from metadata.records.row_ranges import Rows, parse_all
 from metadata.topics.subscriptions import checked
-from spark_txn_source.selection import AtLog, Earliest, End, Latest, Position, Start
 
 
 def name_of(option: str, text: str) -> TopicName | SegmentName:

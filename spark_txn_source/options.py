@@ -9,6 +9,7 @@ from typing import Final
 from metadata.common.errors import OffsetOutOfRange, OptionError
 from metadata.common.options import Given
 from metadata.common.service import SERVICE_URL, ServiceUrl, service_url
+from metadata.read.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Selection, Start, Topics
 from metadata.records.names import SegmentName
 from metadata.records.row_ranges import Rows
 from spark_txn_source.option_table import (
@@ -42,7 +43,6 @@ from spark_txn_source.option_table import (
     ValueFormat,
 )
 from spark_txn_source.option_table import SOURCE as SOURCE
-from spark_txn_source.selection import AtLog, AtTime, Earliest, End, Latest, Pattern, Selection, Start, Topics
 
 MAX_PARTITION_BYTES: Final = 128 * 1024 * 1024
 

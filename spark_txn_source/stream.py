@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,35 +19,23 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from metadata.client.client import Client, shared_client
+from metadata.client.logs import Logs
 from metadata.common import metrics
+from metadata.read.log_reader import now
 from metadata.read.reading import Reading
-from metadata.records.names import TopicName, is_persistent, persistent_name, topic_name
+from metadata.read.selection import LOG, AtTime, Earliest
 from metadata.records.row_ranges import NONE, union
-from metadata.rules import transitions
-from spark_txn_source import persistent
 from spark_txn_source.cursors import StreamCursors, acked_when_planned
-from spark_txn_source.following import Following
-from spark_txn_source.following_topics import FollowingTopics
+from spark_txn_source.following import FollowingLogs
+from spark_txn_source.log_ranges import LogRange, deleted_to, limited, start_number
 from spark_txn_source.losses import check_deletions, check_trims, hidden, known_trims
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection, same_topics
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.persistent import Range
-from spark_txn_source.plan import (
-    deleted_to,
-    reading_final,
-    reading_now,
-    reading_to,
-    start_number,
-    tasks,
-    within_log,
-)
+from spark_txn_source.plan import tasks
 from spark_txn_source.schema_checks import check_replay, check_schema
-from spark_txn_source.selection import AtTime, Pattern, Position
 from spark_txn_source.tasks import read_task
-from spark_txn_source.topics import columns_wanted, nothing_read, onward, reads_log, selected, standing
-
-if TYPE_CHECKING:
-    from metadata.instream.reading import TopicReading
+from spark_txn_source.timestamps import final
+from spark_txn_source.topics import columns_wanted, standing
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -59,16 +47,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = standing(client, self._options)
         self._selection = self._options.selection
         self._columns = columns_wanted(client, self._options, schema)
-        self._target: StreamOffset | None = None
+        self._target: Mapping[str, int] | None = None
+        """By log, the number up to which Trigger.AvailableNow reads; None: there is no such end."""
         self._reached = StreamOffset(0, self._selection.key)
-        self._following: Following | None = None
-        self._following_topics: FollowingTopics | None = None
-        self._onward: tuple[TopicName, ...] | None = None
+        self._following: FollowingLogs | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the reader to its tasks, which read files and follow nothing."""
         kept = {name: value for name, value in self.__dict__.items() if name != "_cursors"}
-        return kept | {"_following": None, "_following_topics": None}
+        return kept | {"_following": None}
 
     @cached_property
     def _cursors(self) -> StreamCursors | None:
@@ -76,43 +63,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subscription = self._options.subscription
         return None if subscription is None else StreamCursors(self._client, self._options, subscription)
 
-    def follow(self) -> Following | None:
-        """What this query knows of its topic:// topics; made when first asked for, since tasks never ask. None: it reads none."""
-        if self._onward is None:
-            self._onward = onward(self._client(), self._selection)
-        found = selected(self._selection, self._onward)
-        if self._following is None and found is not None:
-            self._following = Following(self._client(), found)
-        return self._following
-
-    def _goes_on(self, topics: Sequence[TopicReading]) -> bool:
-        """Follow what persistent topics go on in, once they were migrated; whether there is anything that was not followed."""
-        named = {topic_name(to) for one in topics if (to := one.topic.layout.migrated_to) is not None} - {*(self._onward or ())}
-        if isinstance(self._selection, Pattern):
-            named = {name for name in named if not self._selection.matches(name)}  # the others are covered anyway
-        further = onward(self._client(), self._selection) if named else self._onward
-        if further == self._onward:
-            return False
-        self._onward = further
-        if self._following is not None:
-            self._following.close()
-            self._following = None
-        return True
-
-    def _newest(self) -> tuple[Reading, tuple[TopicReading, ...]]:
-        """What was decided before this call: in the log of topic://, and in that of each persistent topic.
-
-        The log first: its cut may lie beyond rows of what a persistent topic goes on in only if these are followed, and they come
-        after all rows of that topic. So what was not migrated yet AFTER the log was read has nothing below its cut.
-        """
-        if self._following_topics is None:
-            self._following_topics = FollowingTopics(self._client(), self._selection)
-        while True:
-            following = self.follow()
-            reading = nothing_read(self._client().cluster) if following is None else following.read()
-            topics = self._following_topics.read()
-            if not self._goes_on(topics):
-                return reading, topics
+    def _newest(self) -> tuple[Reading, ...]:
+        """What was decided before this call in each log; what follows them is made when first asked for, since tasks never ask."""
+        if self._following is None:
+            self._following = FollowingLogs(self._client(), self._selection)
+        return self._following.read()
 
     def _client(self) -> Client:
         return shared_client(self._options.service_url.text)
@@ -121,21 +76,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new checkpoint begins. Spark asks again for each plan of the first batch, until that batch is done. The end of
         the first batch records which answer it was planned from.
         """
-        client, start = self._client(), self._options.start
+        start, logs = self._options.start, Logs(self._client(), self._selection)
         if isinstance(start, AtTime):  # not before it is known which rows come before it: a batch that ends there has them
-            reading = reading_final(client, self._options, start.ms - 1)
-            topics = persistent.read_final(client, self._options, start.ms - 1)
+            ms, patience_ms = start.ms - 1, self._options.timestamp_timeout_ms
+            readings = logs.read(lambda log: final(log, ms, patience_ms))
         else:
-            reading, topics = reading_now(client, self._selection), persistent.read(client, self._selection)
+            readings = logs.read(now)
         if self._cursors is not None:
-            return self._initial(self._cursors.start(reading, topics))
-        number = start_number(reading, start) if reads_log(reading) else 0
-        within_log(number, reading)
-        known = deleted_to(reading, start, self._options.end)
-        trims = known_trims(reading, start) | persistent.known_trims(topics, start)
-        positions = {one.name: persistent.position(one, persistent.start_number(one, start)) for one in topics}
-        found = StreamOffset(number, self._selection.key, known, trims=trims, positions=positions)
-        return self._initial(found)
+            return self._initial(self._cursors.start(readings))
+        numbers = {one.log: start_number(one, start) for one in readings}
+        for one in readings:
+            one.check_reached(numbers[one.log])
+        known = max((deleted_to(one, start, None) for one in readings), default=0)
+        trims = {name: number for one in readings for name, number in known_trims(one, start).items()}
+        found = StreamOffset(0, self._selection.key, known, trims=trims)
+        return self._initial(found.moved({one.log: one.position(numbers[one.log]) for one in readings}))
 
     def _initial(self, offset: StreamOffset) -> dict[str, Any]:
         return dataclasses.replace(self._signed(offset), is_initial=True).to_json()
@@ -152,89 +107,84 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        client = self._client()
-        reading = reading_now(client, self._selection)  # first, as in `_newest`
-        topics = persistent.read(client, self._selection)
-        positions = {one.name: Position(one.cut, 0) for one in topics}
-        self._target = StreamOffset(reading.cluster.before_lost(reading.cut), self._selection.key, positions=positions)
+        readings = Logs(self._client(), self._selection).read(now)
+        self._target = {one.log: one.before_lost(one.cut) for one in readings}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next micro-batch: whole transactions up to cut, limits and next seal; never below the start."""
-        given = self._start(start)
+        given, readings = self._start(start), self._newest()
         offset = given.first_end()
-        begin = offset.log
-        reading, topics = self._newest()
-        if reads_log(reading):
-            within_log(begin, reading)
-        migrated = _migrated(reading, begin)
+        for one in readings:
+            one.check_reached(offset.number(one.log))
         if self._cursors is not None:
-            self._cursors.join(reading, topics)
-            if not self._cursors.check_added(reading, topics, offset):
+            self._cursors.join(readings)
+            if not self._cursors.check_added(readings, offset):
                 self._reached = given
                 return given.to_json()
-        offset = offset.as_segments(migrated)
-        for one in topics:
-            persistent.within_log(offset.number(one.name), one)
-        gone = persistent.deleted(self._client(), self._selection, offset.positions, topics, fail=self._options.fail_on_data_loss)
-        offset = dataclasses.replace(offset, positions={n: place for n, place in offset.positions.items() if n not in gone})
-        self._measure(reading, topics)
-        self._reached = self._given(offset, begin, {})
-        end = max(begin, reading.last_change(begin))
-        if self._target is not None:
-            end = max(begin, min(end, self._target.log))
-        ranges = self._beyond(offset, topics)
-        if any(one.reading.topic.layout.migrated_to is not None for one in ranges):
-            end = begin  # what was migrated is read to its end before what goes on from it
-        if end == begin and not ranges:
-            return self._reached.to_json()  # equal to the start: Spark would run an empty batch for any other
-        shown = [*reading.topics, *map(persistent.topic, topics)]
-        check_schema(self._client(), shown, self._columns, streaming=True, ignore_new=self._ignores_new())
-        rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
-        if isinstance(limit, ReadAllAvailable):
-            rows = size = None
-        seals = reading.seals(begin, end)
-        if ranges:
-            number, positions = persistent.limited(reading, begin, min([end, *seals]), ranges, max_rows=rows, max_bytes=size)
-        else:
-            weights = reading.weights(begin, end)
-            number, positions = transitions.limited(weights, end, max_rows=rows, max_bytes=size, seals=seals), {}
-        came = {one.reading.name: one.reading.lost_to for one in ranges if one.reading.name not in offset.positions}
-        client, cursors = self._client(), self._cursors
-        acked_to = acked_when_planned(client, offset) if cursors is None else cursors.acked_now(reading, topics, offset)
-        after = dataclasses.replace(offset, acked_to=acked_to).after(begin, migrated)
-        trims = {**after.trims, **{name: n for name, n in came.items() if n}}
+        offset = self._standing(offset, readings)
+        _measure(readings)
+        self._reached = offset
+        ranges = self._new(offset, readings)
+        if not ranges:
+            return offset.to_json()  # equal to the start: Spark would run an empty batch for any other
+        topics = [topic for one in readings for topic in one.topics]
+        check_schema(self._client(), topics, self._columns, streaming=True, ignore_new=self._ignores_new())
+        ends = limited(ranges, **self._limits(limit))
+        moved = {one.log: one.reading.position(ends[one.log]) for one in ranges if ends[one.log] > one.start}
         began = offset.began if given.is_initial else None
-        after = self._signed(dataclasses.replace(after, trims=trims, began=began))
-        self._reached = self._given(after, number, positions)
+        self._reached = dataclasses.replace(self._remembering(offset, readings, ranges), began=began).moved(moved)
         return self._reached.to_json()
 
-    def _beyond(self, offset: StreamOffset, topics: Sequence[TopicReading]) -> list[Range]:
-        """Of the persistent topics those with anything new, and up to where."""
+    def _standing(self, offset: StreamOffset, readings: Sequence[Reading]) -> StreamOffset:
+        """An offset in the logs that are read now. Raises DataLoss if a log with rows that were not read is gone."""
+        offset = offset.as_segments(_migrated(readings, offset))
+        fail = self._options.fail_on_data_loss
+        gone = Logs(self._client(), self._selection).gone(offset.positions, readings, fail=fail)
+        return dataclasses.replace(offset.without(gone), read=self._selection.key)
+
+    def _new(self, offset: StreamOffset, readings: Sequence[Reading]) -> list[LogRange]:
+        """Where there is anything new behind an offset, and up to where."""
         found = []
-        for one in topics:
-            begin = offset.number(one.name)
+        for one in readings:
+            begin = offset.number(one.log)
             end = one.last_change(begin)
             if self._target is not None:
-                end = min(end, self._target.number(one.name))
+                end = min(end, self._target.get(one.log, 0))
             if end > begin:
-                found.append(Range(one, begin, end))
+                found.append(LogRange(one, begin, end))
+        if any(one.reading.successor is not None for one in found):
+            return [one for one in found if one.log != LOG]  # a migrated topic is read to its end before its successor
         return found
+
+    def _limits(self, limit: ReadLimit) -> dict[str, int | None]:
+        if isinstance(limit, ReadAllAvailable):
+            return {"max_rows": None, "max_bytes": None}
+        return {"max_rows": self._options.max_rows_per_trigger, "max_bytes": self._options.max_bytes_per_trigger}
+
+    def _remembering(self, offset: StreamOffset, readings: Sequence[Reading], ranges: Sequence[LogRange]) -> StreamOffset:
+        """The offset with what the batch behind it has to know: up to where rows are acknowledged, and what retention had taken of
+        a log before the stream came to it.
+        """
+        cursors = self._cursors
+        acked_to = acked_when_planned(self._client(), offset) if cursors is None else cursors.acked_now(readings, offset)
+        after = dataclasses.replace(offset, acked_to=acked_to).after(offset.log, _migrated(readings, offset))
+        trims = dict(after.trims)
+        for one in ranges:
+            if one.log not in offset.numbers():
+                trims |= known_trims(one.reading, Earliest())
+        return self._signed(dataclasses.replace(after, trims=trims))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What the progress shows as the newest there is: equal to the end of the last batch once the stream has all of it."""
-        reached = self._reached
-        reading, topics = self._newest()
+        reached, readings = self._reached, self._newest()
         if self._cursors is not None:
-            self._cursors.join(reading, topics)
-        positions = {
-            one.name: persistent.position(one, last)
-            for one in topics
-            if (last := one.last_change(reached.number(one.name))) > reached.number(one.name)
-        }
-        newest = self._given(reached, max(reached.log, reading.last_change(reached.log)), positions)
+            self._cursors.join(readings)
+        lasts = {one.log: one.last_change(reached.number(one.log)) for one in readings}
+        places = {one.log: one.position(lasts[one.log]) for one in readings if lasts[one.log] > reached.number(one.log)}
+        newest = dataclasses.replace(reached, read=self._selection.key).moved(places)
         if self._cursors is None:
             return newest.to_json()
-        left = self._cursors.lag(reading, topics, reached)
+        left = self._cursors.lag(readings, reached)
         return newest.to_json() | ({"lag": dataclasses.asdict(left)} if left.rows else {})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -246,32 +196,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         to = self._start(end)
         offset = to.start_of_batch(self._start(start))
-        begin, last = offset.log, to.log
-        ends = {persistent_name(n): (offset.number(n), to.number(n)) for n in to.positions if to.number(n) > offset.number(n)}
-        if begin >= last and not ends:  # (above: a first batch whose end, of an older version, does not say where it began)
-            return []
-        client = self._client()
+        starts, ends = offset.numbers(), to.numbers()
+        if not any(number > starts.get(log, 0) for log, number in ends.items()):
+            return []  # (a first batch whose end, of an older version, does not say where it began)
+        client, fail = self._client(), self._options.fail_on_data_loss
         planned = planned_selection(end, self._selection)
-        reading, found = reading_to(client, planned, last), persistent.read_to(client, ends, fail=self._options.fail_on_data_loss)
-        offset = offset.as_segments(_migrated(reading, begin))
-        ranges = [one._replace(done=offset.done().get(one.reading.name, NONE)) for one in found]
-        if self._options.fail_on_data_loss:
-            # The start of a first batch that an older version planned is a new initial offset: its end alone says what was known.
-            known = min(offset.deleted_to, max(last, to.deleted_to))
-            check_deletions(reading, begin, last, known, to.trims, offset.done())
-            check_trims(reading, begin, last, to.trims, offset.done())
-            for one in ranges:
-                persistent.check_trim(one.reading, one.start, one.end, to.trims.get(one.reading.name, 0))
+        logs = Logs(client, planned)
+        readings = logs.to(starts, ends, fail=fail)
+        offset = offset.as_segments(_migrated(readings, offset))
         done = offset.done()
-        fail = self._options.fail_on_data_loss or self._options.subscription is not None
-        for name, rows in hidden(reading, to.trims, fail_on_data_loss=fail).items():
-            done[name] = union(done.get(name, NONE), rows)
-        topics = [*reading.topics, *persistent.topics(client, planned, ranges)]
+        ranges = [LogRange(one, starts.get(one.log, 0), ends[one.log], done) for one in readings]
+        if fail:
+            # The start of a first batch that an older version planned is a new initial offset: its end alone says what was known.
+            known = min(offset.deleted_to, max(to.log, to.deleted_to))
+            for one in ranges:
+                check_deletions(one, known, to.trims)
+                check_trims(one, to.trims)
+        left_out = dict(done)
+        for reading in readings:
+            for name, rows in hidden(reading, to.trims, fail_on_data_loss=fail or self._options.subscription is not None).items():
+                left_out[name] = union(left_out.get(name, NONE), rows)
+        topics = logs.topics(readings)
         if planned.key == self._selection.key:
             check_schema(client, topics, self._columns, streaming=True, ignore_new=self._ignores_new())
         else:
             check_replay(client, topics, self._columns)
-        return tasks(reading, self._options, self._columns, begin, last, done, ranges)
+        return tasks([dataclasses.replace(one, done=left_out) for one in ranges], self._options, self._columns)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_task(partition)
@@ -282,13 +232,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         SubscriptionNotFound (it was deleted).
         """
         if self._cursors is not None:
-            self._cursors.commit(offset_of(end), *self._newest())
+            self._cursors.commit(offset_of(end), self._newest())
 
     def stop(self) -> None:
         """The client is shared by the process's queries and stays."""
-        for following in (self._following, self._following_topics):
-            if following is not None:
-                following.close()
+        if self._following is not None:
+            self._following.close()
 
     def _start(self, found: dict[str, Any]) -> StreamOffset:
         offset = offset_of(found)
@@ -296,20 +245,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         same_topics(offset, self._selection, self._options.topics_changed)
         return offset
 
-    def _given(self, offset: StreamOffset, number: int, positions: Mapping[str, Position]) -> StreamOffset:
-        """At a number, and at new positions of some persistent topics, with what a batch before it has to know."""
-        return dataclasses.replace(offset, log=number, read=self._selection.key, positions={**offset.positions, **positions})
-
     def _ignores_new(self) -> bool:
         return self._columns.pinned or self._options.schema_change == "ignoreNewColumns"
 
-    def _measure(self, reading: Reading, topics: Sequence[TopicReading]) -> None:
+
+def _measure(readings: Sequence[Reading]) -> None:
+    for reading in readings:
         for topic in reading.topics:
             metrics.READ_LAG.labels(topic=str(topic.name)).set(reading.end_of_log - reading.cut)
-        for one in topics:
-            metrics.READ_LAG.labels(topic=one.name).set(one.end - one.cut)
 
 
-def _migrated(reading: Reading, number: int) -> dict[str, int]:
-    """The persistent topics that are segments of what is read by the numbers of the log, and the ledger of each at one of them."""
-    return {s.name: s.ledger_id(number) for s in reading.segments if is_persistent(s.name)}
+def _migrated(readings: Sequence[Reading], offset: StreamOffset) -> dict[str, int]:
+    """The persistent topics that are segments of another log by now, and the ledger of each at an offset."""
+    return {name: ledger for one in readings for name, ledger in one.migrated(offset.number(one.log)).items()}

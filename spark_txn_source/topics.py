@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -11,15 +11,13 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType, T
 from ledgers import schema as schemas
 from ledgers.avro.columns import columns_of
 from metadata.client.client import Client
-from metadata.cluster.cluster import Cluster
+from metadata.client.logs import Logs
 from metadata.common.errors import OptionError, SchemaError
-from metadata.read.reading import Reading
-from metadata.read.reading import Selection as LogSelection
-from metadata.records.names import PersistentName, SegmentName, TopicName
+from metadata.read.selection import AtLog, Pattern, Topics
+from metadata.records.names import PersistentName, SegmentName
 from metadata.topics.schemas import SchemaVersion
 from metadata.topics.topics import Topic
 from spark_txn_source.options import CommonReadOptions, ReadOptions
-from spark_txn_source.selection import AtLog, Pattern, Selection, Topics
 
 Options = TypeVar("Options", bound=CommonReadOptions)
 
@@ -32,25 +30,6 @@ METADATA_FIELDS = (
 )
 VALUE_FIELD = StructField("value", BinaryType())
 METADATA_NAMES = frozenset(f.name for f in METADATA_FIELDS)
-
-
-def selected(selection: Selection, further: Sequence[TopicName] = ()) -> LogSelection | None:
-    """What a selection names of topic://, in the words of the transaction buffer; None: nothing so far. `further`: `onward`."""
-    if isinstance(selection, Pattern):
-        return LogSelection(pattern=selection.regex, further=tuple(map(str, further)))
-    names = tuple(dict.fromkeys(str(n) for n in (*selection.scalable, *further)))
-    return LogSelection(names, beside=tuple(map(str, selection.persistent))) if names else None
-
-
-def onward(client: Client, selection: Selection) -> tuple[TopicName, ...]:
-    """The topic:// topics that persistent ones of a selection go on in since they were migrated; a migration that nobody has
-    finished is completed. Of a pattern those that it does not match itself, deleted ones too, as of all topics that it matches.
-    Raises TopicNotFound.
-    """
-    if isinstance(selection, Pattern):
-        return tuple(name for name in client.instream.migrator.matching(selection.compiled) if not selection.matches(name))
-    found = [client.instream.migrator.made(name) for name in selection.persistent]
-    return tuple(name for name in found if name is not None)
 
 
 def standing(client: Client, options: Options) -> Options:
@@ -77,27 +56,6 @@ def standing(client: Client, options: Options) -> Options:
     names = (named[n] if isinstance(n, PersistentName) else n for n in selection.names)
     kept = dict.fromkeys(n for n in names if not (isinstance(n, SegmentName) and n.topic in whole))
     return replace(options, selection=Topics(tuple(kept)))
-
-
-def nothing_read(cluster: Cluster) -> Reading:
-    """The reading of no topic://, beside which persistent topics are read: the log does not matter, and is not looked at."""
-    return Reading(cluster, 0, 0, 0, (), (), (), (), (), LogSelection())
-
-
-def reads_log(reading: Reading) -> bool:
-    """Whether a reading is of any topic://: else its numbers mean nothing."""
-    return reading.selection != LogSelection()
-
-
-def topics_now(client: Client, selection: Selection) -> list[Topic]:
-    """The topics that a selection names today. Raises TopicNotFound; a pattern may match none."""
-    if isinstance(selection, Pattern):
-        more = [Topic(t.name, t.layout, t.record) for t in client.instream.topics.list(selection.compiled)]
-        further = [found for name in onward(client, selection) if (found := client.topics.find(name)) is not None]
-        return [*client.topics.list(selection.regex), *further, *more]
-    named = [n.topic if isinstance(n, SegmentName) else n for n in selection.names]
-    names = dict.fromkeys([*named, *onward(client, selection)])
-    return [client.topics.get(name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -178,7 +136,7 @@ def columns_wanted(client: Client, options: CommonReadOptions, given: StructType
 
 def _schemas(client: Client, options: CommonReadOptions) -> tuple[StructType | None, SchemaVersion | None]:
     """The columns of today, and the version of the schema that the read goes by, if it goes by one."""
-    topics = topics_now(client, options.selection)
+    topics = Logs(client, options.selection).topics_now()
     full = full_schema(client, topics)
     if options.schema_version is not None:
         return full, client.topics.schemas.version(topics[0], options.schema_version)

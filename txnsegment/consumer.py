@@ -26,6 +26,7 @@ from metadata.records.row_ranges import FIRST, NONE, Row, Rows, Span, before, en
 from metadata.rules.acks import Ack, up_to
 from metadata.topics.subscriptions import checked
 from spark_txn_source.entries import EntryRows, in_order
+from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.losses import check_deletions, check_trims
 from spark_txn_source.pieces import pieces
 from spark_txn_source.topics import full_schema
@@ -197,12 +198,12 @@ class Consumer:
         done, known = self._not_again(reading), feed.known
         self._check_deletions(feed, reading, feed.after, done)
         try:
-            check_trims(reading, feed.after, reading.cut, known, done)
+            check_trims(LogRange(reading, feed.after, reading.cut, done), known)
         except DataLoss:
             # No loss is what the subscription has acknowledged, by another consumer, since this one began.
             now = feed.done(reading)
             done = {s.name: union(done.get(s.name, NONE), now.get(s.name, NONE)) for s in reading.segments}
-            check_trims(reading, feed.after, reading.cut, known, done)
+            check_trims(LogRange(reading, feed.after, reading.cut, done), known)
         codec = None if self._values is None else self._values.codec(self._client, reading)
         wanted = self._wanted() if codec is None else codec.arrow
         order = sorted(reading.segments, key=lambda s: _order(s.name))
@@ -221,11 +222,11 @@ class Consumer:
         subscription had acknowledged is no loss, whoever acknowledged it.
         """
         try:
-            check_deletions(reading, after, reading.cut, feed.deleted_to, feed.known, done, _DELETED_ADVICE)
+            check_deletions(LogRange(reading, after, reading.cut, done), feed.deleted_to, feed.known, _DELETED_ADVICE)
         except DataLoss:
             acked = feed.done_of_deleted(reading)
             done = {s.name: union(done.get(s.name, NONE), acked.get(s.name, NONE)) for s in reading.gone}
-            check_deletions(reading, after, reading.cut, feed.deleted_to, feed.known, done, _DELETED_ADVICE)
+            check_deletions(LogRange(reading, after, reading.cut, done), feed.deleted_to, feed.known, _DELETED_ADVICE)
 
     def _not_again(self, reading: Reading) -> dict[str, Rows]:
         """By segment, what is not to be delivered: what was acknowledged when it began, and what was handed out since. The latter

@@ -1,5 +1,5 @@
-"""What a consumer follows: all `topic://` topics together, which one log orders, and each `persistent://` topic by itself, until it
-is migrated: from then on it is one of those that the one log orders.
+"""What a consumer follows: the cluster's log, which orders all `topic://` topics together, and the log of each `persistent://`
+topic. Once such a topic is migrated, the cluster's log orders its rows, too.
 """
 
 from __future__ import annotations
@@ -7,42 +7,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from metadata.client.client import Client
-from metadata.client.providers import Providers, one_model
+from metadata.client.logs import logs_of
+from metadata.client.providers import Providers
 from metadata.common.errors import SubscriptionNotFound, TopicExists
-from metadata.instream import paths
 from metadata.read import backlog
-from metadata.read.reading import Reading, Selection
-from metadata.records.names import PersistentName, is_persistent, persistent_name
-from metadata.records.persistent_records import Model, PersistentLayout
-from metadata.records.row_ranges import NONE, Rows
+from metadata.read.log_reader import LogReader, rows_gone
+from metadata.read.reading import Reading
+from metadata.read.selection import LOG
+from metadata.records.row_ranges import Rows
 from metadata.rules import acks
 from spark_txn_source.acked import acknowledged
 from spark_txn_source.following import Following
+from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.losses import check_cursors, check_trims
-from spark_txn_source.persistent import check_nothing_left
-
-
-class _Follows(Protocol):
-    def read(self) -> Reading: ...
-
-    def close(self) -> None: ...
-
-
-class _FollowingOne:
-    """A persistent topic: its log wakes, and is listed at each look."""
-
-    def __init__(self, client: Client, name: PersistentName, wake: threading.Event) -> None:
-        self._name, self._buffer = str(name), Providers(client).by_model(Model.IN_STREAM).buffer
-        self._watch = client.cluster.store.watch(paths.log(name), wake.set)
-
-    def read(self) -> Reading:
-        return self._buffer.read(self._name)
-
-    def close(self) -> None:
-        self._watch.close()
 
 
 class Feed:
@@ -52,17 +31,21 @@ class Feed:
     `deleted_to`: the newest seal of a deletion when this began (0 if it was joined since): no loss for it either.
     """
 
-    def __init__(self, client: Client, names: Sequence[str], follows: _Follows, subscription: str) -> None:
-        self._client, self._follows, self._subscription = client, follows, subscription
-        self.names, self.model = tuple(names), one_model(names)
+    def __init__(self, client: Client, log: LogReader, subscription: str, wake: threading.Event) -> None:
+        self._client, self._subscription, self.names = client, subscription, log.names
+        self._following = Following(log, wake.set)
         self.after = 0
         self.known: Mapping[str, int] = {}
         self.deleted_to = 0
-        self.reading = self.look()
+        try:
+            self.reading = self.look()
+        except BaseException:
+            self.close()
+            raise
 
     def look(self) -> Reading:
         """A reading with all that was decided before this call; it stays in `reading`. Raises TopicNotFound."""
-        self.reading = self._follows.read()
+        self.reading = self._following.read()
         return self.reading
 
     def begin(self) -> dict[str, Rows]:
@@ -88,35 +71,31 @@ class Feed:
                 found[segment.name] = acks.done(self._client.coordinator.acks.read([where])[where])
         return found
 
-    def onward(self) -> str | None:
-        """The topic:// that goes on from this persistent topic, as of the last look; None: it is not migrated. Raises TopicNotFound
-        once that was deleted.
+    def successor(self) -> str | None:
+        """The topic:// that this log's topic was migrated to, as of the last look; None: it is not migrated. Raises TopicNotFound
+        once the successor was deleted.
         """
-        if self.model is Model.METADATA:
+        if self.reading.successor is None:
             return None
-        (topic,) = self.reading.topics
-        if not isinstance(topic.layout, PersistentLayout) or topic.layout.migrated_to is None:
-            return None
-        name = persistent_name(str(topic.name))
         try:
-            to = Providers(self._client).resolve(str(name))
+            to = str(Providers(self._client).resolve(self.reading.log))
         except TopicExists:
             return None  # another topic has taken the name: who migrates it gives it another one
-        return None if isinstance(to, PersistentName) else str(to)
+        return None if to == self.reading.log else to
 
     def covers(self, segment: str) -> bool:
         """Whether the segment's rows come in the order of this log."""
         return any(segment == found.name for found in self.reading.segments)
 
     def close(self) -> None:
-        self._follows.close()
+        self._following.close()
 
 
 class Feeds:
-    """All feeds of a consumer, that of `topic://` first. `done`: what the subscription had done of each segment when they began.
+    """All feeds of a consumer, that of the cluster's log first. `done`: what the subscription had done of each segment when they
+    began.
 
-    They are looked at in this order, and nothing is delivered before all were. A persistent topic that has not been migrated when
-    it is looked at goes on above the cut of the reading before; so no row of `topic://` is passed that stands above what goes on.
+    They are looked at in this order, and nothing is delivered before all were (`metadata.client.logs` says why).
     """
 
     def __init__(self, client: Client, names: Sequence[str], subscription: str, wake: threading.Event) -> None:
@@ -124,15 +103,9 @@ class Feeds:
         self._client, self._subscription, self._wake = client, subscription, wake
         self.done: dict[str, Rows] = {}
         self._feeds: list[Feed] = []
-        scalable = [name for name in names if not is_persistent(name)]
-        older = list(dict.fromkeys(persistent_name(name) for name in names if is_persistent(name)))
-        for name in older:
-            client.instream.topics.get(name)  # before anything watches a log
         try:
-            if scalable:
-                self._feeds.append(self._feed(scalable, Following(client, Selection(tuple(scalable)), wake.set)))
-            for name in older:
-                self._feeds.append(self._feed([str(name)], _FollowingOne(client, name, wake)))
+            for log in logs_of(client, names):
+                self._feeds.append(self._feed(log))
         except BaseException:
             self.close()
             raise
@@ -154,18 +127,20 @@ class Feeds:
         while True:
             for feed in self._feeds:
                 feed.look()
-            onward = next(((feed, to) for feed in self._feeds if (to := feed.onward()) is not None), None)
-            if onward is None:
+            migrated = next(((feed, to) for feed in self._feeds if (to := feed.successor()) is not None), None)
+            if migrated is None:
                 return
-            self._join(*onward)  # whose reading is newer than what the others were looked at for
+            self._join(*migrated)  # whose reading is newer than what the others were looked at for
 
     def _join(self, ended: Feed, to: str) -> None:
-        """Go on with all topics of `topic://` and the one that a persistent topic became as one feed. What was not delivered of the
-        persistent one stands in the same log, above everything that was delivered of it; what was delivered does not come again.
+        """Read the successor of a migrated topic together with all that the cluster's log orders already, as one feed. What was not
+        delivered of the migrated topic stands in that log, above everything that was delivered of it; what was delivered does not
+        come again.
         """
-        before = next((feed for feed in self._feeds if feed.model is Model.METADATA), None)
-        names = list(dict.fromkeys([*(() if before is None else before.names), to]))
-        joined = self._feed(names, Following(self._client, Selection(tuple(names)), self._wake.set))
+        before = next((feed for feed in self._feeds if feed.reading.log == LOG), None)
+        names = tuple(dict.fromkeys([*(() if before is None else before.names), to]))
+        (log,) = logs_of(self._client, names)
+        joined = self._feed(log)
         try:
             reading = joined.reading
             known = {topic: n for topic, n in reading.guards().items() if topic == to}
@@ -174,8 +149,10 @@ class Feeds:
             segment = next((s for s in reading.segments if s.name == name), None)
             if segment is None:  # it was let go since: what is there stands above it
                 shown = ended.look()
-                check_trims(shown, ended.after, shown.cut, ended.known, self.done)
-                check_nothing_left(self._client, shown, ended.after, self.done.get(name, NONE))
+                left = LogRange(shown, ended.after, shown.cut, self.done)
+                check_trims(left, ended.known)
+                if any(left.left(one) for one in shown.segments):
+                    raise rows_gone(name, to, ended.after)
             else:
                 assert segment.sealed_at is not None  # a reading completes what was migrated
                 known[name] = min(segment.number(ended.after + 1) - 1, segment.sealed_at)
@@ -192,12 +169,8 @@ class Feeds:
             if one is not None:
                 one.close()
 
-    def _feed(self, names: Sequence[str], follows: _Follows) -> Feed:
-        try:
-            return Feed(self._client, names, follows, self._subscription)
-        except BaseException:
-            follows.close()
-            raise
+    def _feed(self, log: LogReader) -> Feed:
+        return Feed(self._client, log, self._subscription, self._wake)
 
     def close(self) -> None:
         for feed in self._feeds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -12,42 +12,33 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from metadata.client.client import Client
-from metadata.client.providers import Providers
+from metadata.client.logs import logs_of_segments
 from metadata.common.errors import SchemaError
 from metadata.read.backlog import extent, pending, taken
-from metadata.read.reading import Reading, Selection
 from metadata.read.segment_view import SegmentView
-from metadata.records.names import is_persistent
+from metadata.read.selection import LOG, Position, offset_json
 from metadata.records.row_ranges import FIRST, Row, Rows, Span, minus, rows, texts, union
 from metadata.rules.acks import Ack
 from metadata.topics.subscriptions import checked
 from spark_txn_source.acked import acknowledged
+from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.options import ReadOptions
-from spark_txn_source.persistent import Range, position
-from spark_txn_source.persistent import read_batch as read_marker_based
 from spark_txn_source.plan import read_batch
 
 
 @dataclass(frozen=True)
 class Unread:
-    """The unacknowledged rows of a subscription: rows with start < number <= end, without those in `done` (by segment).
+    """The unacknowledged rows of a subscription, log by log. `acks`: acknowledgements of exactly these rows."""
 
-    `acks`: acknowledgements of exactly these rows. `ranges`: the same for marker-based topics, each of which has a log of its
-    own.
-    """
-
-    start: int
-    end: int
-    done: Mapping[str, Rows]
+    ranges: tuple[LogRange, ...]
     acks: list[Ack]
-    ranges: tuple[Range, ...] = ()
 
     def options(self) -> dict[str, str]:
         """The options with which a batch read returns exactly these rows, independent of later movements of the cursor."""
-        kept = {name: texts(found) for name, found in sorted(self.done.items()) if found}
-        starts = {one.reading.name: str(position(one.reading, one.start)) for one in self.ranges}
-        ends = {one.reading.name: str(position(one.reading, one.end)) for one in self.ranges}
-        start, end = (json.dumps({"log": number} | found) for number, found in ((self.start, starts), (self.end, ends)))
+        done = {name: rows for one in self.ranges for name, rows in one.done.items()}
+        kept = {name: texts(found) for name, found in sorted(done.items()) if found}
+        places = {LOG: (Position(0, 0), Position(0, 0))} | {one.log: one.places for one in self.ranges}
+        start, end = (json.dumps(offset_json({log: both[i] for log, both in places.items()})) for i in (0, 1))
         return {"startingOffsets": start, "endingOffsets": end, "acknowledged": json.dumps(kept)}
 
 
@@ -56,18 +47,13 @@ def unread(client: Client, options: ReadOptions) -> Unread:
     raises.
     """
     assert options.subscription is not None
-    reading, start, end, done = read_batch(client, options)
-    acks = []
-    for segment in reading.segments:
-        acked = done[segment.name]
-        ledgers = [ledger for ledger, _ in pending(segment, acked, start, end)]
-        if (ack := taken(segment.name, options.subscription, acked, ledgers)) is not None:
-            acks.append(ack)
-    ranges = read_marker_based(client, options, reading)
-    for one in ranges:
-        if (ack := taken(one.reading.name, options.subscription, one.done, one.left())) is not None:
-            acks.append(ack)
-    return Unread(start, end, {**done, **{one.reading.name: one.done for one in ranges}}, acks, ranges)
+    ranges = read_batch(client, options)
+    found = [
+        taken(segment.name, options.subscription, one.done_of(segment), one.left(segment))
+        for one in ranges
+        for segment in one.reading.segments
+    ]
+    return Unread(ranges, [ack for ack in found if ack is not None])
 
 
 _COLUMNS = ("__segment", "__messageId")
@@ -91,20 +77,11 @@ def acks_of(client: Client, df: DataFrame, subscription: str) -> list[Ack]:
     if not found:
         return []
     made = []
-    for reading in _readings(client, found):
+    for log in logs_of_segments(client, tuple(found)):
+        reading = log.now()
         done = acknowledged(client, reading, name)
         made += [Ack(view.name, name, closed(view, found[view.name], done[view.name])) for view in reading.segments]
     return made
-
-
-def _readings(client: Client, names: Collection[str]) -> Iterator[Reading]:
-    """One reading for all `topic://` segments, which share a log, and one for each marker-based topic."""
-    segments = tuple(name for name in names if not is_persistent(name))
-    if segments:
-        yield client.buffer.read(Selection(segments))
-    for name in names:
-        if is_persistent(name):
-            yield Providers(client).of([name]).buffer.read(name)
 
 
 def _spans(df: DataFrame) -> dict[str, list[Span]]:

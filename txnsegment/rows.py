@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 
 from ledgers.arrow import arrow_schema
 from metadata.client.client import Client
-from metadata.client.providers import Providers, model_of
+from metadata.client.logs import log_of
+from metadata.client.providers import Providers
 from metadata.records.names import segment_name
 from spark_txn_source.entries import in_order
 from spark_txn_source.pieces import large_pieces
@@ -40,7 +41,7 @@ def committed_rows(client: Client, name: str, limit: int, *, message_ids: bool =
     """
     topic = segment_name(name).topic if name.startswith("segment:") else Providers(client).resolve(name)
     full = name if name.startswith("segment:") else str(topic)
-    reading = Providers(client).by_model(model_of(full)).buffer.read(full)
+    reading = log_of(client, full).now()
     schema = client.topics.schema(client.topics.get(topic))  # taken after the reading, so that it has every column of its parts
     if schema is None:
         return Rows([], iter(()))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from metadata.client.client import Client
-from metadata.client.providers import Providers, model_of
+from metadata.client.logs import log_of
+from metadata.client.providers import Providers
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
 from metadata.records import paths
@@ -55,7 +56,7 @@ class TopicReport:
 def report(client: Client, topic: str) -> TopicReport:
     """Report a topic. Reads the topic's index snapshots and counts every committed ledger. Raises TopicNotFound."""
     name = str(Providers(client).resolve(topic))
-    reading = Providers(client).by_model(model_of(name)).buffer.read(name)
+    reading = log_of(client, name).now()
     undecided = [(n, txn, {name}) for n, txn in reading.undecided] if is_persistent(name) else _undecided(client, reading)
     return TopicReport(name, reading.cut, reading.end_of_log, tuple(_segment(reading, s, undecided) for s in reading.segments))
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from metadata.client.client import Client
 from metadata.common.errors import OptionError
 from metadata.common.options import option_text
-from spark_txn_source import persistent
+from metadata.read.selection import Position, offset_json
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.plan import read_batch
-from spark_txn_source.selection import Pattern
-from spark_txn_source.topics import reads_log, standing
+from spark_txn_source.topics import standing
 
 ALLOWED = ("topicspattern", "endingtimestamp", "timestamptimeoutms")
 
@@ -31,9 +30,6 @@ def snapshot(client: Client, topic: str | Sequence[str] | None, options: dict[st
     elif topic is not None:
         given["topics"] = option_text("topics", list(topic))
     parsed = standing(client, ReadOptions.parse({**given, "serviceUrl": client.cluster.url}, streaming=False))
-    reading, _, end, _ = read_batch(client, parsed)
-    ranges = persistent.read_batch(client, parsed, reading)
-    named = () if isinstance(parsed.selection, Pattern) else parsed.selection.persistent
-    places = {str(name): "0:0" for name in named}  # a migrated topic that left its successor's layout has no rows
-    places |= {one.reading.name: str(persistent.position(one.reading, one.end)) for one in ranges}
-    return json.dumps(({"log": end} if reads_log(reading) or not places else {}) | places)
+    places = {log: Position(0, 0) for log in parsed.selection.logs}  # a migrated topic may have no rows of its own
+    places |= {one.log: one.places[1] for one in read_batch(client, parsed)}
+    return json.dumps(offset_json(places))

@@ -93,7 +93,8 @@ class SparkTransaction(Transaction):
         given |= {"path": names[0]} if isinstance(topic, str) else {"topics": json.dumps(names)}
         found = unread(self._client, ReadOptions.parse({**given, "subscription": subscription}, streaming=False))
         self.acknowledge(found.acks)
-        log.info("read txn=%s topic=%s subscription=%s log=%s..%s", self.id, topic, subscription, found.start, found.end)
+        for one in found.ranges:
+            log.info("read txn=%s %s=%s..%s subscription=%s", self.id, one.log, one.start, one.end, subscription)
         given = {name: text for name, text in given.items() if name.lower() not in ("endingoffsets", "endingtimestamp")}
         return spark.read.format("txnsegment").options(**{**given, **found.options()}).load()
 

@@ -9,18 +9,19 @@ from datetime import datetime
 from typing import TypeAlias
 
 from metadata.client.client import Client
+from metadata.client.logs import log_of
 from metadata.client.providers import Providers, SubscriptionsProvider, model_of
 from metadata.common.errors import OptionError, SubscriptionExists
 from metadata.read import backlog
 from metadata.read.backlog import Lag
 from metadata.read.reading import Reading
+from metadata.read.selection import AtTime, Earliest, Latest, Start
 from metadata.records.names import TopicName, segment_name
 from metadata.records.persistent_records import Model
 from metadata.records.row_ranges import before, texts
 from metadata.rules.acks import boundary, done
 from metadata.topics.subscriptions import checked
-from spark_txn_source.plan import start_number, within_log
-from spark_txn_source.selection import AtLog, AtTime, Earliest, Latest, Start
+from spark_txn_source.log_ranges import start_number
 
 Where: TypeAlias = "str | int | datetime"
 """A place in the log: `earliest`, `latest`, a log number, or a datetime with a time zone. Rows up to the number, or published
@@ -117,14 +118,14 @@ class ClusterSubscriptions:
         if isinstance(start, Earliest):
             return 0
         reading = self._read(topic)
-        number = start_number(reading, start)
-        within_log(number, reading)
+        number = start if isinstance(start, int) else start_number(reading, start)
+        reading.check_reached(number)
         if number > reading.cut:
             raise OptionError(f"The log is decided up to {reading.cut}, not to {number} yet.", advice="Try again, or latest.")
         return number
 
     def _read(self, topic: TopicName) -> Reading:
-        return Providers(self._client).by_model(model_of(topic)).buffer.read(str(topic))
+        return log_of(self._client, str(topic)).now()
 
     def _described(self, topic: TopicName, name: str) -> SubscriptionDescription:
         reading = self._read(topic)
@@ -142,14 +143,14 @@ class ClusterSubscriptions:
         return SubscriptionDescription(str(topic), name, whole, tuple(described))
 
 
-def _start(where: Where) -> Start:
+def _start(where: Where) -> Start | int:
     match where:
         case "earliest":
             return Earliest()
         case "latest":
             return Latest()
         case int() if where >= 0 and not isinstance(where, bool):
-            return AtLog(where)
+            return where
         case datetime() if where.tzinfo is not None:
             return AtTime(round(where.timestamp() * 1000))
     raise OptionError(

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from ledgers.errors import CorruptPart, CorruptSnapshot
 from ledgers.parts import verify_part
 from metadata.client.client import Client
-from metadata.client.providers import Providers, model_of
+from metadata.client.logs import log_of
+from metadata.client.providers import Providers
 from metadata.read.reading import Reading
 from metadata.read.segment_view import SegmentView
 from spark_txn_source.pieces import large_pieces
@@ -54,7 +55,7 @@ def verify(client: Client, topic: str, *, told: Callable[[Verified], None] = lam
     Raises TopicNotFound, and StorageError if the storage cannot be reached (the parts may be sound then).
     """
     name = str(Providers(client).resolve(topic))
-    reading = Providers(client).by_model(model_of(name)).buffer.read(name)
+    reading = log_of(client, name).now()
     found = Verified(name, reading.cut)
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="txnsegment-verify") as threads:
         for segment in reading.segments:

@@ -102,7 +102,7 @@ def _die() -> None:
 def _take(client: Client, txn: SparkTransaction, url: str) -> list[tuple[int, int]]:
     """The rows of the next batch of the input, acknowledged in the transaction."""
     given = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
-    everything = unread(client, ReadOptions.parse(given, streaming=False))
+    (everything,) = unread(client, ReadOptions.parse(given, streaming=False)).ranges
     end = min(everything.end, everything.start + 1)  # one registration is one batch
     found = unread(client, ReadOptions.parse({**given, "endingOffsets": f'{{"log":{end}}}'}, streaming=False))
     txn.acknowledge(found.acks)

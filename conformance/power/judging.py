@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from conformance.power.world import COLUMNS, World, text
 from ledgers.errors import TxnSegmentError
-from metadata.client.providers import Providers, model_of
+from metadata.client.logs import log_of
 from metadata.instream.model import InStreamModel
 from metadata.maintenance.orphans import named_files
 from metadata.store.contract import decide
@@ -83,7 +83,7 @@ def _whole(world: World, cluster: Cluster, when: str) -> Iterator[str]:
 def rows(cluster: Cluster, topic: str) -> Iterator[int]:
     """The numbers of all rows that a reader sees, read from the files."""
     storage = cluster.client.cluster.storage
-    reading = Providers(cluster.client).by_model(model_of(topic)).buffer.read(topic)
+    reading = log_of(cluster.client, topic).now()
     for segment in reading.segments:
         for piece in large_pieces(segment, 0, reading.cut, marks=True):
             for found in entry_rows(storage, piece, COLUMNS):

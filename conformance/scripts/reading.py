@@ -29,8 +29,9 @@ from conformance.simulator.store.origins import rows_of
 from ledgers.model import CompactedPart
 from metadata.client.client import Client
 from metadata.read.reading import Reading
-from spark_txn_source import plan as planning
+from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.options import ReadOptions
+from spark_txn_source.plan import read_batch, tasks
 from spark_txn_source.stream import StreamReader
 from spark_txn_source.tasks import Piece, ReadTask
 from spark_txn_source.topics import METADATA_FIELDS, Columns
@@ -78,15 +79,15 @@ def read(world: World, cmd: Command) -> list[str]:
     ranged = len(given.keys() & {"startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp"}) > 0
     options = ReadOptions.parse(given | _selected(world, cmd), streaming=False)
 
-    def run() -> tuple[Reading, int, int, list[ReadTask]]:
-        reading, start, end, done = planning.read_batch(process.client, options)
-        return reading, start, end, planning.tasks(reading, options, Columns(_TYPES, _TYPES, _SHOWN), start, end, done)
+    def run() -> tuple[LogRange, list[ReadTask]]:
+        (found,) = read_batch(process.client, options)
+        return found, tasks([found], options, Columns(_TYPES, _TYPES, _SHOWN))
 
-    def answer(found: tuple[Reading, int, int, list[ReadTask]]) -> list[str]:
-        reading, start, end, planned = found
-        lines = [seen(world, reading)]
+    def answer(result: tuple[LogRange, list[ReadTask]]) -> list[str]:
+        found, planned = result
+        lines = [seen(world, found.reading)]
         if ranged:
-            lines.append(f"from {start} to {end}")
+            lines.append(f"from {found.start} to {found.end}")
         return [*lines, planned_rows(world, planned)]
 
     return world.drive(Work(process, run, answer))

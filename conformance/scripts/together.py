@@ -89,7 +89,8 @@ def take(world: World, cmd: Command) -> list[str]:
     def run() -> list[str]:
         found = unread(process.client, options)
         txn.acknowledge(found.acks)
-        return [f"log {found.start} to {found.end}: {' '.join(texts(one.rows))} of {one.segment}" for one in found.acks]
+        (read,) = found.ranges
+        return [f"log {read.start} to {read.end}: {' '.join(texts(one.rows))} of {one.segment}" for one in found.acks]
 
     return world.drive(Work(process, run, lambda lines: lines or ["nothing new"]))
 

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ledgers.model import Ledger
+from metadata.common.errors import OffsetOutOfRange
 from metadata.instream.reading import TopicReading
-from metadata.read.reading import Reading, Selection
+from metadata.read.reading import Reading
+from metadata.read.reading import Selection as LogSelection
 from metadata.read.segment_view import SegmentView
+from metadata.read.selection import AtLog
+from metadata.read.selection import Position as Place
 from metadata.records.names import RING
 from metadata.records.records import Position, Range, SegmentInfo, SegmentState
+from metadata.rules.timestamps import Above
 from metadata.rules.transitions import Weight
 from metadata.topics.topic import Topic
 
@@ -43,7 +48,59 @@ class PersistentSegment(SegmentView):
         return self.reading.topic.layout.trimmed_to  # of rows; `trimmed_log` may be a marker behind them
 
 
-def as_reading(found: TopicReading) -> Reading:
+@dataclass(frozen=True, kw_only=True)
+class PersistentReading(Reading):
+    """The reading of a persistent topic's own log, which `found` is. Numbers are of that log, where they are ids of ledgers."""
+
+    found: TopicReading
+
+    @property
+    def log(self) -> str:
+        return self.found.name
+
+    @property
+    def owner(self) -> str:
+        return self.found.name
+
+    @property
+    def successor(self) -> str | None:
+        return self.found.topic.layout.migrated_to
+
+    def before_lost(self, number: int) -> int:
+        return self.found.topic.before_lost(number)
+
+    def check_not_lost(self, number: int) -> None:
+        self.found.topic.check_not_lost(number)
+
+    def given(self, offset: AtLog) -> int:
+        """The ledger of a position, which is the last entry of an append, or `0:0`."""
+        place = offset.at(self.log)
+        self.check_reached(place.ledger)
+        last = self.found.last_entry(place.ledger)
+        if place.entry < last:
+            raise OffsetOutOfRange(
+                f"The position {place} of {self.owner} lies within one append, whose last entry is {place.ledger}:{last}.",
+                advice=f"An append is read whole: give {place.ledger}:{last}, or the position before {place.ledger}:0.",
+            )
+        if place.entry > last and not 0 < place.ledger <= self.found.trimmed_to:
+            raise OffsetOutOfRange(
+                f"The position {place} of {self.owner} is none: its last entry up to there is {place.ledger}:{last}.",
+                advice=f"Give {place.ledger}:{last}, or look where the position comes from: it may be one of another topic.",
+            )
+        return place.ledger
+
+    def position(self, number: int) -> Place:
+        """The position of the last entry of an append."""
+        return Place(number, self.found.last_entry(number))
+
+    def shown(self, number: int) -> str:
+        return f"{number} of {self.owner}"
+
+    def above_cut(self) -> Iterator[Above]:
+        return self.found.above_cut()
+
+
+def as_reading(found: TopicReading) -> PersistentReading:
     """One segment of the whole ring that is named as the topic is; what is ongoing there is what is undecided.
 
     Its selection is empty, so the reading has no guard of segments that left their layout: this topic cannot lose its only one.
@@ -59,7 +116,7 @@ def as_reading(found: TopicReading) -> Reading:
         sealed_at_log=sealed,
     )
     segment = PersistentSegment(name=found.name, topic=topic, info=info, sealed_at=sealed, reading=found)
-    return Reading(
+    return PersistentReading(
         cluster=found.cluster,
         cut=found.cut,
         end_of_log=found.end,
@@ -69,5 +126,6 @@ def as_reading(found: TopicReading) -> Reading:
         undecided=tuple(sorted((first, txn) for txn, first in found.ongoing.items())),
         gone=(),
         forgotten=(),
-        selection=Selection(),
+        selection=LogSelection(),
+        found=found,
     )

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from metadata.cluster.cluster import Cluster
+from metadata.common.errors import OffsetOutOfRange
+from metadata.read.marker_model import MigratedSegment
 from metadata.read.segment_view import SegmentView
+from metadata.read.selection import LOG, AtLog, Position
 from metadata.records.names import segment_name
 from metadata.records.records import SegmentInfo
 from metadata.rules.timestamps import Above
@@ -55,7 +58,11 @@ def _guard(topic: Topic) -> int:
 
 @dataclass(frozen=True)
 class Reading:
-    """Everything that one decision of a reader rests on. `cut`: all at or below it is decided, for ever."""
+    """Everything that one decision of a reader of one log rests on. `cut`: all at or below it is decided, for ever.
+
+    This is the reading of the cluster's log. That of a persistent topic's own log is a subclass (`metadata.instream.view`), so a
+    plan of a read does not depend on which log it is.
+    """
 
     cluster: Cluster
     cut: int
@@ -72,6 +79,61 @@ class Reading:
     selection: Selection
     undecided_ms: tuple[tuple[int, int], ...] = ()
     """The publish time of each of the undecided: (number, ms), ascending."""
+
+    # --- the log ----------------------------------------------------------------------------------------------------
+
+    @property
+    def log(self) -> str:
+        """The name of the log in an offset."""
+        return LOG
+
+    @property
+    def owner(self) -> str:
+        """What the log belongs to, for messages: the cluster by its URL, or a topic."""
+        return self.cluster.url
+
+    @property
+    def successor(self) -> str | None:
+        """The topic:// that the topic of this log was migrated to; None: the log goes on."""
+        return None
+
+    def before_lost(self, number: int) -> int:
+        """A number computed from what is there as a number that no restore lost."""
+        return self.cluster.before_lost(number)
+
+    def check_not_lost(self, number: int) -> None:
+        """Raises OffsetOutOfRange for a number that a restore lost."""
+        self.cluster.check_not_lost(number)
+
+    def check_reached(self, number: int) -> None:
+        """Raises OffsetOutOfRange for a number that the log has not reached, or that a restore lost: it comes from another cluster.
+        A read from there would pass over the rows that get the numbers in between.
+        """
+        self.check_not_lost(number)
+        if number > self.end_of_log:
+            raise OffsetOutOfRange(
+                f"The offset {number} lies beyond the log of {self.owner}, which ends at {self.end_of_log}.",
+                advice="The offset or checkpoint belongs to another cluster, or this one was made anew: use a new checkpoint.",
+            )
+
+    def given(self, offset: AtLog) -> int:
+        """The number at which an offset stands in this log. Raises OffsetOutOfRange."""
+        self.check_not_lost(offset.log)
+        return offset.log
+
+    def position(self, number: int) -> Position:
+        """A number as a place of an offset."""
+        return Position(number, 0)
+
+    def shown(self, number: int) -> str:
+        """A number, for messages."""
+        return f"{number}"
+
+    def migrated(self, number: int) -> dict[str, int]:
+        """The persistent topics that are segments in this log since they were migrated, and the ledger of each at a number."""
+        return {s.name: s.ledger_id(number) for s in self.segments if isinstance(s, MigratedSegment)}
+
+    # --- what is visible --------------------------------------------------------------------------------------------
 
     def weights(self, after: int, through: int) -> Iterator[Weight]:
         """Rows and bytes of each visible registration, summed over this read's segments, ascending; read lazily."""

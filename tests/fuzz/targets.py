@@ -33,6 +33,7 @@ from ledgers.storage import LedgerStorage
 from metadata.backup import backup_file
 from metadata.backup.record_kinds import KINDS, kind_of
 from metadata.common.service import parse_service_url
+from metadata.read.selection import Pattern
 from metadata.records import paths
 from metadata.records.folders import folder_of
 from metadata.records.names import any_topic_name, check_new, segment_name
@@ -44,7 +45,6 @@ from metadata.write.staging_manifests import StagingManifest, _crc
 from spark_txn_sink.options import SINK
 from spark_txn_source.offsets import StreamOffset, offset_of, planned_selection
 from spark_txn_source.option_table import SOURCE
-from spark_txn_source.selection import Pattern
 from txnsegment.ddl import parse_schema
 
 Target = Callable[[bytes], None]

@@ -10,9 +10,9 @@ from metadata.client.client import Client, client
 from metadata.common.errors import TopicNotFound
 from metadata.instream.client import InStream
 from metadata.instream.migrating import Migrator
+from metadata.read.selection import Pattern, Topics
 from metadata.records.names import PersistentName, topic_name
-from spark_txn_source.following_topics import FollowingTopics
-from spark_txn_source.selection import Pattern, Topics
+from spark_txn_source.following import FollowingLogs
 from tests.support.bench import PERSISTENT, At, Bench
 
 T, U = PERSISTENT
@@ -28,13 +28,13 @@ class Followed:
         self.bench, self.gate = Bench(topics=PERSISTENT), At(-1, kinds=STEPS)
         self.other: InStream = self.bench.instream()
         self.client: Client = client(self.bench.instream(self.gate).cluster)
-        self.topics = FollowingTopics(self.client, Topics((T, U)))
+        self.topics = FollowingLogs(self.client, Topics((T, U)))
 
-    def poll(self) -> tuple[int, dict[PersistentName, int]]:
+    def poll(self) -> tuple[int, dict[str, int]]:
         """The round trips that it took, and the cut of each topic."""
         before = self.gate.steps
         found = self.topics.read()
-        return self.gate.steps - before, {one.topic.name: one.cut for one in found}
+        return self.gate.steps - before, {one.log: one.cut for one in found}
 
     def settle(self) -> None:
         for _ in range(2):  # the first reading sets watches, and is taken again: what came before them woke nobody
@@ -57,21 +57,22 @@ def test_a_terminated_topic_costs_a_poll_one_round_trip(followed: Followed) -> N
     followed.settle()
     end = other.buffer.read(U).end
     for _ in range(3):
-        assert followed.poll() == (2, {T: seal, U: end}), "its record, and the other one's log"
+        assert followed.poll() == (2, {str(T): seal, str(U): end}), "its record, and the other one's log"
     number = other.coordinator.append(None, {U: [followed.bench.part("plain")]})[str(U)]
-    assert followed.poll()[1] == {T: seal, U: number}
-    assert followed.poll() == (2, {T: seal, U: number})
+    assert followed.poll()[1] == {str(T): seal, str(U): number}
+    assert followed.poll() == (2, {str(T): seal, str(U): number})
 
 
 def test_what_becomes_of_a_sealed_topic_is_seen_at_once(followed: Followed) -> None:
     other = followed.other
     seal = other.sealing.seal(T, "migrate", to=str(Y))
     followed.settle()
-    assert followed.poll()[1][T] == seal
+    assert followed.poll()[1][str(T)] == seal
     Migrator(other.cluster, other.coordinator).finish(T)
-    assert followed.poll()[1][T] == seal
-    assert [one.topic.layout.migrated_to for one in followed.topics.read()] == [str(Y), None]
-    assert followed.poll()[0] == 1, "the other one's log"
+    assert followed.poll()[1][str(T)] == seal
+    assert [one.successor for one in followed.topics.read()] == [None, str(Y), None]
+    followed.settle()
+    assert followed.poll()[0] == 2, "the cluster's log, in which it goes on, and the other one's"
 
 
 def test_the_deletion_of_a_terminated_topic_is_seen_at_once(followed: Followed) -> None:
@@ -84,9 +85,9 @@ def test_the_deletion_of_a_terminated_topic_is_seen_at_once(followed: Followed) 
 
 
 def test_a_new_topic_of_a_pattern_is_met_at_once(followed: Followed) -> None:
-    followed.topics = FollowingTopics(followed.client, Pattern("persistent://public/default/.*"))
+    followed.topics = FollowingLogs(followed.client, Pattern("persistent://public/default/.*"))
     followed.settle()
     new = PersistentName("public", "default", "new")
     followed.other.topics.create(new)
     number = followed.other.coordinator.append(None, {new: [followed.bench.part("plain")]})[str(new)]
-    assert followed.poll()[1][new] == number
+    assert followed.poll()[1][str(new)] == number

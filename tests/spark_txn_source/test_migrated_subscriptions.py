@@ -11,12 +11,12 @@ from test_migrated_streams import TO, migrate
 
 from conformance.harness.spark_driver import schema_of, source
 from metadata.common.errors import AckConflict
-from metadata.instream.reading import TopicReading
+from metadata.instream.topic_logs import TopicLogs
 from metadata.records import paths
 from metadata.records.names import persistent_name, topic_name
 from metadata.store.contract import time_ms
 from metadata.topics.subscriptions import legacy_shift
-from spark_txn_source.following_topics import FollowingTopics
+from spark_txn_source.following import Following
 from spark_txn_source.options import ReadOptions
 from tests.support.spark_bench import Query, SparkBench, X, Y, position_of
 from txnsegment import Cluster, connect
@@ -175,22 +175,22 @@ def test_a_log_beside_a_topic_that_is_migrated(bench: SparkBench) -> None:
         bench.commit(X, [1])
         query = bench.stream([X, other], startingOffsets="earliest")
         target = bench.stream([X, other], startingOffsets="earliest")
-        topics = FollowingTopics.read
+        newest = Following.read
         began = False
 
-        def migrated_meanwhile(self: FollowingTopics) -> tuple[TopicReading, ...]:
+        def migrated_meanwhile(self: Following[object]) -> object:
             nonlocal began
-            if began:
-                return topics(self)
+            if began or not isinstance(self._source, TopicLogs):
+                return newest(self)
             began = True
-            found = topics(self)
+            found = newest(self)
             migrate(bench)
             send(cluster, 2)
             send(cluster, 3, topic=other)
             return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(FollowingTopics, "read", migrated_meanwhile)
+            patch.setattr(Following, "read", migrated_meanwhile)
             found = query.next()
         found += [n for some in query.rest() for n in some]
         assert sorted(found) == [1, 2, 3]

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from metadata.client.client import Client, client
+from metadata.client.logs import Logs
 from metadata.common.errors import TopicNotFound
 from metadata.instream.migrating import Migrator
+from metadata.read.log_reader import now
 from metadata.records.names import topic_name
-from spark_txn_source import persistent, plan
+from spark_txn_source import plan
 from spark_txn_source.options import ReadOptions
 from tests.support.bench import PERSISTENT, At, Bench, label
 
@@ -40,10 +42,11 @@ def test_a_plan_costs_one_reading_of_each_topic() -> None:
     other.coordinator.commit(bench.work())
 
     def planned() -> int:
-        """What the ranges cost. (The reading of what goes on is another matter.)"""
-        beside, *_ = plan.read_batch(mine, OPTIONS)
-        assert [one.end for one in persistent.read_batch(mine, OPTIONS, beside)] == one_reading_each(mine)
-        return cost(gate, lambda: persistent.read_batch(mine, OPTIONS, beside))
+        """What the ranges of these topics cost. (The reading of the cluster's log is another matter.)"""
+        shared = cost(gate, lambda: Logs(mine, OPTIONS.selection).read_shared(now))
+        ends = {one.log: one.end for one in plan.read_batch(mine, OPTIONS)}
+        assert [ends[str(name)] for name in (T, U)] == one_reading_each(mine)
+        return cost(gate, lambda: plan.read_batch(mine, OPTIONS)) - shared
 
     assert planned() == cost(gate, lambda: one_reading_each(mine))
     Migrator(other.cluster, other.coordinator).migrate(T, Y)
@@ -52,10 +55,9 @@ def test_a_plan_costs_one_reading_of_each_topic() -> None:
 
 def rows(mine: Client, options: ReadOptions) -> list[str]:
     """The labels of what a batch reads."""
-    reading, start, end, _ = plan.read_batch(mine, options)
-    ranges = persistent.read_batch(mine, options, reading)
-    found = [ledger for segment in reading.segments for ledger in segment.ledgers(start, end)]
-    return sorted(label(part) for ledger in [*found, *(more for one in ranges for more in one.left())] for part in ledger.parts)
+    ranges = plan.read_batch(mine, options)
+    found = [ledger for one in ranges for segment in one.reading.segments for ledger in one.left(segment)]
+    return sorted(label(part) for ledger in found for part in ledger.parts)
 
 
 def deleted_at(step: int, options: ReadOptions) -> tuple[str, list[str] | None]:

@@ -10,7 +10,7 @@ from conformance.simulator.store.faults import Crashed, Fate
 from metadata.client.client import Client, client
 from metadata.common.errors import OffsetOutOfRange, TxnSegmentError
 from metadata.records.names import topic_name
-from spark_txn_source import persistent, plan
+from spark_txn_source import plan
 from spark_txn_source.options import ReadOptions
 from tests.support.bench import PERSISTENT, At, Bench
 
@@ -24,8 +24,8 @@ def batch(mine: Client, *, end: int | None = None, start: int | None = None, tim
     given |= {} if start is None else {"startingTimestamp": str(start)}
     given |= {} if timeout is None else {"timestampTimeoutMs": str(timeout)}
     options = ReadOptions.parse(given, streaming=False)
-    reading, *_ = plan.read_batch(mine, options)
-    return {(one.reading.name, found.id) for one in persistent.read_batch(mine, options, reading) for found in one.left()}
+    ranges = plan.read_batch(mine, options)
+    return {(one.log, found.id) for one in ranges for segment in one.reading.segments for found in one.left(segment)}
 
 
 @pytest.mark.parametrize("dies", [False, True])

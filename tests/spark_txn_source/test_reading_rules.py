@@ -15,6 +15,7 @@ from metadata.client.passes import delete_orphans
 from metadata.common.errors import OffsetOutOfRange
 from metadata.read.backlog import Left
 from metadata.read.reading import Selection
+from metadata.read.selection import Pattern, Position, Topics, selection_of
 from metadata.records.names import topic_name
 from metadata.rules.transitions import Weight
 from spark_txn_source.limits import Published, Stretch, limited
@@ -22,7 +23,6 @@ from spark_txn_source.native_scan import _blocks
 from spark_txn_source.offsets import StreamOffset
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.pieces import runs
-from spark_txn_source.selection import Pattern, Position, Topics, selection_of
 from spark_txn_source.tasks import Piece, _wanted
 from tests.support.bench import Bench, T
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from metadata.common.errors import OffsetOutOfRange, OptionError
 from metadata.common.service import VARIABLE
+from metadata.read.selection import AtLog, AtTime, Earliest, Latest, Pattern, Topics
 from metadata.records.names import TopicName, segment_name, topic_name
 from spark_txn_source.options import SOURCE, ReadOptions
-from spark_txn_source.selection import AtLog, AtTime, Earliest, Latest, Pattern, Topics
 
 URL = "memory://t"
 FULL = "topic://public/default/a"

@@ -11,9 +11,9 @@ import pytest
 
 from metadata.common.errors import DataLoss, TopicNotFound
 from metadata.read.reading import Reading
-from spark_txn_source.following import Following
+from metadata.read.selection import LOG
 from txnsegment import Cluster, Consumer, connect
-from txnsegment.feeds import _FollowingOne
+from txnsegment.feeds import Feed
 
 X, Y, Z = "persistent://public/default/x", "topic://public/default/y", "topic://public/default/z"
 U, V = "persistent://public/default/u", "topic://public/default/v"
@@ -76,15 +76,15 @@ def test_what_was_not_delivered_before_the_migration_comes_in_its_place(cluster:
     assert left(cluster, X, Z) == [2, 3, 1, 4, 5, 6, 7]
 
 
-@pytest.mark.parametrize("follows", [Following, _FollowingOne])
-def test_a_migration_between_two_looks(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, follows: type[Following]) -> None:
+@pytest.mark.parametrize("log", [LOG, X])
+def test_a_migration_between_two_looks(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log: str) -> None:
     """Rows of topic:// that stand above what goes on are not delivered before it, whichever log is looked at first."""
-    read: Callable[[Following], Reading] = follows.read
+    read: Callable[[Feed], Reading] = Feed.look
     moved = False
 
-    def reading(self: Following) -> Reading:
+    def reading(self: Feed) -> Reading:
         nonlocal moved
-        if not moved:
+        if not moved and self.reading.log == log:
             moved = True
             cluster.topics.migrate(X, Y)
             for n, topic in enumerate([Z, Y, Z, Y], 3):
@@ -95,7 +95,7 @@ def test_a_migration_between_two_looks(cluster: Cluster, monkeypatch: pytest.Mon
     with cluster.consumer([X, U, Z], "s", start="earliest") as consumer:
         assert numbers(consumer) == [1]
         write(cluster, 2, U)
-        monkeypatch.setattr(follows, "read", reading)
+        monkeypatch.setattr(Feed, "look", reading)
         found = numbers(consumer)
         assert moved
         assert [n for n in found if n != 2] == [3, 4, 5, 6]

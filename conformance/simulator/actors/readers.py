@@ -14,13 +14,15 @@ from conformance.simulator.world.scheduler import Actor, Process, World
 from ledgers.model import CompactedPart, Ledger
 from metadata.common.errors import DataLoss, TxnSegmentError
 from metadata.read.backlog import extent
+from metadata.read.log_reader import ClusterLog
 from metadata.read.reading import Reading, Selection
+from metadata.read.selection import Earliest
 from metadata.read.transaction_buffer import TransactionBuffer
 from metadata.records.row_ranges import NONE, minus
 from metadata.rules import transitions
 from spark_txn_source.following import Following
+from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.losses import check_trims, hidden, known_trims
-from spark_txn_source.selection import Earliest
 
 
 def start_batch_reader(
@@ -115,7 +117,7 @@ class Stream(Checkpoint):
 class _Following:
     def __init__(self, world: World, process: Process, stream: Stream) -> None:
         self._world, self._buffer, self._stream = world, process.buffer, stream
-        self._following = Following(process.client, stream.selection)
+        self._following = Following(ClusterLog(process.buffer, stream.selection))
 
     def run_batch(self) -> None:
         _micro_batch(self._world, self._buffer, self._following, self._stream)
@@ -124,7 +126,7 @@ class _Following:
         self._following.close()
 
 
-def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, stream: Stream) -> None:
+def _micro_batch(world: World, buffer: TransactionBuffer, following: Following[Reading], stream: Stream) -> None:
     history, topics = world.history, stream.selection.names
     begin = stream.offset
     if stream.planned is None:
@@ -141,7 +143,7 @@ def _micro_batch(world: World, buffer: TransactionBuffer, following: Following, 
         for _ in range(1 if world.rng.random() < 0.7 else 2):  # the second time a replay
             began = history.now()
             reading = buffer.read_to(stream.selection, end)
-            check_trims(reading, begin, end, stream.known or {})
+            check_trims(LogRange(reading, begin, end), stream.known or {})
             rows = collect(world, reading, begin, end, stream.known or {})
             known = tuple(s.name for s in reading.segments)
             history.saw(Poll(history.now(), began, stream.name, stream.batch, topics, rows, begin, end, segments=known))

@@ -21,6 +21,7 @@ from ledgers.plain_text import HARMFUL, harmful, shown
 from ledgers.storage import LedgerStorage
 from metadata.common.errors import ConfigurationError, OptionError
 from metadata.common.service import parse_service_url
+from metadata.read.selection import Pattern, selection_of
 from metadata.records import paths
 from metadata.records.names import MAX_WORD, TopicName, any_topic_name, check_new, persistent_name, segment_name, topic_name
 from metadata.records.patterns import MAX_LENGTH, compiled
@@ -29,7 +30,6 @@ from metadata.store.contract import ABSENT, decide, look
 from metadata.topics.subscriptions import checked
 from spark_txn_source.offsets import offset_of, planned_selection
 from spark_txn_source.option_table import SOURCE
-from spark_txn_source.selection import Pattern, selection_of
 from txnsegment import connect
 from txnsegment.cli.app import build
 from txnsegment.cli.shown import PlainFormatter, as_json_text

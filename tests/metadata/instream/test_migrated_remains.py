@@ -26,6 +26,7 @@ from metadata.store.contract import decide
 from metadata.topics import policies
 from metadata.topics.topics import Topics
 from metadata.write.write_set import WriteSet
+from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.losses import check_trims
 from tests.support.bench import PERSISTENT, At, Bench, each, label
 
@@ -157,8 +158,8 @@ def test_readers_are_told_what_they_have_lost() -> None:
     trim(bench)
     reading = read(bench)
     with pytest.raises(DataLoss, match=rf"{T} was trimmed by retention up to 6:0: its rows after 1 up to there"):
-        check_trims(reading, first, reading.cut, {})
-    check_trims(reading, last, reading.cut, {})  # it had got the last row: what lies behind it were markers
+        check_trims(LogRange(reading, first, reading.cut), {})
+    check_trims(LogRange(reading, last, reading.cut), {})  # it had got the last row: what lies behind it were markers
     assert reading.last_change(0) == reading.segments[0].sealed_at
     assert [number for number, _ in reading.published(0, reading.cut)] == [last]
 
@@ -187,7 +188,7 @@ def test_what_is_trimmed_whole_leaves_and_takes_all_with_it_but_its_name() -> No
     assert bench.instream().coordinator.commit(replace(bench.work(1, topics=[T]), app_topic=str(T))).rows == 1
     assert rows(bench) == ["app.1"]
     with pytest.raises(DataLoss, match=str(Y)):
-        check_trims(read(bench), 0, read(bench).cut, {})
+        check_trims(LogRange(read(bench), 0, read(bench).cut), {})
 
 
 def check_only_the_name_is_left(bench: Bench) -> None:

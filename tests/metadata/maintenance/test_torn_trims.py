@@ -12,14 +12,15 @@ from metadata.common.errors import DataLoss, TxnSegmentError
 from metadata.maintenance.trimming import Trimmed, Trimmer
 from metadata.read.backlog import extent
 from metadata.read.reading import Reading, Selection
+from metadata.read.selection import AtLog, Earliest
 from metadata.records.names import topic_name
 from metadata.records.records import Position, Watermark
 from metadata.records.row_ranges import NONE, before, end_of, minus
 from metadata.rules.acks import Ack, up_to
 from metadata.rules.retention import without_drained
 from metadata.topics.policies import set_for_topic
+from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.losses import check_cursors, check_trims, hidden, known_trims
-from spark_txn_source.selection import AtLog, Earliest
 from tests.support.bench import At, Bench, T, U
 
 
@@ -31,7 +32,7 @@ def from_earliest(bench: Bench, *names: str) -> Counter[int]:
     """How many segments show rows of each number to a batch from `earliest`."""
     found = reading(bench, *names)
     known = known_trims(found, Earliest())
-    check_trims(found, 0, found.cut, known)
+    check_trims(LogRange(found, 0, found.cut), known)
     gone = hidden(found, known)
     shown = [(s.name, ledger) for s in found.segments for ledger in s.ledgers(0, found.cut)]
     return Counter(ledger.id for name, ledger in shown if minus(extent(ledger), gone.get(name, NONE)))
@@ -121,7 +122,7 @@ def test_who_finishes_a_trim_takes_nothing_that_a_stream_from_earliest_was_to_ge
     trim(bench.party())
     after = reading(bench)
     assert set(after.trims().values()) == {found[1]}
-    check_trims(after, 0, after.cut, known)
+    check_trims(LogRange(after, 0, after.cut), known)
 
 
 def test_a_trimmed_segment_that_leaves_the_layout_is_no_loss_for_a_stream_that_began_behind_it() -> None:
@@ -136,15 +137,15 @@ def test_a_trimmed_segment_that_leaves_the_layout_is_no_loss_for_a_stream_that_b
     assert trim(bench.party()).left == 1
     after = reading(bench)
     assert after.guards()
-    check_trims(after, 0, after.cut, known)
+    check_trims(LogRange(after, 0, after.cut), known)
 
 
 def test_a_start_below_a_half_done_trim_is_an_error() -> None:
     bench, found = half_trimmed()
     now = reading(bench)
     with pytest.raises(DataLoss):
-        check_trims(now, found[0], now.cut, known_trims(now, AtLog(found[0])))
-    check_trims(now, found[1], now.cut, known_trims(now, AtLog(found[1])))
+        check_trims(LogRange(now, found[0], now.cut), known_trims(now, AtLog(found[0])))
+    check_trims(LogRange(now, found[1], now.cut), known_trims(now, AtLog(found[1])))
 
 
 def test_a_subscription_made_while_a_trim_is_half_done_begins_at_the_first_whole_transaction() -> None:

@@ -12,6 +12,7 @@ from metadata.client.passes import delete_orphans
 from metadata.common.errors import DataLoss, TxnConflict, TxnSegmentError
 from metadata.maintenance.trimming import Trimmed, Trimmer
 from metadata.read.reading import Selection
+from metadata.read.selection import AtLog, AtTime, Earliest
 from metadata.records.names import topic_name
 from metadata.records.records import Policies
 from metadata.records.row_ranges import end_of, rows, span, union
@@ -21,9 +22,8 @@ from metadata.rules.acks import done as done_of
 from metadata.rules.retention import Kept
 from metadata.topics.policies import set_for_namespace, set_for_topic
 from metadata.topics.subscriptions import Subscriptions, behind
+from spark_txn_source.log_ranges import LogRange, start_number
 from spark_txn_source.losses import check_cursors, check_trims, known_trims
-from spark_txn_source.plan import start_number
-from spark_txn_source.selection import AtLog, AtTime, Earliest
 from tests.support.bench import At, Bench, T, U
 
 DAY = 24 * 3_600_000
@@ -65,10 +65,10 @@ def test_rows_older_than_the_limit_go_and_readers_hear_of_it() -> None:
     reading = bench.party().buffer.read(Selection((T,)))
     last = all_of_them[1]
     assert reading.trims() == {s.name: last for s in reading.segments}
-    check_trims(reading, 0, reading.cut, known_trims(reading, Earliest()))
-    check_trims(reading, last, reading.cut, known_trims(reading, AtLog(last)))
+    check_trims(LogRange(reading, 0, reading.cut), known_trims(reading, Earliest()))
+    check_trims(LogRange(reading, last, reading.cut), known_trims(reading, AtLog(last)))
     with pytest.raises(DataLoss, match=f"0000-7fff-0 was trimmed by retention up to {last}:0: its rows after {last - 1} up"):
-        check_trims(reading, last - 1, reading.cut, known_trims(reading, AtLog(last - 1)))
+        check_trims(LogRange(reading, last - 1, reading.cut), known_trims(reading, AtLog(last - 1)))
     assert reading.last_change(0) >= last
     assert trim(bench.party()) == Trimmed(), "again: nothing more"
 
@@ -159,10 +159,10 @@ def test_a_timestamp_among_trimmed_rows_is_not_taken_for_a_later_one() -> None:
     gone = all_of_them[1]
     start = start_number(reading, AtTime(times[gone]))
     with pytest.raises(DataLoss):
-        check_trims(reading, start, reading.cut, known_trims(reading, AtTime(times[gone])))
+        check_trims(LogRange(reading, start, reading.cut), known_trims(reading, AtTime(times[gone])))
     start = start_number(reading, AtTime(times[gone] + 1))
     assert start == all_of_them[2] - 1
-    check_trims(reading, start, reading.cut, known_trims(reading, AtTime(times[gone] + 1)))
+    check_trims(LogRange(reading, start, reading.cut), known_trims(reading, AtTime(times[gone] + 1)))
 
 
 def test_one_segment_is_read_beside_another_that_has_left() -> None:
@@ -234,7 +234,7 @@ def test_a_drained_sealed_segment_leaves_the_layout_and_the_topic_keeps_the_guar
     assert layout.trimmed_to.ledger_id < highest
     reading = bench.party().buffer.read(Selection((T,)))
     with pytest.raises(DataLoss, match="topic://public/default/t was trimmed"):
-        check_trims(reading, 0, reading.cut, {s.name: s.trimmed_to for s in reading.segments})
+        check_trims(LogRange(reading, 0, reading.cut), {s.name: s.trimmed_to for s in reading.segments})
     bench.party().coordinator.commit(bench.work(7))
     bench.party().sweeper.sweep()
     assert len(numbers(bench)) == 1

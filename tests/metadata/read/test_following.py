@@ -6,7 +6,8 @@ import pytest
 
 from conformance.simulator.store.wakes import Watches
 from metadata.client.client import Client
-from metadata.read.reading import Selection
+from metadata.read.log_reader import ClusterLog
+from metadata.read.reading import Reading, Selection
 from metadata.records.names import topic_name
 from spark_txn_source.following import Following
 from tests.support.bench import At, Bench, T, each_step
@@ -17,8 +18,8 @@ def at_once() -> Watches:
     return Watches(delays=lambda: (0,), later=lambda wake, _: wake())
 
 
-def following(party: Client) -> Following:
-    return Following(party, Selection((T,)))
+def following(party: Client) -> Following[Reading]:
+    return Following(ClusterLog(party.buffer, Selection((T,))))
 
 
 @pytest.mark.parametrize("split", [False, True], ids=["first reading", "first reading of new segments"])

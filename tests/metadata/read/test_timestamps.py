@@ -83,8 +83,8 @@ def batch(mine: Client, *, end: int | None = None, start: int | None = None, top
     given |= {} if end is None else {"endingTimestamp": str(end)}
     given |= {} if start is None else {"startingTimestamp": str(start)}
     given |= {} if timeout is None else {"timestampTimeoutMs": str(timeout)}
-    reading, first, last, _ = plan.read_batch(mine, ReadOptions.parse(given, streaming=False))
-    return {ledger.id for segment in reading.segments for ledger in segment.ledgers(first, last)}
+    (found,) = plan.read_batch(mine, ReadOptions.parse(given, streaming=False))
+    return {ledger.id for segment in found.reading.segments for ledger in found.left(segment)}
 
 
 def test_a_transaction_that_was_published_before_the_end_is_waited_for() -> None:
@@ -268,8 +268,8 @@ def test_uncommitted_batches_promise_nothing_and_do_not_wait() -> None:
     bench = Bench()
     reader = client(bench.party().cluster)
     given = {"serviceUrl": "memory://t", "topic": T, "isolationLevel": "read_uncommitted", "endingTimestamp": str(bench.clock.now)}
-    _, start, end, _ = plan.read_batch(reader, ReadOptions.parse(given, streaming=False))
-    assert (start, end) == (0, 0)
+    (found,) = plan.read_batch(reader, ReadOptions.parse(given, streaming=False))
+    assert (found.start, found.end) == (0, 0)
 
 
 def test_a_publish_time_is_never_before_its_transaction_was_opened() -> None:

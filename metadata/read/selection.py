@@ -1,14 +1,22 @@
-"""What a read selects, and from where to where: the values that the options of the source stand for (protocol.md section 6)."""
+"""What a read selects, and from where to where (protocol.md section 6). PURE: no I/O, no clock.
+
+A selection is read from one or more logs. The cluster's log orders the rows of all topic:// topics; each persistent:// topic has a
+log of its own. An offset gives the place in each log under the name of the log.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from metadata.records import patterns
 from metadata.records.names import PersistentName, SegmentName, TopicName, any_topic_name, segment_name
+
+LOG = "log"
+"""The name of the cluster's log in an offset. A topic's own log has the name of the topic."""
 
 # --- what to read --------------------------------------------------------------------------------------------------
 
@@ -33,6 +41,15 @@ class Topics:
     def scalable(self) -> tuple[TopicName | SegmentName, ...]:
         """All others: topics and segments whose order is the one log of the cluster."""
         return tuple(n for n in self.names if not isinstance(n, PersistentName))
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        """The names of the logs in which the rows of the named topics stand while no persistent topic of them is migrated."""
+        return (*((LOG,) if self.scalable else ()), *map(str, self.persistent))
+
+    def reads_own_log(self, name: TopicName) -> bool:
+        """Whether the log of this persistent topic is read."""
+        return name in self.names
 
     def segments(self, topic: TopicName) -> tuple[SegmentName, ...] | None:
         """The segments of a topic that were named, or None: all of them."""
@@ -62,8 +79,13 @@ class Pattern:
     def compiled(self) -> re.Pattern[str]:
         return patterns.compiled(self.regex)
 
+    logs = (LOG,)
+    """A pattern always reads the cluster's log. Topics with a log of their own that it matches are known when they are listed."""
+
     def matches(self, topic: TopicName) -> bool:
         return self.compiled.fullmatch(str(topic)) is not None
+
+    reads_own_log = matches
 
     def covers(self, segment: str, topic: TopicName) -> bool:
         """Whether a segment of a topic is read."""
@@ -108,7 +130,9 @@ _POSITION = re.compile(r"([0-9]{1,19}):([0-9]{1,19})", re.ASCII)
 
 
 class Position(NamedTuple):
-    """Where a reader stands in the log of a persistent topic: `ledger:entry` is the last entry that it has read; `0:0`, none."""
+    """A place in a log: `ledger:entry` is the last entry that was read; `0:0`, none. In the cluster's log `ledger` is the number,
+    and `entry` is 0.
+    """
 
     ledger: int
     entry: int
@@ -133,6 +157,14 @@ class AtLog:
     positions: tuple[tuple[PersistentName, Position], ...] = ()
     names_log: bool = True
 
+    def at(self, log: str) -> Position:
+        """The place in a log by its name. A topic that the offset does not name was made later: nothing of its log was read."""
+        return Position(self.log, 0) if log == LOG else dict(self.places()).get(log, Position(0, 0))
+
+    def places(self) -> list[tuple[str, Position]]:
+        """The positions by the name of the log."""
+        return [(str(name), place) for name, place in self.positions]
+
     def of(self, name: PersistentName) -> Position | None:
         """The position that was given of this topic."""
         return dict(self.positions).get(name)
@@ -149,3 +181,9 @@ class AtTime:
 
 Start = Earliest | Latest | AtLog | AtTime
 End = Latest | AtLog | AtTime
+
+
+def offset_json(places: Mapping[str, Position]) -> dict[str, int | str]:
+    """An offset with a place in each of these logs: `{"log": N, "persistent://..": "ledger:entry"}`."""
+    log = {LOG: places[LOG].ledger} if LOG in places else {}
+    return log | {name: str(place) for name, place in places.items() if name != LOG}
