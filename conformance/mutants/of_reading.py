@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from conformance.mutants.planting import Real, fault
 from conformance.store.faults.planting import SoundView
 from metadata.log.live_log import Entry, Listing, LiveLog
+from metadata.read.log_reader import LogReader
 from metadata.read.reading import Reading, Selection
 from metadata.read.segment_view import StoredSegment
 from metadata.read.transaction_buffer import TransactionBuffer
@@ -19,6 +20,7 @@ from metadata.rules.timestamps import Above, OpenTransactions
 from metadata.rules.transitions import Gone, Verdict, Weight
 from metadata.store.contract import Record, View
 from spark_txn_source.following import Following
+from spark_txn_source.log_ranges import LogRange
 from spark_txn_source.offsets import StreamOffset
 from spark_txn_source.options import ReadOptions
 from spark_txn_source.tasks import ReadTask
@@ -257,10 +259,8 @@ def replay_with_fewer_rows(real: Real, self: TransactionBuffer, selection: Selec
     within="spark_txn_source.stream:StreamReader.partitions",
     by="script a02_aborted_rows_are_never_read",
 )
-def replay_with_a_newer_cut(
-    real: Real, reading: Reading, options: Any, columns: Any, start: int, end: int, done: Any, ranges: Any
-) -> Any:
-    return real(reading, options, columns, start, reading.cut, done, ranges)
+def replay_with_a_newer_cut(real: Real, ranges: Sequence[LogRange], *rest: Any) -> Any:
+    return real([dataclasses.replace(one, end=one.reading.cut) for one in ranges], *rest)
 
 
 @fault(
@@ -276,7 +276,7 @@ def first_batch_starts_anew(real: Real, self: StreamOffset, start: StreamOffset)
 @fault(
     "6, 7",
     "A stream acknowledges no row of a subscription that was moved back, or made again: it does not give it out again.",
-    at="spark_txn_source.plan:check_not_moved_back",
+    at="spark_txn_source.cursors:StreamCursors._check_not_moved_back",
     by=_MOVED_BACK,
 )
 def stream_acknowledges_what_was_moved_back(real: Real, *arguments: Any, **options: Any) -> None:
@@ -289,8 +289,8 @@ def stream_acknowledges_what_was_moved_back(real: Real, *arguments: Any, **optio
     at="spark_txn_source.plan:tasks",
     by="script a01_late_commit_hits_no_successor",
 )
-def limit_splits_a_transaction(real: Real, reading: Reading, options: ReadOptions, *arguments: Any) -> list[ReadTask]:
-    planned: list[ReadTask] = real(reading, options, *arguments)
+def limit_splits_a_transaction(real: Real, ranges: Sequence[LogRange], options: ReadOptions, *rest: Any) -> list[ReadTask]:
+    planned: list[ReadTask] = real(ranges, options, *rest)
     return [dataclasses.replace(task, pieces=task.pieces[: options.max_rows_per_trigger]) for task in planned]
 
 
@@ -339,7 +339,7 @@ def micro_batch_passes_a_shown_seal(real: Real, self: Reading, after: int, throu
     at="spark_txn_source.following:Following._is_newest",
     by="script a08_aborted_tail_holds_nobody_up",
 )
-def stale_watch_is_trusted(real: Real, self: Following, reading: Reading) -> bool:
+def stale_watch_is_trusted(real: Real, self: Following[Any], seen: Any) -> bool:
     return True
 
 
@@ -350,7 +350,7 @@ def stale_watch_is_trusted(real: Real, self: Following, reading: Reading) -> boo
     within="spark_txn_source.following:Following._watch",
     by="tests/metadata/read/test_following.py",
 )
-def watched_too_late(real: Real, self: Following) -> None:
+def watched_too_late(real: Real, self: Following[Any]) -> None:
     return
 
 
@@ -392,36 +392,36 @@ def undecided_rows_hold_no_timestamp(
 @fault(
     "6, 8.5",
     "The open transactions are read before the log: one that has ended meanwhile is in the log.",
-    at="spark_txn_source.timestamps:_final",
+    at="spark_txn_source.timestamps:final",
     by=_TIMES,
 )
-def log_before_open_transactions(
-    real: Real,
-    client: Any,
-    ms: int,
-    timeout_ms: int | None,
-    read: Callable[[], Any],
-    ends: Any,
-    opened: Callable[[], OpenTransactions],
-    about: Any,
-) -> Any:
-    early: list[Any] = []
+def log_before_open_transactions(real: Real, log: LogReader, ms: int, timeout_ms: int | None) -> Any:
+    return real(_LogFirst(log), ms, timeout_ms)
 
-    def looked() -> OpenTransactions:
-        early.append(read())
-        return opened()
 
-    return real(client, ms, timeout_ms, lambda: early.pop() if early else read(), ends, looked, about)
+class _LogFirst:
+    """A log whose next reading is taken before the open transactions are asked for."""
+
+    def __init__(self, log: LogReader) -> None:
+        self._log, self.cluster = log, log.cluster
+        self._early: list[Reading] = []
+
+    def now(self) -> Reading:
+        return self._early.pop() if self._early else self._log.now()
+
+    def open_transactions(self) -> OpenTransactions:
+        self._early.append(self._log.now())
+        return self._log.open_transactions()
 
 
 @fault(
     "6",
     "A range by timestamps of which all rows were trimmed is DataLoss, and not empty.",
-    at="spark_txn_source.persistent:among_trimmed",
+    at="spark_txn_source.losses:within_trimmed",
     by="tests/spark_txn_source/test_persistent_source.py",
 )
-def timestamps_among_trimmed_rows(real: Real, given: Any, start: int, end: int) -> int:
-    return end
+def timestamps_among_trimmed_rows(real: Real, found: LogRange, given: Any) -> LogRange:
+    return found
 
 
 @fault(
