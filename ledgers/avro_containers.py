@@ -44,7 +44,7 @@ def container(data: bytes) -> Container:
             name, at = _bytes(data, at)
             metadata[name.decode()], at = _bytes(data, at)
     if len(data) < at + 16:
-        raise ValueError("its header does not end")
+        raise ValueError("its header is truncated")
     return Container(metadata, data[at : at + 16], at + 16)
 
 
@@ -92,9 +92,9 @@ def unpacked(raw: bytes) -> bytes:
     try:
         content = inflate.decompress(raw[at:], MAX_BLOCK_BYTES)
     except zlib.error as error:
-        raise ValueError(f"a block that cannot be unpacked: {error}") from error
+        raise ValueError(f"a block that cannot be decompressed: {error}") from error
     if not inflate.eof or inflate.unused_data:
-        raise ValueError(f"a block that does not end, or of more than {MAX_BLOCK_BYTES} bytes")
+        raise ValueError(f"a block that is truncated, or has more than {MAX_BLOCK_BYTES} bytes")
     return content
 
 
@@ -107,13 +107,13 @@ def long(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at
         shift += 7
-    raise ValueError("a number in it does not end")
+    raise ValueError("a number in it is truncated")
 
 
 def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
     length, at = long(data, at)
     if not 0 <= length <= len(data) - at:
-        raise ValueError("a text in it does not end")
+        raise ValueError("a text in it is truncated")
     return data[at : at + length], at + length
 
 

@@ -75,7 +75,7 @@ def _check_place(part: CompactedPart) -> None:
     if any(type(number) is not int or not 0 <= number < _LONG for number in numbers):
         raise ValueError(f"the part {part.path:.200} has an impossible number")
     if part.first_row + part.rows > sum(part.groups):
-        raise ValueError(f"the part {part.path:.200} has rows after the {sum(part.groups)} of its file")
+        raise ValueError(f"the part {part.path:.200} has rows beyond the {sum(part.groups)} rows of its file")
 
 
 @dataclass(frozen=True)

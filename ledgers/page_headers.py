@@ -80,7 +80,7 @@ def _read_header(stream: pa.NativeFile, at: int, end: int) -> tuple[dict[int, An
             return _struct(raw, 0, 1)
         except IndexError as error:
             if len(raw) < enough or enough == _LONGEST:
-                raise BadPage("a page header does not end") from error
+                raise BadPage("a page header is truncated") from error
     raise AssertionError("the last round returns or raises")
 
 

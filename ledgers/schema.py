@@ -83,7 +83,7 @@ def _check_type(kind: T.DataType, path: str, level: int) -> None:
         _check_type(kind.valueType, f"{path}.value", level + 1)
     elif not isinstance(kind, _PLAIN):
         advice = next((text for t, text in _ADVICE.items() if isinstance(kind, t)), "Cast it to another type before writing.")
-        raise SchemaError(f"The column {path} has the type {kind.simpleString()}, which a topic cannot keep.", advice=advice)
+        raise SchemaError(f"The column {path} has the type {kind.simpleString()}, which a topic cannot store.", advice=advice)
 
 
 def quoted(name: str) -> str:

@@ -116,7 +116,7 @@ def _check_head(record: Mapping[str, Any]) -> None:
             raise ValueError(f"ledger files out of order at {file['first']}")
         last = file["last"]
     if record["tail"]["ids"] and record["tail"]["ids"][0] <= last:
-        raise ValueError(f"a ledger twice, at {last}")
+        raise ValueError(f"a duplicate ledger at {last}")
     for run in record.get("runs", ()):
         check_texts([run["path"], run["txn"]], "paths")
         check_numbers([*run["groups"], *(v for n, v in run.items() if n not in ("path", "txn", "groups", "schema"))], 0, "runs")

@@ -92,7 +92,7 @@ def _dicts(value: Any, kind: Type, path: str) -> Any:
         case Map(values=inner):
             found = {key: _dicts(one, inner, f"{path}.value") for key, one in value}
             if len(found) != len(value):
-                raise Unfit(f"the column {path} has a key twice")
+                raise Unfit(f"the column {path} has a duplicate key")
             return found
         case Array(items=items):
             return [_dicts(one, items, f"{path}.element") for one in value]
@@ -235,7 +235,7 @@ def _nested(array: pa.Array, kind: Plain, path: str, each: Each, missing: Missin
             return _map(array, lambda items: each(items, kind.values, f"{path}.value"))
         case Record():
             return _struct(array, kind, path, each, missing)
-    raise AssertionError(f"{kind} has nothing in it")
+    raise AssertionError(f"{kind} has no nested type")
 
 
 def _list(array: pa.ListArray, of_items: Callable[[pa.Array], pa.Array]) -> pa.Array:

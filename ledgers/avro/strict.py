@@ -128,4 +128,4 @@ def _long(data: bytes, at: int, path: str) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             break
-    raise NotAvro(f"the column {path} has a number that does not end, or has more than 64 bits")
+    raise NotAvro(f"the column {path} has a number that is truncated, or has more than 64 bits")

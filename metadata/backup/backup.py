@@ -194,7 +194,7 @@ class BackupReader:
                 gone.add(entry.number)
         new, self._forgotten = gone - self._forgotten, self._forgotten | gone
         if new:
-            raise Moving("a header was forgotten meanwhile")
+            raise Moving("a header expired meanwhile")
         return found
 
     def _registrations(self, view: View, log: _Log, watermarks: Mapping[Key, Watermark]) -> Iterable[Kept]:
@@ -274,7 +274,7 @@ def _applications(
 
 def _cursors(number: int, before: Mapping[Key, Record], after: Mapping[Key, Record], told: consistent_cut.Teller) -> Iterable[Kept]:
     if before.keys() != after.keys():
-        raise Moving("a subscription was made or deleted meanwhile")
+        raise Moving("a subscription was created or deleted meanwhile")
     for key in sorted(before):
         yield Kept(key, consistent_cut.cursor_at(number, Cursor.of(before[key]), Cursor.of(after[key]), told).to_bytes())
 

@@ -195,7 +195,7 @@ class InStreamReader:
     def _subscriptions(self, view: View, begun: Begun, decided: Decided) -> Iterator[_Subscription]:
         now = {where: SubscriptionRecord.of(record) for where, record in pending_ack.records(view)}
         if {w: _stage(r) for w, r in now.items()} != {w: _stage(r) for w, (r, _) in begun.items()}:
-            raise Moving("a subscription was made, deleted or migrated meanwhile")
+            raise Moving("a subscription was created, deleted or migrated meanwhile")
         for where, (seen, before) in begun.items():
             if before is None:
                 yield _Subscription(where, now[where], None, Cursor())

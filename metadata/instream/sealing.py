@@ -34,7 +34,7 @@ class Sealing:
         TopicNotFound, OptionError.
         """
         if why not in WHY:
-            raise OptionError(f"A topic is not sealed to {why!r}.", advice=f"Say one of {', '.join(WHY)}.")
+            raise OptionError(f"{why!r} is not a reason to seal a topic.", advice=f"Use one of {', '.join(WHY)}.")
         self.topics.change(name, lambda layout: layout.model_copy(update={"sealing": True}))
         found = self.sealed(name)
         if found is not None:

@@ -69,7 +69,7 @@ def cursor_at(number: int, before: Cursor, after: Cursor, told: Teller) -> Curso
     unknown transaction, for a cursor that was moved back, and for one that was deleted or recreated meanwhile.
     """
     if before.deleted_ms != after.deleted_ms:
-        raise Moving("a subscription was made or deleted meanwhile")
+        raise Moving("a subscription was created or deleted meanwhile")
     was, now = acks.done(before), acks.done(after)
     if minus(was, now):
         raise Moving("a subscription was moved back meanwhile")

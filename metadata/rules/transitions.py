@@ -133,7 +133,7 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
         raise RestoredBehind(
             f"This is version {claim.version}{_of(claim.by)}, but the cluster was restored from a backup that knows {known}: "
             "versions in between may have committed after the backup, and are lost.",
-            advice="Write their rows again by other means and go on with afterRestore=continue, or use a new checkpoint.",
+            advice="Write their rows again by other means and set afterRestore=continue, or use a new checkpoint.",
         )
     if claim.version > app.last_committed:
         return Opening.OPEN, app
@@ -141,7 +141,7 @@ def opening(app: Application, claim: Claim, predecessor: Header | Gone) -> tuple
         return Opening.SKIP, app
     raise VersionConflict(
         f"Version {claim.version}{_of(claim.by)} is not above {app.last_committed}{_of(app.by)}, which is committed.",
-        advice="A new checkpoint under an old txnAppId, or a txnVersion that is too low: its rows would be lost silently. "
+        advice="A new checkpoint uses an old txnAppId, or the txnVersion is too low: the rows would be lost silently. "
         "Use a new txnAppId, or a version above the last one.",
     )
 

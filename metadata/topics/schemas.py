@@ -172,7 +172,7 @@ class TopicSchemas:
             if key is not None and layout.key not in (None, key):
                 raise OptionError(
                     f"These rows were routed by {key!r}, but another write has just set {layout.key!r} as the key of {name}.",
-                    advice="Run the write again without keyColumn: it is kept with the topic once set.",
+                    advice="Run the write again without keyColumn: the topic has its key column.",
                 )
             if key is not None and layout.key is None:
                 layout = layout.model_copy(update={"key": key})

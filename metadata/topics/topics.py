@@ -183,12 +183,12 @@ class Topics:
         except ValueError as error:
             raise OptionError(
                 f"A {why} of {', '.join(topic.segment(info) for info in parents)} cannot be: {error}.",
-                advice="Split a segment with at least two places; merge two active neighbours (txnsegment topics describe).",
+                advice="Split a segment of at least two hash values; merge two active neighbours (txnsegment topics describe).",
             ) from error
         if len(topic.layout.segments) + children > MAX_LAYOUT_SEGMENTS:
             raise OptionError(
-                f"The layout of {name} has {len(topic.layout.segments)} segments, sealed ones among them: no room for more.",
-                advice="Sealed segments leave it once retention has trimmed them.",
+                f"The layout of {name} has {len(topic.layout.segments)} segments, sealed ones included, and cannot take more.",
+                advice="Sealed segments leave the layout once retention has trimmed them.",
             )
         first = topic.layout.next_segment_id
         self._append_seal(topic, parents, why, tuple(range(first, first + children)))
@@ -203,7 +203,7 @@ class Topics:
         info = topic.layout.segments.get(str(segment_id))
         if info is None or info.deleted_at_log is not None:
             active = ", ".join(str(found.segment_id) for found in topic.active())
-            raise OptionError(f"The topic {topic.name} has no segment {segment_id}.", advice=f"Active are: {active}.")
+            raise OptionError(f"The topic {topic.name} has no segment {segment_id}.", advice=f"The active segments are: {active}.")
         if info.state is not SegmentState.ACTIVE:
             raise self._sealed(topic, (segment_id,))
         return info

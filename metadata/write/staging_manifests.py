@@ -170,7 +170,7 @@ class StagingArea:
         if self.storage.info(self._path(CLOSED)) is not None:
             self.withdraw(write)
             raise TxnConflict(
-                f"The transaction {self.token} has ended: a write to {topic} came too late for it.",
+                f"The transaction {self.token} has ended, so it takes no write to {topic}.",
                 advice="Finish every write, those of other threads too, before the `with` block ends.",
             )
         return order

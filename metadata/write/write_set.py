@@ -94,8 +94,8 @@ def refuse_missing(cluster: Cluster, app: str, parts: Mapping[str, Sequence[Part
     mark, *infos = cluster.storage.infos([MARK, *(part.path for _, part in named)])
     if cluster.id is not None and mark is None:
         raise StorageError(
-            f"The ledger root {cluster.storage.uri} has no {MARK}, so it is not the one that the cluster was opened with.",
-            advice="Nothing was committed. Is its volume mounted? Mount it and run the write again.",
+            f"The ledger root {cluster.storage.uri} has no {MARK}, so it is not the root that the cluster was opened with.",
+            advice="Nothing was committed. Check that its volume is mounted, then run the write again.",
         )
     wrong = [
         f"{part.path} of {segment} " + ("is not there" if info is None else f"has {info[0]} bytes and not {part.bytes}")

@@ -251,7 +251,7 @@ def test_values_are_the_columns_values() -> None:
         (
             {"type": "array", "items": {"type": "map", "values": "int"}},
             [[("k", 1), ("k", 2)]],
-            ["row 1", "x.element has a key twice"],
+            ["row 1", "x.element has a duplicate key"],
         ),
         ({"type": "record", "name": "s", "fields": [{"name": "y", "type": "int"}]}, {"y": None}, ["row 1", "column x.y is null"]),
         ({"type": "enum", "name": "e", "symbols": ["A"]}, "B", ["row 1", "column x is 'B'", "symbols of e"]),

@@ -323,7 +323,7 @@ def test_a_write_that_comes_too_late_is_told_so(cluster: Cluster) -> None:
     slow = SparkWrite({**txn.options, "path": SMALL}, table(1))
     area = StagingArea(cluster.client.cluster.storage, txn.options["txnStaging"])
     area.close()
-    with pytest.raises(TxnConflict, match="came too late"):
+    with pytest.raises(TxnConflict, match="takes no write"):
         SparkWrite({**txn.options, "path": BIG}, table(2))
     slow.commit(slow.run())  # it had begun in time
     assert txn.commit().rows == 1
