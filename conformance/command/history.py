@@ -24,8 +24,7 @@ def run(given: Given, progress: Progress) -> list[Result]:
     from conformance.history.findings import WORDS, Finding
     from conformance.history.format import Start
     from conformance.history.judging import described
-    from conformance.report.histories import clock, series, spans
-    from conformance.report.timeline import chosen
+    from conformance.report.histories import chosen, clock, series, spans
 
     files: list[Path] = given["check"]
     progress.begin(SUITE, len(files))

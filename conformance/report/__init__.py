@@ -2,7 +2,7 @@
 
 document   the report as plain values; its JSON; writing it to a file by its suffix
 text       for a terminal
-html       one file that needs nothing from anywhere; its pictures are drawn by `timeline` and `chart`
-svg        scales and axes, on `markup`
+html       one file that needs nothing from anywhere; its pictures are drawn by `pictures`
+pictures   timelines and charts, by matplotlib
 histories  a recorded history of `conformance.history` as spans for a timeline and as values over time
 """

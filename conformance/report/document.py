@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from conformance.report import html, text
+from conformance.report import text
 from conformance.results import Result, exit_code
 from ledgers.errors import TxnSegmentError
 
@@ -85,10 +86,17 @@ def from_json(given: str) -> Report:
     return report
 
 
+def to_html(report: Report) -> str:
+    """One page. Needs matplotlib (`conformance` extra)."""
+    from conformance.report.html import page  # here: its pictures' library is imported for no other form
+
+    return page(report)
+
+
 FORMS: Mapping[str, Callable[[Report], str]] = {
     ".txt": lambda report: text.full(report),
     ".json": to_json,
-    ".html": lambda report: html.page(report),
+    ".html": to_html,
 }
 """Suffix -> how the report is written into such a file."""
 
@@ -97,6 +105,8 @@ def check_file(file: Path) -> None:
     """Before a long run: whether a report can be written there. Raises ReportError."""
     if file.suffix not in FORMS:
         raise ReportError(f"{file}: {file.suffix or 'no suffix'} is no form of a report.", advice=f"Name it {', '.join(FORMS)}.")
+    if file.suffix == ".html" and find_spec("matplotlib") is None:
+        raise ReportError(f"{file} cannot be written: it needs matplotlib.", advice="pip install 'txnsegment[conformance]'")
     if file.is_dir() or not file.absolute().parent.is_dir():
         raise ReportError(f"{file} cannot be written: its folder does not exist.", advice="Make it, or name another file.")
 

@@ -39,6 +39,22 @@ BUCKETS = 120
 """Values of a rate over a whole history."""
 
 
+MOST = 400
+"""Spans in one picture."""
+
+
+def chosen(spans: Sequence[Span], most: int = MOST) -> list[Span]:
+    """So many spans, by their beginning: those that are wrong, and of the others those that lie nearest to one of them (nearest to
+    the end, if none is wrong).
+    """
+    ordered = sorted(spans, key=lambda span: span.began)
+    if len(ordered) <= most:
+        return ordered
+    marks = [span.began for span in ordered if span.wrong] or [ordered[-1].began]
+    near = sorted(ordered, key=lambda span: (not span.wrong, min(abs(span.began - mark) for mark in marks[:most])))
+    return sorted(near[:most], key=lambda span: span.began)
+
+
 def clock(events: Iterable[Event]) -> str:
     """The unit of what the functions below give: `s` for a history in ms, else as its start says."""
     unit = next((event.unit for event in events if isinstance(event, Start)), "ms")

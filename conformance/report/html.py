@@ -7,11 +7,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
-from conformance.report.chart import chart, period
+from conformance.report.histories import MOST
 from conformance.report.markup import add, tag, written
+from conformance.report.pictures import chart, period, timeline
 from conformance.report.style import STYLE
 from conformance.report.text import command_line, counts, figures
-from conformance.report.timeline import MOST, fading, timeline
 from conformance.results import Outcome, Result
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def page(report: Report) -> str:
     failed = sum(result.outcome is Outcome.FAILED for result in report.results)
     title = f"Conformance: {failed} of {len(report.results)} failed" if failed else f"Conformance: {counts(report.results)}"
     head = tag("head", tag("meta", charset="utf-8"), tag("title", title), tag("style", STYLE))
-    body = tag("body", tag("h1", title, class_="failed" if report.exit_code else "ok"), fading(), _facts(report), _table(report))
+    body = tag("body", tag("h1", title, class_="failed" if report.exit_code else "ok"), _facts(report), _table(report))
     for number, result in enumerate(report.results, 1):
         if result.outcome is Outcome.FAILED or result.series:
             body.append(_section(number, result))
@@ -94,22 +94,22 @@ def _section(number: int, result: Result) -> ET.Element:
         add(made, tag("pre", result.detail))
     if result.again:
         add(made, tag("p", "Again: ", tag("code", command_line(result.again))))
-    for each in result.series:
+    for i, each in enumerate(result.series):
         if each.points:
             caption = tag("figcaption", f"{each.name}, {each.unit}" + ("; bands: faults" if result.history else ""))
             within = period(result.series, result.history)
-            add(made, tag("figure", caption, chart(each, result.history, result.clock, within)))
+            add(made, tag("figure", caption, chart(each, result.history, result.clock, within, f"chart{number}-{i}")))
     if result.history:
-        add(made, *_timeline(result))
+        add(made, *_timeline(number, result))
     return made
 
 
-def _timeline(result: Result) -> Iterator[ET.Element]:
-    words = "What happened, from left to right; red: what does not fit; fading: its answer never came."
+def _timeline(number: int, result: Result) -> Iterator[ET.Element]:
+    words = "What happened, from left to right; red: what does not fit; hatched: its answer never came."
     if len(result.history) > MOST:
         words += f" Only {MOST} operations are shown, those around what is wrong."
-    label = f"Timeline of {result.name}"
-    yield tag("figure", tag("figcaption", words), timeline(result.history, result.clock, label), class_="timeline")
+    drawn = timeline(result.history, result.clock, f"Timeline of {result.name}", f"timeline{number}")
+    yield tag("figure", tag("figcaption", words), drawn, class_="timeline")
     wrong = [f"{span.actor}: {span.label}" for span in result.history if span.wrong]
     if wrong:
         yield tag("ul", *(tag("li", text) for text in wrong), class_="wrong")

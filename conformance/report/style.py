@@ -2,11 +2,11 @@
 
 STYLE = """
 :root {
-  color-scheme: light dark; --ok: #2e7d4f; --bad: #c62828; --na: #8a6d1d; --span: #7ea6cf; --ink: #222;
+  color-scheme: light dark; --ok: #2e7d4f; --bad: #c62828; --na: #8a6d1d; --ink: #222;
   --paper: #fff; --faint: #8884;
 }
 @media (prefers-color-scheme: dark) { :root {
-  --ok: #6cc08b; --bad: #ff7b72; --na: #d6b656; --span: #39618a; --ink: #ddd; --paper: #16181c;
+  --ok: #6cc08b; --bad: #ff7b72; --na: #d6b656; --ink: #ddd; --paper: #16181c;
 } }
 body {
   font: 14px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1180px;
@@ -31,20 +31,5 @@ pre, code {
 figure { margin: 1em 0; }
 figcaption { margin-bottom: .4em; }
 ul.wrong { color: var(--bad); }
-svg { width: 100%; height: auto; font: 11px system-ui, sans-serif; }
-svg text { fill: var(--ink); }
-svg .tick { opacity: .7; }
-svg .grid, svg .between { stroke: var(--faint); stroke-width: 1; }
-svg .actor { font-weight: 600; }
-svg .span rect { fill: var(--span); }
-svg .wrong rect { fill: var(--bad); }
-svg .open rect { fill: url(#fading); }
-svg .wrong.open rect { fill: url(#fading-wrong); }
-svg .wrong text { font-weight: 600; }
-svg .wrong text.behind { fill: var(--bad); }
-svg stop.normal { stop-color: var(--span); }
-svg stop.bad { stop-color: var(--bad); }
-svg .fault rect { fill: var(--bad); opacity: .2; }
-svg .line { fill: none; stroke: var(--ok); stroke-width: 1.5; }
-svg .dots circle { fill: var(--span); }
+figure svg { width: 100%; height: auto; background: #fff; }
 """

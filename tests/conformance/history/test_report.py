@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 from conformance.history.findings import Finding
 from conformance.history.format import Commit, Event, Fault, Header, Read, Registration, Start, Told, Watermark, Written
 from conformance.report import histories
-from conformance.report.chart import chart, period
 from conformance.report.document import Report, ReportError, check_file, from_json, to_json, write
 from conformance.report.html import page
 from conformance.report.markup import visible
-from conformance.report.svg import Scale, shortened, ticks
+from conformance.report.pictures import THIN, chart, period, rows_of, timeline
 from conformance.report.text import full, number, summary
-from conformance.report.timeline import chosen, timeline
 from conformance.results import Outcome, Result, Series, Span, exit_code
 
 TRAP = "</script><script>alert('x')</script> & \x00 \ud800 \x1b[31m"
@@ -242,11 +240,12 @@ def test_the_page_needs_nothing_from_anywhere_and_runs_nothing() -> None:
     assert not tree.all("script")
     assert not tree.all("link")
     assert not tree.all("img")
-    ids = [e.attributes["id"] for tag in ("section", "lineargradient") for e in tree.all(tag)]
+    ids = re.findall(r'\sid="([^"]*)"', text)
     assert len(ids) == len(set(ids))
     assert {a.attributes["href"] for a in tree.all("a")} == {f"#{s.attributes['id']}" for s in tree.all("section")}
-    assert set(re.findall(r"url\(([^)]*)\)", text)) == {"#fading", "#fading-wrong"}
-    assert re.findall(r"https?://[^\"' ]*", text) == ["http://www.w3.org/2000/svg"] * 4
+    assert {place.removeprefix("#") for place in re.findall(r"url\(([^)]*)\)", text)} < set(ids)
+    assert {use.attributes["href"].removeprefix("#") for use in tree.all("use")} < set(ids)
+    assert not re.findall(r"https?://[^\"' ]*", text)
     assert not re.search(r"\son[a-z]+=", text)
 
 
@@ -256,7 +255,7 @@ def test_what_failed_has_a_timeline_and_its_command() -> None:
     assert "Line one.\nLine two" in section.all("pre")[0].whole()
     assert section.all("code")[0].whole() == "python -m conformance --store 'memory://a b' --only histories/threads --seed 7"
     (drawn,) = section.all("svg")
-    assert [lane.all("text", "actor")[0].all("title")[0].whole() for lane in drawn.all("g", "lane")] == ["t1", "t2", "t3"]
+    assert [lane.all("title")[0].whole() for lane in drawn.all("g", "lane")] == ["t1", "t2", "t3"]
     assert len(drawn.all("g", "span")) == len(HISTORY)
     assert [g.all("title")[0].whole().splitlines()[0] for g in drawn.all("g", "wrong")] == ["t2: get -> 'b'"]
     (endless,) = drawn.all("g", "open")
@@ -267,13 +266,10 @@ def test_what_failed_has_a_timeline_and_its_command() -> None:
 def test_values_over_time_have_charts_with_the_faults() -> None:
     section = next(s for s in parsed(REPORT).all("section") if "exactly once" in s.all("h2")[0].whole())
     rate, latency, faults = section.all("svg")
-    assert len(rate.all("polyline")[0].attributes["points"].split()) == 3
-    assert len(latency.all("circle")) == 2
-    ticks_of = [
-        [text.whole() for text in drawn.all("text", "tick") if text.attributes.get("text-anchor") == "middle"]
-        for drawn in (rate, latency)
-    ]
-    assert ticks_of[0] == ticks_of[1], "charts below each other have one axis of time"
+    assert len(re.findall("[ML]", rate.all("g", "values")[0].all("path")[0].attributes["d"])) == 3
+    assert len(latency.all("g", "values")[0].all("use")) == 2
+    bands = [[g.all("path")[0].attributes["d"] for g in drawn.all("g", "fault")] for drawn in (rate, latency)]
+    assert bands[0] == bands[1], "charts below each other have one axis of time"
     for drawn in (rate, latency):
         assert [g.all("title")[0].whole() for g in drawn.all("g", "fault")] == ["1: writer: driver-kill", "2: all: cut"]
     assert len(faults.all("g", "span")) == 2
@@ -305,48 +301,41 @@ spans = st.lists(
 
 
 @given(spans)
-def test_in_a_timeline_nothing_covers_anything(given_spans: list[Span]) -> None:
-    drawn = timeline(given_spans, "s", "x")
-    rects = drawn.findall(".//rect")
-    assert len(rects) == len(given_spans)
-    boxes = sorted((float(r.attrib["y"]), float(r.attrib["x"]), float(r.attrib["width"])) for r in rects)
-    for (y, x, width), (other_y, other_x, _) in itertools.pairwise(boxes):
-        assert y != other_y or x + width <= other_x + 0.02  # both are rounded
-    _, _, width, height = map(float, drawn.attrib["viewBox"].split())
-    assert all(x >= 0 and x + w <= width and 0 <= y <= height for y, x, w in boxes)
+def test_in_a_row_of_a_timeline_nothing_covers_anything(given_spans: list[Span]) -> None:
+    lanes = rows_of(sorted(given_spans, key=lambda span: span.began), 2000.0, 2000 * THIN)
+    assert sum(len(row) for rows in lanes.values() for row in rows) == len(given_spans)
+    for actor, rows in lanes.items():
+        for row in rows:
+            assert all(span.actor == actor and end > span.began for span, end in row)
+            assert all(end <= after.began for (_, end), (after, _) in itertools.pairwise(row))
+
+
+def test_a_timeline_shows_any_text_and_any_span() -> None:
+    shown = [
+        Span("$a_$", "costs $5_ and $6^", 5.0, 5.0),
+        Span("a" * 40, TRAP, 5.0, None, wrong=True),
+        Span("b", "\U0001f600", 5.0, 5.0),
+    ]
+    drawn = timeline(shown, "s", "x", "one")
+    titles = [title.text or "" for title in drawn.findall(".//title")]
+    assert "$a_$: costs $5_ and $6^\n0 to 0" in titles
+    assert "a" * 40 in titles
 
 
 def test_a_long_history_keeps_what_is_wrong_and_what_is_near() -> None:
     many = [Span("a", str(i), i, i + 0.5, wrong=i == 700) for i in range(1000)]
-    kept = chosen(many, 101)
+    kept = histories.chosen(many, 101)
     assert [int(span.label) for span in kept] == list(range(650, 751))
-    assert chosen(many[:50]) == many[:50]
-    assert [span.label for span in chosen(many[:100], 2)] == ["98", "99"]
-
-
-@given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
-def test_ticks_are_few_and_within(first: float, extent: float) -> None:
-    found = ticks(first, first + extent)
-    slack = extent * 1e-6
-    assert 1 <= len(found) <= 10
-    assert all(first - slack <= each <= first + extent + slack for each in found)
-    steps = {round((b - a) / extent, 6) for a, b in itertools.pairwise(found)}
-    assert len(steps) <= 1
-
-
-def test_scales_and_short_texts() -> None:
-    assert Scale(0, 10, 100, 200).at(5) == 150
-    assert Scale(3, 3, 100, 200).at(3) == 100
-    assert shortened("abcdef", 1000) == "abcdef"
-    assert shortened("abcdefghij", 6.2 * 6) == "abcde…"
-    assert shortened("abcdefghij", 6.2 * 3) == ""
+    assert histories.chosen(many[:50]) == many[:50]
+    assert [span.label for span in histories.chosen(many[:100], 2)] == ["98", "99"]
 
 
 def test_a_chart_of_one_point_and_of_nothing_but_zeros() -> None:
     for points in (((5.0, 0.0),), ((5.0, 0.0), (6.0, 0.0))):
-        drawn = chart(Series("x", "1", points), (), "s", period([Series("x", "1", points)], ()))
+        drawn = chart(Series("x", "1", points), (), "s", period([Series("x", "1", points)], ()), "one")
         assert ET.tostring(drawn)
-        assert len(drawn.findall("polyline")[0].attrib["points"].split()) == len(points)
+        (line,) = drawn.findall(".//g[@class='values']/path")
+        assert len(re.findall("[ML]", line.attrib["d"])) == len(points)
 
 
 # --- histories ----------------------------------------------------------------------------------------------------
