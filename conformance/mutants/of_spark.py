@@ -8,6 +8,7 @@ from typing import Any
 
 from conformance.mutants.planting import fault
 from ledgers.part_reader import EntryBatch
+from metadata.read.selection import Pattern
 from metadata.records.names import is_persistent
 from metadata.records.records import Layout
 from metadata.rules import transitions
@@ -20,6 +21,7 @@ _OFFSET = "spark_txn_source.offsets:StreamOffset"
 _CHECKPOINTS = "tests/spark_txn_source/test_checkpoints.py"
 _PERSISTENT = "tests/spark_txn_source/test_persistent_source.py"
 _AFTER = "tests/spark_txn_source/test_migrated_subscriptions.py"
+_STREAMS = "tests/spark_txn_source/test_migrated_streams.py"
 _RULES = "tests/spark_txn_source/test_reading_rules.py"
 
 # --- offsets and cursors ------------------------------------------------------------------------------------------
@@ -155,6 +157,30 @@ def guard_of_the_oldest_deletion(real: Real, layout: Layout, *, now_ms: int, gra
     over = {info.deleted_at_log for info in layout.gone()} - in_grace
     numbers = [number for number in (*over, layout.deleted_to_log) if number is not None]
     return after.model_copy(update={"deleted_to_log": min(numbers)})
+
+
+# --- the logs of a read -------------------------------------------------------------------------------------------
+
+
+@fault(
+    "8.5",
+    "What is read under the old name of a migrated topic is left out of its successor.",
+    at="metadata.client.logs:selected",
+    by=f"{_STREAMS}::test_a_stream_and_a_writer_of_a_persistent_topic_carry_on",
+)
+def old_and_new_name_are_both_read(real: Real, *rest: Any) -> Any:
+    found = real(*rest)
+    return found and replace(found, beside=())
+
+
+@fault(
+    "8.9",
+    "A pattern that matches the old name of a migrated topic alone covers its successor.",
+    at="metadata.client.logs:Logs.successors",
+    by=f"{_STREAMS}::test_a_pattern_of_the_old_name_alone_goes_on_with_the_new_topic",
+)
+def patterns_end_at_the_seal(real: Real, self: Any) -> Any:
+    return () if isinstance(self.selection, Pattern) else real(self)
 
 
 # --- Spark's writes -----------------------------------------------------------------------------------------------
