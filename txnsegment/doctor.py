@@ -11,14 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 from metadata.backup.record_kinds import damaged
+from metadata.client.transactions import overdue
 from metadata.cluster.cluster import Cluster, open_cluster
 from metadata.common.errors import ConfigurationError, CorruptRecord, StorageError, TxnSegmentError
-from metadata.instream import txn_rules
-from metadata.instream.transaction_log import TransactionLog
-from metadata.instream.txn_records import TxnState
 from metadata.records import paths
-from metadata.records.records import Header
-from metadata.rules import transitions
 from txnsegment.java import find_java
 
 LONG_LOG = 10_000
@@ -134,22 +130,16 @@ def _clock(name: str, cluster: Cluster) -> Finding:
 
 
 def _transactions(name: str, cluster: Cluster) -> Finding:
-    view = cluster.store.view()
-    records = view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20)
-    now, allowance = view.now_ms(), cluster.settings.deadline_allowance_ms
-    late = [r.key.partition for r in records if transitions.expired(Header.of(r), now, allowance)]
-    older = TransactionLog(cluster)
-    live = [t for t in older.live() if t.state is TxnState.OPEN]  # what is decided and not finished has no deadline
-    late += [f"{older.most}_{t.least}" for t in live if txn_rules.expired(t, now, allowance)]
+    count, late = overdue(cluster)
     if late:
         listed = ", ".join(late[:5]) + (", ..." if len(late) > 5 else "")
         return Finding(
             name,
             Health.WARN,
-            f"{len(late)} of {len(records) + len(live)} OPEN transactions are past their deadline: {listed}",
+            f"{len(late)} of {count} OPEN transactions are past their deadline: {listed}",
             "End them: txnsegment sweep --once. If they come again, look for drivers that die while they commit.",
         )
-    return Finding(name, Health.OK, f"{len(records) + len(live)} are OPEN, none is past its deadline")
+    return Finding(name, Health.OK, f"{count} are OPEN, none is past its deadline")
 
 
 def _log(name: str, cluster: Cluster) -> Finding:

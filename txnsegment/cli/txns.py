@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from metadata.instream.txn_records import TxnState
 from txnsegment.cli.shown import AsJson, ServiceUrl, moment, opened, say, show_facts, show_json, show_table
 
 app = typer.Typer(no_args_is_help=True, help="List, show and abort transactions.")
@@ -56,7 +55,7 @@ def show(context: typer.Context, txn_id: Id, json: AsJson = False, service_url: 
             ("ended", moment(found.finalized_ms)),
             ("log number", found.commit),
             (
-                "takes part" if isinstance(found.state, TxnState) else "op records",
+                "takes part" if found.has_participants else "op records",
                 ", ".join(found.segments) or "none (settled, or nothing recorded yet)",
             ),
         ]
