@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.longevity.words import IDLE, PERIOD, TOPIC, WENT_ON, given, stop_file
-from conformance.chaos.job import settings
+from conformance.scenarios.job import settings
 
 ROWS_PER_SECOND = 5
 HEAP_EVERY = 60.0

@@ -7,48 +7,53 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from conformance.cluster.plan import BY_NAME
-from conformance.cluster.scene import SCALING, chosen
 from conformance.command.progress import Progress
 from conformance.command.simulation import RECORD
 from conformance.command.words import Given, Suite, Word, natural, seconds
 from conformance.domains import DOMAINS, TOPIC, domain
 from conformance.results import Result
+from conformance.scenarios.cluster.plan import BY_NAME
+from conformance.scenarios.cluster.scene import SCALING, chosen
 
 SUITE = "cluster"
 
 
 def run(given: Given, progress: Progress) -> list[Result]:
     """The suite's results; rate and latency over time belong to the one that counts the rows."""
-    from conformance.cluster.run import results
-    from conformance.cluster.run import run as run_cluster
     from conformance.history.files import read
     from conformance.report.histories import series
+    from conformance.scenarios.cluster.run import Cluster, results
+    from conformance.scenarios.scenario import run as run_scenario
 
     scene = chosen(scale=bool(given["scaling"]), domain=given["domain"])
     progress.begin(SUITE, None)
     with tempfile.TemporaryDirectory(prefix="txnsegment-conformance-") as temporary:
         out: Path = given["logs"] or Path(temporary)
         out.mkdir(parents=True, exist_ok=True)
-        kinds = given["kinds"].split(",") if given["kinds"] else ()
-        report = run_cluster(
+        cluster = Cluster(
             given["faults"],
             given.seed,
             progress.say,
-            kinds=kinds,
+            kinds=kinds(given["kinds"]),
             scene=scene,
             quiet_seconds=given["quiet_seconds"],
             wheel=given["wheel"],
             out=out,
         )
+        ran = run_scenario(cluster)
         history = out / "history.jsonl"  # not there if the run did not come to its end
         measured = series(read(history)) if history.exists() else ()
         if given["record"] is not None and history.exists():
             shutil.copyfile(history, given["record"])
     return [
         replace(result, again=given.again(), series=measured if result.name == "exactly once" else result.series)
-        for result in results(report)
+        for result in results(cluster.report, ran.wrong)
     ]
+
+
+def kinds(text: str | None) -> list[str]:
+    """What `--kinds` says."""
+    return text.split(",") if text else []
 
 
 CLUSTER = Suite(

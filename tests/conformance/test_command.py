@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from conformance.cluster.plan import BY_NAME
 from conformance.command.main import main
 from conformance.command.progress import EVERY, Bar, Lines, shown
 from conformance.command.suites import SUITES
@@ -27,6 +26,7 @@ from conformance.mutants.planting import Mutant, planted
 from conformance.mutants.seams import Swap
 from conformance.report.document import Report, from_json
 from conformance.results import Outcome, Result
+from conformance.scenarios.cluster.plan import BY_NAME
 from conformance.simulator.search.exhaustive import CRASHES, PREEMPTIONS
 from conformance.store.area import Sizes
 from txnsegment.cli.app import build

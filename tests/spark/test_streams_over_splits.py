@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from conformance.chaos.reading import position_of
+from conformance.scenarios.reading import position_of
 from metadata.records.names import key_hash
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.chaos.reading import position_of
 from conformance.harness.spark_driver import MicroBatchExecution, rows_of
+from conformance.scenarios.reading import position_of
 from metadata.common.errors import TopicNotFound
 from metadata.records.names import key_hash
 from txnsegment import Cluster, connect

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos.driver import Place
-from conformance.chaos.forks import Forks
+from conformance.scenarios.driver import Place
+from conformance.scenarios.forks import Forks
 from conformance.servers import ZooKeeperServer
 
 

@@ -10,24 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos import contention
-from conformance.chaos.contention import POLL_SECONDS, READERS, Answer, Commit, Lag, Watched, lag, load, missed, watch_buffer
-from conformance.chaos.driver import Place
-from conformance.chaos.forks import Forks
-from conformance.chaos.together import ENOUGH, START, looks
+from conformance.scenarios import contention
+from conformance.scenarios.contention import POLL_SECONDS, READERS, Answer, Commit, Lag, Load, Watched, lag, missed, watch_buffer
+from conformance.scenarios.driver import Place
+from conformance.scenarios.forks import Forks
+from conformance.scenarios.scenario import run
+from conformance.scenarios.together import ENOUGH, START, looks
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
 def test_no_read_is_torn_and_none_is_old(store: str, cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    found = load(forks, cluster_at(store), tmp_path, writers=8, seconds=4.0, readers=("buffer", "stream"))
-    logging.getLogger(__name__).info("%s", found)
+    found = run(Load(forks, cluster_at(store), tmp_path, writers=8, seconds=4.0, readers=("buffer", "stream")))
+    logging.getLogger(__name__).info(found.figures)
     assert found.wrong == []
 
 
 @pytest.mark.slow
 def test_batch_reads_with_their_rows(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
-    found = load(forks, cluster_at("sqlite"), tmp_path, writers=4, seconds=3.0, readers=("batch",))
+    found = run(Load(forks, cluster_at("sqlite"), tmp_path, writers=4, seconds=3.0, readers=("batch",)))
     assert found.wrong == []
 
 
@@ -43,7 +44,7 @@ def test_a_reader_that_lags_is_found(
     cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(READERS, "stuck", stuck)
-    found = load(forks, cluster_at("sqlite"), tmp_path, writers=2, seconds=0.0, readers=("stuck",))
+    found = run(Load(forks, cluster_at("sqlite"), tmp_path, writers=2, seconds=0.0, readers=("stuck",)))
     assert found.wrong
     assert all(what.startswith("stuck: an answer asked for at ") for what in found.wrong), found.wrong
 
@@ -62,7 +63,7 @@ def test_a_reader_that_writers_shut_out_is_found(
 ) -> None:
     monkeypatch.setitem(READERS, "shut out", shut_out)
     monkeypatch.setattr(contention, "ANSWER_SECONDS", 0.5)
-    found = load(forks, cluster_at("sqlite"), tmp_path, writers=2, seconds=0.0, readers=("shut out",))
+    found = run(Load(forks, cluster_at("sqlite"), tmp_path, writers=2, seconds=0.0, readers=("shut out",)))
     assert found.wrong == ["shut out: not 3 answers within 0.5 s while others wrote"]
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos.driver import Place, unfinished
-from conformance.chaos.forks import Forks
-from conformance.chaos.history import Row, written
-from conformance.chaos.reading import read_all
-from conformance.chaos.sessions import launched
 from conformance.harness.spark_start import spark_environment
+from conformance.scenarios.driver import Place, unfinished
+from conformance.scenarios.forks import Forks
+from conformance.scenarios.history import Row, written
+from conformance.scenarios.reading import read_all
+from conformance.scenarios.sessions import launched
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def test_only_accepted_attempts_count(trouble: str, again: str, tmp_path: Path, 
     (tmp_path / "job").mkdir()
     given = {"--url": place.url, "--topic": place.topic, "--folder": str(tmp_path / "job"), "--trouble": trouble}
     words = [word for pair in given.items() for word in pair]
-    driver = launched("conformance.chaos.attempts", words, tmp_path / "log", spark_environment())
+    driver = launched("conformance.scenarios.attempts", words, tmp_path / "log", spark_environment())
     try:
         assert driver.wait(180) == 0, driver.tail()
     finally:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from conformance.chaos.history import (
+from conformance.history.files import read
+from conformance.history.format import Event
+from conformance.scenarios.history import (
     ROWS,
     Observation,
     Row,
@@ -20,8 +22,6 @@ from conformance.chaos.history import (
     vanished,
     written,
 )
-from conformance.history.files import read
-from conformance.history.format import Event
 
 TOPIC = "topic://public/default/chaos"
 SEGMENT = "segment://public/default/chaos/"

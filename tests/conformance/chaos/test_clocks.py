@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos.clocks import clocks
-from conformance.chaos.driver import Place
 from conformance.domains import TOPIC, named
+from conformance.scenarios.clocks import Clocks
+from conformance.scenarios.driver import Place
+from conformance.scenarios.scenario import run
 
 TRANSACTIONS = 12
 
 
 @pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
 def test_clocks_hours_apart_lose_double_and_tear_nothing(store: str, cluster_at: Callable[[str], Place], tmp_path: Path) -> None:
-    found = clocks(replace(cluster_at(store), topic=named(TOPIC, "clocks")), tmp_path, TRANSACTIONS)
+    found = run(Clocks(replace(cluster_at(store), topic=named(TOPIC, "clocks")), tmp_path, TRANSACTIONS))
     assert not found.wrong

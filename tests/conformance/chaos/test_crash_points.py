@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.chaos.crash_points import series
-from conformance.chaos.crashing import When
-from conformance.chaos.driver import Place
-from conformance.chaos.forks import Forks
+from conformance.scenarios.commit_points import CommitPoints
+from conformance.scenarios.crashing import When
+from conformance.scenarios.driver import Place
+from conformance.scenarios.faults import Fault
+from conformance.scenarios.forks import Forks
+from conformance.scenarios.scenario import run
 
 PERSISTENT = 14
 """Calls of a commit to a persistent topic; what follows (a snapshot, the sweeping share) depends on the time."""
@@ -22,33 +24,35 @@ SECTION_5 = 11
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fate", "last"), [("killed", None), ("zombie", PERSISTENT)])
+@pytest.mark.parametrize(("fault", "last"), [(Fault.KILL, None), (Fault.STOP, PERSISTENT)])
 def test_every_store_call_of_a_commit_to_a_persistent_topic(
-    fate: str, last: int | None, cluster_at: Callable[[str], Place], forks: Forks
+    fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks
 ) -> None:
     """COMMITTING in the coordinator's log is the commit point: whatever happens around it, each version counts once."""
     place = dataclasses.replace(cluster_at("sqlite"), topic="persistent://public/default/chaos")
-    cases = list(series(forks, place, fate, (When.AFTER,), last=last))
-    assert [(c.what, c.wrong) for c in cases if c.wrong] == []
+    points = CommitPoints(forks, place, fault, (When.AFTER,), last=last)
+    assert run(points).wrong == []
+    cases = points.all
     assert len(cases) >= PERSISTENT
     assert [c.what for c in cases[:PERSISTENT] if not c.hit] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("store", "fate", "last"),
+    ("store", "fault", "last"),
     [
-        ("sqlite", "killed", None),
-        ("sqlite", "zombie", SECTION_5),
-        ("sqlite", "twins", SECTION_5),
-        ("sqlite", "failing", SECTION_5),
-        ("zookeeper", "killed", SECTION_5),
-        ("zookeeper", "zombie", SECTION_5),
+        ("sqlite", Fault.KILL, None),
+        ("sqlite", Fault.STOP, SECTION_5),
+        ("sqlite", Fault.TWIN, SECTION_5),
+        ("sqlite", Fault.FAIL, SECTION_5),
+        ("zookeeper", Fault.KILL, SECTION_5),
+        ("zookeeper", Fault.STOP, SECTION_5),
     ],
 )
-def test_every_store_call(store: str, fate: str, last: int | None, cluster_at: Callable[[str], Place], forks: Forks) -> None:
-    cases = list(series(forks, cluster_at(store), fate, (When.AFTER,), last=last))
-    assert [(c.what, c.wrong) for c in cases if c.wrong] == []
+def test_every_store_call(store: str, fault: Fault, last: int | None, cluster_at: Callable[[str], Place], forks: Forks) -> None:
+    points = CommitPoints(forks, cluster_at(store), fault, (When.AFTER,), last=last)
+    assert run(points).wrong == []
+    cases = points.all
     assert len(cases) >= SECTION_5
-    if fate != "twins":  # a twin that is faster leaves its sibling nothing to do
+    if fault is not Fault.TWIN:  # a twin that is faster leaves its sibling nothing to do
         assert all(c.hit for c in cases)

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos.history import ROWS, written
-from conformance.chaos.migration_checker import Cast, checked
-from conformance.chaos.spark_migration import BATCHES, MORE, Report, judge
 from conformance.history.format import Commit, Drained, Event, Poll, Read, Row, Told, Written
+from conformance.scenarios.contention import polls
+from conformance.scenarios.history import written
+from conformance.scenarios.migration_checker import Cast, checked
+from conformance.scenarios.spark_migration import BATCHES, MORE, judge
 
 OLD, OTHER, NEW = "persistent://t/n/a", "persistent://t/n/b", "topic://t/n/a"
 CHILD, OTHER_CHILD = "segment://t/n/a/0000-ffff-1", "segment://t/n/b/0000-ffff-1"
@@ -125,9 +126,7 @@ def test_a_query_is_judged(name: str, tmp_path: Path) -> None:
     there, says = QUERIES[name]
     (tmp_path / "spark").mkdir()
     (tmp_path / "spark" / "seen").write_text(there)
-    report = Report()
-    judge(tmp_path, OLD, report)
+    wrong = judge(polls(tmp_path / "spark" / "seen", OLD), OLD)
     for text in says:
-        assert any(text in what for what in report.wrong), report.wrong
-    assert bool(report.wrong) is bool(says), report.wrong
-    assert (report.batches, ROWS) == (BATCHES + MORE, 39)
+        assert any(text in what for what in wrong), wrong
+    assert bool(wrong) is bool(says), wrong

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import pytest
 
-from conformance.chaos.driver import Place, make, planned, write_version
-from conformance.chaos.forks import Forks
-from conformance.chaos.history import Observation, commit, committed, judged, now
-from conformance.chaos.reading import Following, read_all
 from conformance.domains import domain, keyed, named
 from conformance.history.format import Event, Poll, Row
+from conformance.scenarios.driver import Place, make, planned, write_version
+from conformance.scenarios.forks import Forks
+from conformance.scenarios.history import Observation, commit, committed, judged, now
+from conformance.scenarios.reading import Following, read_all
 from metadata.records.names import is_persistent
 
 TOPIC = named("persistent", "chaos")

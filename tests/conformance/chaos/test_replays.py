@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from conformance.chaos.driver import Place, unfinished
-from conformance.chaos.files import add_batches, streamed
-from conformance.chaos.forks import Forks
-from conformance.chaos.history import complete
-from conformance.chaos.reading import read_all
 from conformance.input_files import Singly
+from conformance.scenarios.driver import Place, unfinished
+from conformance.scenarios.files import add_batches, streamed
+from conformance.scenarios.forks import Forks
+from conformance.scenarios.history import complete
+from conformance.scenarios.reading import read_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

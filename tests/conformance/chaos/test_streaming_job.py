@@ -6,42 +6,31 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from conformance.chaos.driver import Place
-from conformance.chaos.forks import Forks
-from conformance.chaos.streaming import StreamingJob, random_kills, two_drivers, zombie_driver
+from conformance.scenarios.driver import Place
+from conformance.scenarios.forks import Forks
+from conformance.scenarios.scenario import run
+from conformance.scenarios.streaming import RandomKills, TwoDrivers, ZombieDriver
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["sqlite", "zookeeper"])
-def store(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+def test_two_kills(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
+    job = RandomKills(forks, cluster_at("sqlite"), tmp_path / "job", random.Random(7), 2, print)
+    assert run(job).wrong == []
+    assert job.kills == 2
+    assert job.observed.reads > 2
 
 
-@pytest.fixture
-def job(store: str, cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> Iterator[StreamingJob]:
-    with StreamingJob(forks, cluster_at(store), tmp_path / "job") as made:
-        yield made
+def test_a_zombie_driver_that_wakes_after_its_successor_has_committed(
+    cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path
+) -> None:
+    assert run(ZombieDriver(forks, cluster_at("zookeeper"), tmp_path / "job", random.Random(7))).wrong == []
 
 
-@pytest.mark.parametrize("store", ["sqlite"])
-def test_two_kills(job: StreamingJob) -> None:
-    report = random_kills(job, 2, random.Random(7), print)
-    assert report.wrong == []
-    assert report.kills == 2
-    assert report.observed.reads > 2
-
-
-@pytest.mark.parametrize("store", ["zookeeper"])
-def test_a_zombie_driver_that_wakes_after_its_successor_has_committed(job: StreamingJob) -> None:
-    assert zombie_driver(job, random.Random(7)).wrong == []
-
-
-@pytest.mark.parametrize("store", ["sqlite"])
-def test_two_drivers_with_one_checkpoint(job: StreamingJob) -> None:
-    assert two_drivers(job).wrong == []
+def test_two_drivers_with_one_checkpoint(cluster_at: Callable[[str], Place], forks: Forks, tmp_path: Path) -> None:
+    assert run(TwoDrivers(forks, cluster_at("sqlite"), tmp_path / "job", random.Random(7))).wrong == []

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from conformance.chaos import migration_workload, spark_migration
-from conformance.chaos.forks import Child, Died, Forks, Struck, strike
-from conformance.chaos.history import now
-from conformance.chaos.migration_workload import Scene
 from conformance.history.files import Resumed
 from conformance.history.format import Commit, Plan, Poll, Read, Start, Told
 from conformance.processes import Session
+from conformance.scenarios import migration_workload, spark_migration
+from conformance.scenarios.forks import Child, Died, Forks, Struck, strike
+from conformance.scenarios.history import now
+from conformance.scenarios.migration_workload import Scene
 
 ALWAYS, NEVER = 1.0, 0.0
 TOPIC = "persistent://public/default/chaos"

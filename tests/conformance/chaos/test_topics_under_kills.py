@@ -9,18 +9,21 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from conformance.chaos import topics
-from conformance.chaos.crashing import Fate, When
-from conformance.chaos.driver import Place
-from conformance.chaos.forks import Forks
+from conformance.scenarios import topics
+from conformance.scenarios.crashing import When
+from conformance.scenarios.driver import Place
+from conformance.scenarios.faults import Fault
+from conformance.scenarios.forks import Forks
+from conformance.scenarios.scenario import run
 from txnsegment import connect
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fate", "every"), [(Fate.DIE, 6), (Fate.SLEEP, 18)], ids=lambda given: str(given))
-def test_all_or_nothing(fate: Fate, every: int, cluster_at: Callable[[str], Place], forks: Forks) -> None:
-    cases = list(topics.points(forks, cluster_at("sqlite"), fate, (When.AFTER,), every=every))
-    assert [(case.what, case.wrong) for case in cases if case.wrong] == []
+@pytest.mark.parametrize(("fault", "every"), [(Fault.KILL, 6), (Fault.STOP, 18)], ids=lambda given: str(given))
+def test_all_or_nothing(fault: Fault, every: int, cluster_at: Callable[[str], Place], forks: Forks) -> None:
+    points = topics.TopicsPoints(forks, cluster_at("sqlite"), fault, (When.AFTER,), every=every)
+    assert run(points).wrong == []
+    cases = points.all
     assert sum(case.hit for case in cases) >= len(cases) - 2  # a later one has less to sweep than the one that was counted
     assert len(cases) >= 5
 
@@ -29,7 +32,7 @@ def test_what_is_torn_is_seen(cluster_at: Callable[[str], Place]) -> None:
     place = cluster_at("sqlite")
     topics.prepare(place, 2)
     assert topics.wrong(place.url, 2, moved=0) == []
-    assert topics.move(place.url, 1, 1).batches == 1
+    assert topics.move(place.url, 1, 1).done == 1
     assert topics.wrong(place.url, 2, moved=1) == []
     with connect(place.url) as cluster, cluster.begin() as txn:
         txn.append(topics.OUTPUTS[0], pa.table({"id": [8, 12, 0], "batch": [1, 1, 0]}))

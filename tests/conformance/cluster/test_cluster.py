@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cluster.run import results, run
 from conformance.history.files import read as read_history
 from conformance.history.format import Commit, Fault, Poll, Read, Trim
+from conformance.scenarios.cluster.run import Cluster, results
+from conformance.scenarios.scenario import run
 
 pytestmark = pytest.mark.slow
 
 
 def test_three_faults_on_a_real_cluster(tmp_path: Path) -> None:
     """An executor of a job that writes is killed, the leader of the ensemble too, and who changes the topics."""
-    report = run(3, 5, print, kinds=("executor-kill", "leader-kill", "changing-kill"), quiet_seconds=3, out=tmp_path)
-    found = results(report)
+    kinds = ("executor-kill", "leader-kill", "changing-kill")
+    cluster = Cluster(3, 5, print, kinds=kinds, quiet_seconds=3, out=tmp_path)
+    found, report = results(cluster.report, run(cluster).wrong), cluster.report
     assert [f"{one.name}: {one.detail}" for one in found if not one.ok] == []
     assert {one.name for one in found} == {"executor-kill", "leader-kill", "changing-kill", "exactly once"}
     assert len(report.struck) == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from conformance.cluster.party import for_want_of_speed
+from conformance.scenarios.cluster.party import for_want_of_speed
 from metadata.common.errors import Unavailable
 from metadata.store.zookeeper import ZooKeeperStore
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cluster.clock_shim import VARIABLE, set_shift
-from conformance.cluster.disk import Disk
 from conformance.proxy import LOCAL, TcpProxy
+from conformance.scenarios.cluster.clock_shim import VARIABLE, set_shift
+from conformance.scenarios.cluster.disk import Disk
 from conformance.servers import SparkCluster
 
 ROOT = Path(__file__).parents[3]
@@ -80,7 +80,7 @@ def test_the_server_knows_it_by_its_port(ends: tuple[TcpProxy, socket.socket, so
 
 
 CLOCK = """
-import conformance.cluster.clock_shim, sys, time
+import conformance.scenarios.cluster.clock_shim, sys, time
 print(time.time(), time.time_ns() / 1e9, flush=True)
 sys.stdin.readline()
 print(time.time(), time.time_ns() / 1e9, flush=True)

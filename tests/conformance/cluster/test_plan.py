@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from conformance.cluster.faults import STRIKES
-from conformance.cluster.plan import BY_NAME, KINDS, make_plan
-from conformance.cluster.scene import scaling, usual
+from conformance.scenarios.cluster.faults import STRIKES
+from conformance.scenarios.cluster.plan import BY_NAME, KINDS, make_plan
+from conformance.scenarios.cluster.scene import scaling, usual
 from metadata.common.errors import ConfigurationError
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from conformance.cluster.input import COLUMNS, identity, rows_of, written
-from conformance.cluster.recording import ends, kept
-from conformance.cluster.run import changed
 from conformance.history.files import Writer
 from conformance.history.format import Plan, Poll, Row, Start
+from conformance.scenarios.cluster.input import COLUMNS, identity, rows_of, written
+from conformance.scenarios.cluster.recording import ends, kept
+from conformance.scenarios.cluster.run import changed
 
 TOPIC, OLDER = "topic://public/default/loaded", "persistent://public/default/streamed"
 SEGMENT = "segment://public/default/loaded/0000-ffff-0"

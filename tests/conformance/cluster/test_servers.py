@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.cluster.installation import SOURCE
+from conformance.scenarios.cluster.installation import SOURCE
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import metadata.cluster.cluster
-from conformance.chaos.reading import read_all
 from conformance.harness.faulty_store import Call, FaultyStore
+from conformance.scenarios.reading import read_all
 from metadata.client.client import shared_client
 from metadata.store.memory import MemoryStore
 from spark_txn_sink.options import WriteOptions

@@ -1,0 +1,140 @@
+"""One party of `conformance.scenarios.clocks`, by its name: a writer, the stream, the consumer, or a sweeper. Its clock is off.
+
+What it got, or how often it did its work, is in `FOLDER/NAME.json`, a line for each time. An error of ours is tried again, as
+Spark and the sweeping daemon do: on SQLite a clock that is ahead ends the others' sessions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from conformance.scenarios.clocks import ROWS, SUBSCRIPTION
+from conformance.scenarios.cluster.clock_shim import install, set_shift
+from conformance.scenarios.reading import Following
+from metadata.client.passes import delete_orphans
+from metadata.client.upkeep import upkeep
+from metadata.common.clock import SystemClock
+from metadata.common.errors import SessionLost, TxnSegmentError, Unavailable
+from txnsegment import Cluster, Message, connect
+from txnsegment.consumer import Consumer
+
+T = TypeVar("T")
+Note = Callable[[list[Any]], None]
+TRIES = 2_000
+_CLOCK = SystemClock()
+"""Its sleep is a wait: libfaketime fails Python's `time.sleep` while it leaves the monotonic clock alone."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m conformance.scenarios.clock_party")
+    for name in ("url", "topic", "name"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--folder", required=True, type=Path)
+    parser.add_argument("--count", required=True, type=int)
+    parser.add_argument("--off", required=True, type=float)
+    given = parser.parse_args()
+    if given.off:
+        file = given.folder / f"{given.name}.clock"
+        set_shift(file, given.off)
+        install(str(file))
+    stop: Path = given.folder / "stop"
+    with (given.folder / f"{given.name}.json").open("w") as file_of_notes:
+
+        def note(what: list[Any]) -> None:
+            file_of_notes.write(json.dumps(what) + "\n")
+
+        if given.name == "stream":
+            _stream(given.url, given.topic, stop, note)
+            return
+        with connect(given.url) as cluster:
+            if given.name == "consumer":
+                _consume(cluster, given.topic, stop, note)
+            elif given.name.startswith("sweeper"):
+                _sweep(cluster, stop, note)
+            else:
+                _write(cluster, given.topic, given.name, given.count, note)
+
+
+def _write(cluster: Cluster, topic: str, name: str, count: int, note: Note) -> None:
+    """Each version until it is committed: what others take for late they abort."""
+    for version in range(count):
+        rows = [{"key": f"{name}-{row}", "seq": row, "batch": version, "of": ROWS} for row in range(ROWS)]
+        for tries in range(1, TRIES + 1):
+            try:
+                with cluster.begin(app=name, version=version) as txn:
+                    txn.append(topic, pa.Table.from_pylist(rows, schema=_SCHEMA))
+                    txn.commit()
+            except TxnSegmentError:
+                if tries == TRIES:
+                    raise
+                continue
+            note([tries])
+            break
+
+
+def _again(work: Callable[[], T]) -> T:
+    for _ in range(TRIES):
+        try:
+            return work()
+        except (Unavailable, SessionLost):
+            continue
+    return work()
+
+
+_SCHEMA = pa.schema([("key", pa.string()), ("seq", pa.int64()), ("batch", pa.int64()), ("of", pa.int32())])
+
+
+def _stream(url: str, topic: str, stop: Path, note: Note) -> None:
+    following = _again(lambda: Following(url, topic))
+    while True:
+        last = stop.exists()
+        rows = _again(following.next)
+        if rows:
+            note([[row.key.partition("-")[0], row.batch, row.seq] for row in rows])
+        elif last:
+            return
+        else:
+            _CLOCK.sleep(0.02)
+
+
+def _consume(cluster: Cluster, topic: str, stop: Path, note: Note) -> None:
+    with cluster.consumer(topic, SUBSCRIPTION) as consumer:
+        while True:
+            last = stop.exists()
+            got = _again(lambda: _messages(consumer))
+            if got:
+                _again(partial(consumer.ack, got))
+                note([[m.value["key"].partition("-")[0], m.value["batch"], m.value["seq"]] for m in got])
+            elif last:
+                return
+
+
+def _messages(consumer: Consumer) -> list[Message]:
+    try:
+        return list(consumer.messages(timeout=0.1))
+    except TxnSegmentError:
+        consumer.rewind()  # what it gave before the error comes again
+        raise
+
+
+def _sweep(cluster: Cluster, stop: Path, note: Note) -> None:
+    """Everything that a sweeper does, in each round. One last round begins after all was written."""
+    while True:
+        last = stop.exists()
+        for work in (cluster.sweep, lambda: upkeep(cluster.client), lambda: delete_orphans(cluster.client.cluster)):
+            _again(work)
+        note([1])
+        if last:
+            return
+        _CLOCK.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()

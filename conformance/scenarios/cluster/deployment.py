@@ -1,0 +1,323 @@
+"""Everything that runs: three ZooKeeper servers, a Spark cluster, the jobs of a scene, their input, and who looks after them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql.types import StringType, StructField, StructType
+
+from conformance.input_files import Singly
+from conformance.processes import Session, left_behind
+from conformance.scenarios.cluster.changing import PASSING
+from conformance.scenarios.cluster.disk import Disk
+from conformance.scenarios.cluster.input import WRITTEN, add_file
+from conformance.scenarios.cluster.installation import build_wheel, fresh_environment
+from conformance.scenarios.cluster.jobs import SCRIPT
+from conformance.scenarios.cluster.party import Party
+from conformance.scenarios.cluster.scene import Reads, Scene, Writes
+from conformance.scenarios.scenario import Failed
+from conformance.servers import SparkCluster, ZooKeeperEnsemble
+from metadata.client.client import client
+from metadata.cluster.cluster import open_cluster
+from metadata.records.cluster_records import Settings
+from metadata.records.names import is_persistent, persistent_name, topic_name
+
+CHROOT = "/suite"
+WORKERS = 2
+"""Of Spark's cluster."""
+BACKLOG = 12
+"""Batches of input that lie ready beyond what any writer has written. A query gets them one by one (`Singly`)."""
+SESSION_MS = 4_000
+"""What the servers grant a session at most, so that one can expire while we look on."""
+SETTINGS = Settings(txn_timeout_ms=10_000, header_retention_ms=30_000, fold_after_registrations=16, fold_after_ms=3_000)
+"""Deadlines, folding and forgetting all happen within a run."""
+LOOK_SECONDS = 0.05
+DEATHS = 3
+"""Of one party's drivers before anything was done to them: so many are too many for want of speed (`Party.slow`), and one is for
+anything else."""
+
+
+@dataclass
+class Progress:
+    """The batches of one party that were seen to be committed: when (`time.monotonic()` in ms), by number."""
+
+    folder: Path
+    """Has a file named by each number."""
+    at: list[float] = field(default_factory=list)
+
+    def look(self) -> None:
+        while (self.folder / str(len(self.at))).exists():
+            self.at.append(time.monotonic() * 1000)
+
+
+class Late(Failed):
+    """Something that must happen has not happened in time."""
+
+
+class Deployment:
+    """A context manager. `folder` must be empty. Raises what its servers raise, and what went wrong with the supervisor."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None], wheel: Path | None = None, *, scene: Scene, seed: int = 0) -> None:
+        """`say`: is told what the supervisor does. `wheel`: what to install (default: one built from the source tree). `seed`: of
+        the changes to the topics (`conformance.scenarios.cluster.changing`).
+        """
+        self.scene = scene
+        self.topics = scene.topics
+        self.writers = tuple(job.name for job in scene.writers)
+        self.readers = tuple(job.name for job in scene.readers)
+        self._seed = seed
+        self.folder = folder
+        self._say = say
+        self.chroot = CHROOT
+        self._wheel = wheel
+        self._stack = ExitStack()
+        self._over = threading.Event()
+        self._guard = threading.Lock()
+        self._failure: BaseException | None = None
+        self.fed: list[float] = []
+        """When each batch of input was laid down."""
+        self.parties: dict[str, Party] = {}
+        self._changings = 0
+        self._drained = False
+        self.drained = 0.0
+        """When everything was written and the readers were told to end."""
+
+    def start(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        folder, enter = self.folder, self._stack.enter_context
+        left_behind(folder)
+        wheel = self._wheel or build_wheel(folder / "build")
+        python = fresh_environment(folder / "environment", wheel, start="conformance.scenarios.cluster.clock_shim")
+        self.disk = enter(Disk(folder / "ledgers"))
+        settings = {"maxSessionTimeout": str(SESSION_MS)}
+        self.ensemble = enter(ZooKeeperEnsemble(folder / "zookeeper", settings=settings))
+        self.url = f"zk://{self.ensemble.hosts}{CHROOT}"
+        self._make()
+        cores, memory = self.scene.cores // WORKERS + 1, f"{len(self.scene.jobs)}g"
+        self.spark = enter(SparkCluster(folder / "spark", python=python, workers=WORKERS, cores=cores, memory=memory))
+        self.script = folder / "run.py"
+        self.script.write_text(SCRIPT)
+        self.input, self.stop, self._readers_stop = folder / "input", folder / "stop", folder / "stop-readers"
+        self.input.mkdir()
+        self._queries: list[Singly] = []
+        self.progress: dict[str, Progress] = {}
+        for job in self.scene.writers:
+            self._add_writer(job)
+        for reading in self.scene.readers:
+            self._add_reader(reading)
+        self._feed()
+        for party in self.parties.values():
+            party.start(self.chroot)
+        self.changes = folder / "changes"
+        self.changes.mkdir()
+        self._python = python
+        self.changing = self._start_changing()
+        self._stack.callback(lambda: self.changing.stop())
+        self._supervisor = threading.Thread(target=self._look_after, name="supervisor", daemon=True)
+        self._supervisor.start()
+        self._stack.callback(self._end_supervisor)
+
+    def _add_writer(self, job: Writes) -> None:
+        """What it has committed is in a folder: Spark's own of a query's commits, or one that the batch job keeps."""
+        if job.streams:
+            checkpoint, fed = self.checkpoint(job.name), self.folder / f"{job.name}-input"
+            keeps, module, done = {"checkpoint": checkpoint, "input": fed}, "writer", checkpoint / "commits"
+            fed.mkdir()
+            self._queries.append(Singly(checkpoint, partial(add_file, fed)))
+        else:
+            done = self.folder / f"{job.name}-progress"
+            done.mkdir()
+            keeps, module = {"progress": done, "input": self.input}, "loader"
+        self._add(job.name, module, job.cores, done, topic=job.topic, name=job.name, stop=self.stop, **keeps)
+
+    def _add_reader(self, job: Reads) -> None:
+        self.seen(job.name).mkdir()
+        checkpoint = self.checkpoint(job.name)
+        self._add(
+            job.name,
+            "reader",
+            job.cores,
+            checkpoint / "commits",
+            topics=json.dumps(self.topics),
+            name=job.name,
+            checkpoint=checkpoint,
+            seen=self.seen(job.name),
+            limit=job.limit,
+            batches="yes" if job.batches else "no",
+            stop=self._readers_stop,
+        )
+
+    def checkpoint(self, name: str) -> Path:
+        """Of a party with a streaming query."""
+        return self.folder / f"{name}-checkpoint"
+
+    def seen(self, name: str) -> Path:
+        """The folder of a reader's histories."""
+        return self.folder / f"{name}-seen"
+
+    def _start_changing(self) -> Session:
+        self._changings += 1
+        given = {
+            "url": self.url,
+            "seed": f"{self._seed}.{self._changings}",
+            "topics": json.dumps(self.topics),
+            "segments": f"{self.scene.fewest}:{self.scene.most}",
+            "rounds": "yes" if self.scene.rounds else "no",
+            "notes": self.changes,
+            "stop": self.stop,
+        }
+        words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
+        command = [str(self._python), "-m", "conformance.scenarios.cluster.changing", *words]
+        return Session(command, self.changes / "changing.log", environment=ours, folder=self.folder)
+
+    def _changed(self) -> bool:
+        """Whether all changes were done. Who was killed is replaced; raises Late if he has ended in another way."""
+        with self._guard:
+            code = self.changing.wait(0)
+            if code == -signal.SIGKILL:
+                self._say("who changes the topics was killed; started again")
+                self.changing = self._start_changing()
+            elif code:
+                raise Late(f"Who changes the topics ended with {code}: {self.changing.tail()}")
+            return code == 0
+
+    def _make(self) -> None:
+        """The cluster and its topics, so that readers can begin before writers have."""
+        made = client(open_cluster(self.url, ledgers=(self.folder / "ledgers" / "root").as_uri(), settings=SETTINGS))
+        for topic in self.topics:
+            if is_persistent(topic):
+                made.instream.topics.ensure(persistent_name(topic), schema=WRITTEN)
+            else:
+                made.topics.ensure(topic_name(topic), segments=self.scene.first, key="key", schema=WRITTEN, create=True)
+        schema = StructType([StructField("key", StringType()), StructField("id", StringType())])
+        made.topics.ensure(topic_name(PASSING), segments=1, key="key", schema=schema, create=True)
+        made.close()
+
+    def _add(self, party: str, module: str, cores: int, done: Path, **arguments: object) -> None:
+        made = Party(
+            party,
+            f"conformance.scenarios.cluster.{module}",
+            self.folder / party,
+            self.spark,
+            self.ensemble,
+            script=self.script,
+            arguments=arguments,
+            cores=cores,
+            say=self._say,
+        )
+        self._stack.callback(made.close)
+        self.parties[party], self.progress[party] = made, Progress(done)
+
+    # --- the supervisor ---
+
+    def _look_after(self) -> None:
+        try:
+            while not self._over.wait(LOOK_SECONDS):
+                for progress in self.progress.values():
+                    progress.look()
+                if not self._drained:
+                    self._feed()
+                for query in self._queries:
+                    query.feed(len(self.fed))
+                for party in self.parties.values():
+                    party.tend()
+                self._changed()
+        except BaseException as error:
+            self._failure = error
+
+    def _feed(self) -> None:
+        while len(self.fed) < max(self.committed(name) for name in self.writers) + BACKLOG:
+            add_file(self.input, len(self.fed))
+            self.fed.append(time.monotonic() * 1000)
+
+    def _end_supervisor(self) -> None:
+        self._over.set()
+        self._supervisor.join()
+
+    def check(self) -> None:
+        """Raises what has ended the supervisor."""
+        if self._failure is not None:
+            raise self._failure
+
+    def wait(self, what: str, true: Callable[[], bool], seconds: float) -> float:
+        """Until it is true; the seconds that took. Raises Late."""
+        began = time.monotonic()
+        while not true():
+            self.check()
+            if time.monotonic() - began > seconds:
+                logs = "\n".join(f"--- {party.name}\n{party.logs(1500)}" for party in self.parties.values())
+                raise Late(f"{what}: not within {seconds:g} s\n{logs}")
+            time.sleep(LOOK_SECONDS)
+        return time.monotonic() - began
+
+    # --- phases ---
+
+    def committed(self, name: str) -> int:
+        """Batches of a writer, or micro-batches of the reading query, that were seen to be committed."""
+        return len(self.progress[name].at)
+
+    def batches(self) -> int:
+        """Batches that all writers together were seen to commit."""
+        return sum(self.committed(name) for name in self.writers)
+
+    def warm(self, seconds: float) -> None:
+        """Until all writers have committed and all readers have read something."""
+        self.wait("the first commits and reads", self._warm, seconds)
+
+    def _warm(self) -> bool:
+        for party in self.parties.values():
+            if party.restarts > party.slow or party.restarts >= DEATHS:
+                raise Late(f"The {party.name} died before anything was done to it: {party.last_words()}")
+        kept = [(job.name, kind) for job in self.scene.readers for kind in (("poll", "read") if job.batches else ("poll",))]
+        return all(p.at for p in self.progress.values()) and all(self._has_read(name, kind) for name, kind in kept)
+
+    def _has_read(self, name: str, kind: str) -> bool:
+        """Whether a reader has recorded anything of this kind beyond the start of its history."""
+        return any(file.read_bytes().count(b"\n") > 1 for file in self.seen(name).glob(f"{kind}-*"))
+
+    def drain(self, seconds: float) -> None:
+        """No more input: the writers write what is there and end; then the readers read that and end."""
+        self._drained = True
+        everything = f"that {' and '.join(self.writers)} write what is there"
+        self.wait(everything, lambda: all(self.committed(name) >= len(self.fed) for name in self.writers), seconds)
+        self.stop.touch()
+        self.wait("the writers' end", lambda: all(self.parties[name].done for name in self.writers), seconds)
+        self.wait("the last changes to the topics", self._changed, seconds)
+        self.drained = time.monotonic() * 1000
+        self._readers_stop.touch()
+        self.wait("the readers' end", lambda: all(self.parties[name].done for name in self.readers), seconds)
+        for progress in self.progress.values():
+            progress.look()
+
+    @property
+    def changing_restarts(self) -> int:
+        """How often who changes the topics had to be replaced."""
+        return max(0, self._changings - 1)
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

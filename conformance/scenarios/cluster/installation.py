@@ -1,0 +1,66 @@
+"""The wheel, and a fresh environment that it is installed in: what a deployment's executors run, not the source tree."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import venv
+from pathlib import Path
+
+from metadata.common.errors import ConfigurationError
+
+SOURCE = Path(__file__).parents[3]
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel of the source tree that this module lies in, from a copy, without a download. Raises ConfigurationError."""
+    project = SOURCE / "pyproject.toml"
+    if not project.exists():
+        raise ConfigurationError(
+            f"{SOURCE} is not a source tree, so there is no wheel to build.",
+            advice="Name the wheel that your executors run: --wheel FILE.",
+        )
+    copy = folder / "source"
+    copy.mkdir(parents=True)
+    with project.open("rb") as file:
+        found = tomllib.load(file)
+    packages = [pattern.rstrip("*") for pattern in found["tool"]["setuptools"]["packages"]["find"]["include"]]
+    modules = [f"{name}.py" for name in found["tool"]["setuptools"]["py-modules"]]
+    for name in packages:
+        shutil.copytree(SOURCE / name, copy / name, ignore=_LEFT_OUT)
+    for name in ("pyproject.toml", "README.md", "LICENSE", *modules):
+        shutil.copy(SOURCE / name, copy / name)
+    _run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder / "dist"), str(copy)])
+    (wheel,) = (folder / "dist").glob("*.whl")
+    return wheel
+
+
+def fresh_environment(folder: Path, wheel: Path, *, start: str = "") -> Path:
+    """Make a virtual environment with the wheel in it; its Python. The wheel's dependencies are those installed here.
+
+    They come by a path entry, which does not follow this environment's own editable installs. `start`: a line of Python that every
+    start of that Python runs first.
+    """
+    venv.create(folder, with_pip=False)
+    site = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    _run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(site), str(wheel)])
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    if start:
+        (site / "start.pth").write_text(f"import {start}\n")
+    python = folder / "bin" / "python"
+    where = _run([str(python), "-c", "import txnsegment; print(txnsegment.__file__)"], folder).strip()
+    if folder not in Path(where).parents:
+        raise ConfigurationError(f"The environment {folder} imports txnsegment from {where}, not from its wheel.")
+    return python
+
+
+def _run(command: list[str], folder: Path | None = None) -> str:
+    """Its standard output. Raises ConfigurationError with all it said."""
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=folder)
+    if ran.returncode != 0:
+        raise ConfigurationError(f"{' '.join(command)} ended with {ran.returncode}: {ran.stdout}{ran.stderr}")
+    return ran.stdout

@@ -1,0 +1,100 @@
+"""The plan of a run: which fault strikes whom, for how long, after how much quiet. Made from a seed alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from conformance.scenarios.faults import Fault
+from metadata.common.errors import ConfigurationError
+
+WRITERS = ("writer", "writer", "loader")
+"""The streaming job is struck twice as often as the batch job."""
+ANYBODY = ("writer", "writer", "loader", "reader")
+ON_TOP = 0.15
+"""Share of the faults that are followed by another before anybody has recovered."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`does`: in the words of all scenarios. `parties`: whom it may strike, with their weights. `seconds`: how long it lasts,
+    from and to (0: a moment).
+    """
+
+    name: str
+    does: Fault
+    says: str
+    parties: Sequence[str] = ("all",)
+    seconds: tuple[float, float] = (0.0, 0.0)
+
+
+KINDS = (
+    Kind("driver-kill", Fault.KILL, "SIGKILL of a driver: its JVM and its Python processes", ANYBODY),
+    Kind("driver-stop", Fault.STOP, "SIGSTOP of a driver, then SIGCONT", ANYBODY, (1, 12)),
+    Kind("driver-zombie", Fault.STOP, "SIGSTOP of a driver; its successor commits; then SIGCONT", WRITERS),
+    Kind("executor-kill", Fault.KILL, "SIGKILL of an executor", ANYBODY),
+    Kind(
+        "executor-stop",
+        Fault.STOP,
+        "SIGSTOP of an executor and its Python workers, then SIGCONT; past 20 s Spark gives it up",
+        ANYBODY,
+        (2, 26),
+    ),
+    Kind("python-kill", Fault.KILL, "SIGKILL of a Python worker that runs tasks", ANYBODY),
+    Kind("python-stop", Fault.STOP, "SIGSTOP of the Python workers that run tasks, then SIGCONT", ANYBODY, (1, 8)),
+    Kind("planner-kill", Fault.KILL, "SIGKILL of a Python worker of a driver, which plans, reads a stream or commits", ANYBODY),
+    Kind("follower-kill", Fault.KILL, "SIGKILL of a ZooKeeper follower, then a start on its old data", seconds=(0, 6)),
+    Kind("follower-stop", Fault.STOP, "SIGSTOP of a ZooKeeper follower, then SIGCONT", seconds=(1, 10)),
+    Kind("leader-kill", Fault.KILL, "SIGKILL of the ZooKeeper leader, then a start on its old data", seconds=(0, 6)),
+    Kind("leader-stop", Fault.STOP, "SIGSTOP of the ZooKeeper leader, then SIGCONT", seconds=(1, 10)),
+    Kind("session-expiry", Fault.EXPIRE, "a party's ZooKeeper sessions expire on the servers, in silence", ANYBODY),
+    Kind("cut", Fault.CUT, "a party's connections to ZooKeeper are cut, several times", ANYBODY, (1, 4)),
+    Kind("refused", Fault.REFUSE, "a party cannot connect to ZooKeeper", ANYBODY, (1, 8)),
+    Kind("lost-reply", Fault.LOSE_REPLY, "a party's request to ZooKeeper is done and the reply is lost", ANYBODY),
+    Kind("delay", Fault.DELAY, "what a party and ZooKeeper say to each other arrives late", ANYBODY, (2, 8)),
+    Kind("disk-full", Fault.FILL, "nothing more fits on the disk of the ledgers", seconds=(1, 8)),
+    Kind("changing-kill", Fault.KILL, "SIGKILL of who splits, merges, compacts and trims"),
+    Kind("clock", Fault.SHIFT, "a party's clock jumps, by seconds, minutes or hours, and stays so", ANYBODY),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """`number` counts from 1. `quiet`: seconds of nothing before it. `seconds`: how long it lasts. `seed`: for what it draws
+    itself. `on_top`: the next one does not wait until all have recovered from this one.
+    """
+
+    number: int
+    kind: Kind
+    party: str
+    quiet: float
+    seconds: float
+    seed: int
+    on_top: bool
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.kind.name} of {self.party}" + (f" for {self.seconds:.1f} s" if self.seconds else "")
+
+
+def make_plan(count: int, seed: int, kinds: Sequence[str] = (), roles: Mapping[str, Sequence[str]] = {}) -> list[Planned]:
+    """So many faults. Each kind comes once before any comes again. `kinds`: only these. `roles`: the parties that play one, where
+    there is not just one by that name. Raises ConfigurationError.
+    """
+    unknown = [name for name in kinds if name not in BY_NAME]
+    if unknown:
+        raise ConfigurationError(f"There is no fault {', '.join(unknown)}.", advice=f"There are: {', '.join(BY_NAME)}.")
+    rng = random.Random(seed)
+    chosen = [BY_NAME[name] for name in kinds] or list(KINDS)
+    plan: list[Planned] = []
+    while len(plan) < count:
+        round_ = list(chosen)
+        rng.shuffle(round_)
+        for kind in round_[: count - len(plan)]:
+            party = rng.choice(kind.parties)
+            cast = roles.get(party, (party,))
+            party = cast[0] if len(cast) == 1 else rng.choice(cast)
+            quiet, seconds = rng.uniform(0, 3), rng.uniform(*kind.seconds)
+            plan.append(Planned(len(plan) + 1, kind, party, quiet, seconds, rng.randrange(2**32), rng.random() < ON_TOP))
+    return plan

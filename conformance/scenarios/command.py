@@ -1,0 +1,225 @@
+"""`python -m conformance.chaos` (`make chaos`): every scenario, on SQLite and on a real ZooKeeper, and on a real cluster.
+
+python -m conformance.chaos [--store sqlite|zookeeper] [--kills 30] [--seed N]
+    [--only points|topics|job|splits|migrate|load|clocks|cluster] [--domain topic|persistent|mixed]
+    [--load-seconds 20] [--every 1] [--faults 100] [--kinds ...] [--logs FOLDER]
+    [--faketime]
+
+Without --domain the points and the job are done on topics of both domains, all else on topic://; with it only what can be of it is.
+Exits with 1 if anything at all was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from conformance.command.cluster import CLUSTER as CLUSTER_SUITE
+from conformance.command.cluster import kinds
+from conformance.command.simulation import RECORD
+from conformance.domains import MIXED, PERSISTENT, TOPIC, named
+from conformance.scenarios.clocks import Clocks, faketime
+from conformance.scenarios.cluster.plan import BY_NAME
+from conformance.scenarios.cluster.run import Cluster, results
+from conformance.scenarios.cluster.scene import chosen
+from conformance.scenarios.commit_points import AROUND, CommitPoints
+from conformance.scenarios.contention import Load
+from conformance.scenarios.crashing import When
+from conformance.scenarios.driver import Place
+from conformance.scenarios.faults import Fault
+from conformance.scenarios.forks import Forks
+from conformance.scenarios.migration_storm import MigrationStorm
+from conformance.scenarios.migrations import FAULTS, MigrationPoints, Refusals
+from conformance.scenarios.scenario import Scenario, reported
+from conformance.scenarios.spark_migration import SparkMigration
+from conformance.scenarios.splits import Splits
+from conformance.scenarios.streaming import RandomKills, TwoDrivers, ZombieDriver
+from conformance.scenarios.topics import TopicsPoints, TopicsStorm
+from conformance.servers import ZooKeeperServer
+
+STORES = ("sqlite", "zookeeper")
+CLOCK_TRANSACTIONS = 200
+CLUSTER_FAULTS = 100
+CLUSTER = "cluster"
+"""The one that has servers of its own."""
+OLDER = ("points", "job", "migrate", CLUSTER)
+"""What there is for persistent topics alone."""
+BEHIND_MS = 1000.0
+"""So far behind no reader may fall under load."""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One store, and what the command line says. Each place and folder is used once."""
+
+    forks: Forks
+    store: str
+    folder: Path
+    hosts: str
+    given: argparse.Namespace
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        return (TOPIC, PERSISTENT) if self.given.domain in (None, MIXED) else (self.given.domain,)
+
+    @property
+    def rng(self) -> random.Random:
+        return random.Random(self.given.seed)
+
+    def place(self, name: str, domain: str = TOPIC) -> Place:
+        name, topic = f"{domain}-{name}", named(domain, "chaos")
+        if self.store == "sqlite":
+            return Place(f"file://{self.folder}/{name}", topic)
+        return Place(f"zk://{self.hosts}/{name}", topic, f"file://{self.folder}/{name}-ledgers")
+
+    def notes(self, name: str, *, made: bool = True) -> Path:
+        folder = self.folder / f"{name}-notes"
+        if made:
+            folder.mkdir()
+        return folder
+
+
+def points(on: Stage) -> Iterator[Scenario]:
+    """Before and after each store call of a commit: killed, asleep, beside a twin, failing."""
+    for domain, fault in itertools.product(on.domains, (Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL)):
+        yield CommitPoints(on.forks, on.place(fault, domain), fault)
+
+
+def topics(on: Stage) -> Iterator[Scenario]:
+    """Transactions over four topics in two namespaces with acknowledgements: the same crash points, then random kills."""
+    for fault in (Fault.KILL, Fault.STOP, Fault.FAIL):
+        whens = AROUND if fault is Fault.KILL else (When.AFTER,)  # after a call and before the next one the store is the same
+        yield TopicsPoints(on.forks, on.place(f"topics-{fault}"), fault, whens)
+    yield TopicsStorm(on.forks, on.place("storm"), on.notes("topics-storm"), on.given.kills, on.rng)
+
+
+def job(on: Stage) -> Iterator[Scenario]:
+    """A real streaming job: random kills, a zombie, two drivers."""
+    for domain in on.domains:
+        kills = on.notes(f"{domain}-random-kills", made=False)
+        yield RandomKills(on.forks, on.place("random-kills", domain), kills, on.rng, on.given.kills, say)
+        yield ZombieDriver(on.forks, on.place("zombie-driver", domain), on.notes(f"{domain}-zombie", made=False), on.rng)
+        yield TwoDrivers(on.forks, on.place("two-drivers", domain), on.notes(f"{domain}-two", made=False), on.rng)
+
+
+def splits(on: Stage) -> Iterator[Scenario]:
+    """Writers and readers of a topic that is split 4 -> 16 and merged back; all of them are killed and stopped."""
+    seconds, kills = 2 * on.given.load_seconds, on.given.kills
+    yield Splits(on.forks, on.place("splits"), on.notes("splits"), seconds=seconds, faults=kills, rng=on.rng)
+
+
+def migrate(on: Stage) -> Iterator[Scenario]:
+    """Persistent topics that migrate while others write, read, acknowledge and move their rows: by command under Spark jobs, under
+    random kills, and at each store call.
+    """
+    yield Refusals(on.forks, on.place("migrations-refused"))
+    yield SparkMigration(on.forks, on.place("migrations-spark", PERSISTENT), on.notes("migrations-spark"))
+    yield MigrationStorm(on.forks, on.place("migrations-storm"), on.notes("migrations-storm"), on.given.kills, on.rng)
+    for fault in FAULTS:
+        place, notes = on.place(f"migrations-{fault}"), on.notes(f"migrations-{fault}")
+        yield MigrationPoints(on.forks, place, notes, fault, every=on.given.every)
+
+
+def load(on: Stage) -> Iterator[Scenario]:
+    """Writers and readers, one of them a Spark query."""
+    seconds, readers = on.given.load_seconds, ("buffer", "stream")
+    place, notes = on.place("load"), on.notes("load")
+    yield Load(on.forks, place, notes, seconds=seconds, readers=readers, spark=True, behind_ms=BEHIND_MS)
+
+
+def clocks(on: Stage) -> Iterator[Scenario]:
+    """Processes whose clocks are hours apart."""
+    for number, library in enumerate((None, faketime()) if on.given.faketime else (None,)):
+        yield Clocks(on.place(f"clocks-{number}"), on.notes(f"clocks-{number}"), CLOCK_TRANSACTIONS, library=library)
+
+
+PARTS: Mapping[str, Callable[[Stage], Iterator[Scenario]]] = {
+    made.__name__: made for made in (points, topics, job, splits, migrate, load, clocks)
+}
+"""On each store."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m conformance.chaos", description=__doc__)
+    parser.add_argument("--store", choices=STORES, action="append", help="only this one (default: both)")
+    parser.add_argument("--only", choices=(*PARTS, CLUSTER), action="append", help="only this part (default: all)")
+    parser.add_argument("--kills", type=int, default=30, help="random kills of the streaming job on each store")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--load-seconds", type=float, default=20.0)
+    parser.add_argument("--every", type=int, default=1, help="of a migration's crash points: only each so many-th")
+    parser.add_argument("--faketime", action="store_true", help="the clocks part also with libfaketime (apt-get install faketime)")
+    group = parser.add_argument_group("cluster suite")
+    for word in CLUSTER_SUITE.words:
+        if word is not RECORD:
+            word.add_to(group)
+            parser.set_defaults(**{word.name: word.default})
+    parser.set_defaults(faults=CLUSTER_FAULTS)
+    given = parser.parse_args()
+    if given.faketime:
+        faketime()  # missing, it is missed before anything has run
+    say(f"seed {given.seed}")
+    signal.signal(signal.SIGTERM, _interrupt)
+    parts = given.only or (OLDER if given.domain == PERSISTENT else (*PARTS, CLUSTER))
+    wrong = _on_stores(given, [part for part in parts if part != CLUSTER])
+    if CLUSTER in parts:
+        wrong += _on_a_cluster(given)
+    say("Nothing was lost, doubled or split." if not wrong else f"{len(wrong)} things were wrong.")
+    return 1 if wrong else 0
+
+
+def _on_stores(given: argparse.Namespace, parts: list[str]) -> list[str]:
+    """What was wrong with these parts on each store."""
+    wrong: list[str] = []
+    if not parts:
+        return wrong
+    forks = Forks()
+    with tempfile.TemporaryDirectory(prefix="txnsegment-chaos-") as temporary, ExitStack() as servers:
+        for store in given.store or STORES:
+            folder = Path(temporary) / store
+            folder.mkdir()
+            hosts = servers.enter_context(ZooKeeperServer(folder / "server")).hosts if store == "zookeeper" else ""
+            on = Stage(forks, store, folder, hosts, given)
+            for part in parts:
+                for scenario in PARTS[part](on):
+                    wrong += reported(scenario, store, say)
+    return wrong
+
+
+def _on_a_cluster(given: argparse.Namespace) -> list[str]:
+    """What was wrong on a real cluster; what happens is printed while it happens."""
+    began = time.monotonic()
+    if given.logs is not None:
+        given.logs.mkdir(parents=True, exist_ok=True)
+    scenario = Cluster(
+        given.faults,
+        given.seed,
+        lambda text: say(f"{time.monotonic() - began:6.0f} s  {text}"),
+        kinds=kinds(given.kinds),
+        scene=chosen(scale=given.scaling, domain=given.domain),
+        quiet_seconds=given.quiet_seconds,
+        wheel=given.wheel,
+        out=given.logs,
+    )
+    wrong = reported(scenario, CLUSTER, say)
+    kept = [f"{one.name}: {one.detail}" for one in results(scenario.report, wrong) if not one.ok and one.name in BY_NAME]
+    for text in kept:
+        say(f"    WRONG {text}")
+    return wrong + kept
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends a run in good order: servers and processes that a scenario started end with it."""
+    raise SystemExit(128 + number)

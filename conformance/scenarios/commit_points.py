@@ -1,0 +1,64 @@
+"""Every crash point of a commit: at each store call it is killed, stopped while a successor works, killed beside a twin, or failed.
+
+A case is a topic of its own: version 0 is committed, version 1 meets its fault at call k, then a new process does what Spark does
+after a restart, and everything is checked. Cases run until k lies beyond the last call of a commit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+from conformance.scenarios.crash_points import Case, CrashPoints, meet
+from conformance.scenarios.crashing import Crash, When
+from conformance.scenarios.driver import Place, end, make, restart, write_version
+from conformance.scenarios.faults import Fault
+from conformance.scenarios.forks import Forks
+
+AROUND = (When.BEFORE, When.AFTER)
+
+
+class CommitPoints(CrashPoints):
+    """Those of one fault, in one cluster. The topics of the cases are of the namespace and domain of `cluster.topic`. `last`: stop
+    after this call.
+    """
+
+    meets = frozenset({Fault.KILL, Fault.STOP, Fault.TWIN, Fault.FAIL})
+
+    def __init__(
+        self, forks: Forks, cluster: Place, fault: Fault, whens: Sequence[When] = AROUND, *, last: int | None = None
+    ) -> None:
+        super().__init__()
+        self._forks, self._cluster, self._fault, self._whens, self._last = forks, cluster, fault, whens, last
+        folder = cluster.topic.rpartition("/")[0]
+        self._names = (f"{folder}/{fault}-{n}" if folder else f"{fault}-{n}" for n in itertools.count())
+        self.name = f"commit, {fault}"
+
+    def setup(self) -> None:
+        self._forks.call(make, self._cluster)
+
+    def cases(self) -> Iterator[Case]:
+        place = self._next()
+        calls = len(self._forks.call(write_version, place, 1).calls)
+        place = self._next()
+        crashed = Fault.KILL if self._fault is Fault.TWIN else self._fault
+        for call in range(1, 1 + min(calls, self._last or calls)):
+            for when in self._whens:
+                then = dataclasses.replace(self._cluster, topic=next(self._names))
+                yield self._case(place, Crash(call, when, crashed), then)
+                place = then
+
+    def _next(self) -> Place:
+        """The first topic of two, with version 0 in it; that of a later one is written by the case before it."""
+        place = dataclasses.replace(self._cluster, topic=next(self._names))
+        self._forks.call(write_version, place, 0)
+        return place
+
+    def _case(self, place: Place, crash: Crash, then: Place) -> Case:
+        victim = self._forks.start(write_version, place, 1, crash)
+        twin = self._forks.start(write_version, place, 1) if self._fault is Fault.TWIN else None
+        hit, wrong = meet(victim, crash, lambda: self._forks.call(restart, place, (1, 2), then), twin=twin)
+        if crash.fault is Fault.STOP:
+            wrong += self._forks.call(end, place, 3)
+        return Case(f"{crash}{' beside a twin' if twin else ''}", hit, wrong)

@@ -1,0 +1,405 @@
+"""Atomic reading under load: writers commit transactions over all segments as fast as they can while readers look on.
+
+No read may see part of a transaction, and none may miss what was readable when it began (`missed`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+from conformance.harness.spark_start import spark_environment
+from conformance.history import format as history
+from conformance.processes import Session
+from conformance.scenarios.driver import Place, batch_of, make, planned, unfinished
+from conformance.scenarios.forks import Child, Died, Forks
+from conformance.scenarios.history import Observation, Row, judged, now
+from conformance.scenarios.history import seen as rows_seen
+from conformance.scenarios.low_priority import lower_priority
+from conformance.scenarios.reading import Following, position_of, read_all
+from conformance.scenarios.scenario import Scenario
+from conformance.scenarios.sessions import launched
+from conformance.scenarios.together import ANSWER_SECONDS, ANSWERS, ENOUGH, LOADED, START, STOP, late, looks, say, wait_until
+from metadata.client.client import Client, client
+from metadata.cluster.cluster import open_cluster
+from metadata.read.reading import Reading, Selection
+from metadata.records.cluster_records import Settings
+from metadata.records.names import any_topic_name, topic_name
+from metadata.rules.transitions import Claim
+from metadata.write.write_set import WriteSet
+from spark_txn_sink.plan import WritePlan
+from spark_txn_sink.staging import stage
+
+WRITERS = 8
+ROWS = 16
+POLL_SECONDS = 0.01
+"""How often Spark asks a stream for news while there are none (spark.sql.streaming.pollingDelay)."""
+PAUSE_SECONDS = 0.01
+"""Between two plans of the batch reader, so that it does not take a whole core for itself."""
+WARM = 20
+"""Commits ahead of the load that a Spark query sees one by one, until its code is compiled."""
+PER_WRITER = 1_000_000
+"""Numbers of batches that one writer has for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of a writer: its registration's number, and when it began and returned (ms)."""
+
+    number: int
+    began_ms: float
+    returned_ms: float
+    writer: int = 0
+    version: int = 0
+
+    def events(self, topic: str) -> list[history.Event]:
+        """What the history says of it."""
+        rows = tuple(history.Written(str(seq), key) for key, seq, _, _ in _rows(self.writer, self.version))
+        name = f"writer-{self.writer}"
+        call = f"{name}-{self.version}"
+        asked = history.Commit(self.began_ms, call, name, name, topic, self.version, rows)
+        return [asked, history.Told(self.returned_ms, call, "committed", None, self.number)]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer that a reader got: when it asked (no sooner), when it had the answer, and up to which number it saw."""
+
+    began_ms: float
+    at_ms: float
+    through: int
+
+
+@dataclass
+class Watched:
+    """What one reader saw."""
+
+    answers: list[Answer] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    events: list[history.Event] = field(default_factory=list)
+
+
+def write_for(place: Place, writer: int, folder: Path) -> list[Commit]:
+    """Stage and commit one transaction after the other over all segments, from the file `START` on until there is `ENOUGH`.
+
+    The writers have a lower priority than the readers: eight of them on two cores would measure who gets a core, not who waits for
+    a decision.
+    """
+    lower_priority()
+    plan = planned(place)
+    mine = client(open_cluster(place.url))
+    done: list[Commit] = []
+    say("ready", folder)
+    while not (folder / START).exists():
+        time.sleep(0.005)
+    while not (folder / ENOUGH).exists():
+        done.append(_commit(mine, plan, writer, len(done)))
+        say("writing", folder)
+    mine.close()
+    return done
+
+
+def warm_up(place: Place, writer: int, versions: range, seen: Path | None = None) -> list[Commit]:
+    """Commits ahead of the load, so that a Spark query has run its first micro-batches, the first of which costs it seconds. Each
+    waits until the last one stands in the file `seen`.
+    """
+    plan, mine = planned(place), client(open_cluster(place.url))
+    done = []
+    for version in versions:
+        before = 0 if seen is None else _lines(seen)
+        done.append(_commit(mine, plan, writer, version))
+        while seen is not None and _lines(seen) == before:
+            time.sleep(POLL_SECONDS)
+    mine.close()
+    return done
+
+
+def _lines(file: Path) -> int:
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+def _commit(mine: Client, plan: WritePlan, writer: int, version: int) -> Commit:
+    staged = stage(plan, [batch_of(_rows(writer, version))])
+    assert plan.schema_id is not None
+    parts = {segment: [dataclasses.replace(part, schema=plan.schema_id)] for segment, part in staged.parts}
+    claim = Claim(version, None, staged.staging_id, replays=False)
+    began = now()
+    committed = mine.coordinator.commit(
+        WriteSet(
+            f"writer-{writer}",
+            str(plan.topic),
+            claim,
+            parts,
+            staged_ms=staged.staged_ms,
+            timeout_ms=30_000,
+            keys={str(plan.topic): plan.key},
+        )
+    )
+    assert committed.number is not None
+    return Commit(committed.number, began, now(), writer, version)
+
+
+def _rows(writer: int, version: int) -> list[tuple[str, int, int, int]]:
+    """One transaction's rows. Keys are the writer's own, so that each key's rows have one written order."""
+    batch = writer * PER_WRITER + version
+    return [(f"writer-{writer}-{seq % ROWS}", seq, batch, ROWS) for seq in range(batch * ROWS, (batch + 1) * ROWS)]
+
+
+def watch_buffer(place: Place, stop: Path) -> Watched:
+    """Batch reads, planned one after the other: the decision of every read, without its rows."""
+    mine = client(open_cluster(place.url))
+    name = str(topic_name(place.topic))
+    seen = Watched()
+    for _ in looks(stop):
+        began = now()
+        reading = mine.buffer.read(Selection(names=(name,)))
+        at = now()
+        seen.wrong += [f"cut {reading.cut}: {what}" for what in torn(reading)]
+        tops = ((s.name, s.last(reading.cut)) for s in reading.segments)
+        positions = tuple((segment, top) for segment, top in tops if top is not None)
+        seen.events.append(history.Horizon(at, began, "buffer", (name,), reading.cut, positions))
+        seen.answers.append(Answer(began, at, reading.cut))
+        time.sleep(PAUSE_SECONDS)
+    mine.close()
+    return seen
+
+
+def torn(reading: Reading) -> list[str]:
+    """Registrations that one decision shows in some of their segments and not in others."""
+    found = []
+    by_name = {segment.name: segment for segment in reading.segments}
+    shown = {name: {n for n, _ in segment.live} for name, segment in by_name.items()}
+    for segment in reading.segments:
+        for number, registration in segment.live:
+            if number > reading.cut:
+                continue
+            for other in registration.segments:
+                if other in by_name and number > by_name[other].folded_to and number not in shown[other]:
+                    found.append(f"{number} is visible in {segment.name} and not in {other}")
+    return found
+
+
+def watch_batches(place: Place, stop: Path) -> Watched:
+    """Batch reads with all their rows, one after the other."""
+    seen, noted = Watched(), Observation(str(topic_name(place.topic)))
+    for _ in looks(stop):
+        began = now()
+        rows = read_all(place.url, place.topic)
+        noted.read(began, rows)
+        seen.answers.append(Answer(began, now(), max((r.position[0] for r in rows), default=0)))
+    seen.events = noted.events
+    return seen
+
+
+def watch_stream(place: Place, stop: Path) -> Watched:
+    """One streaming read, as fast as it can, through to the end."""
+    following = Following(place.url, place.topic)
+    seen, noted = Watched(), Observation(str(topic_name(place.topic)))
+    for _ in looks(stop):
+        began, start = now(), following.log
+        rows = following.next()
+        noted.poll(began, start, following.log, rows)
+        seen.answers.append(Answer(began, now(), following.log))
+        if not rows:
+            time.sleep(POLL_SECONDS)
+    seen.events = noted.events
+    return seen
+
+
+def missed(commits: Sequence[Commit], answers: Sequence[Answer]) -> list[str]:
+    """The answers of one reader that are older than their question: a commit and all below it had returned when the reader asked,
+    and it did not see that far.
+    """
+    ordered = sorted(commits, key=lambda c: c.number)
+    readable = list(accumulate((c.returned_ms for c in ordered), max))
+    found = []
+    for answer in answers:
+        known = bisect_left(readable, answer.began_ms)
+        if known and answer.through < (number := ordered[known - 1].number):
+            found.append(f"an answer asked for at {answer.began_ms:.0f} reached {answer.through}, {number} was readable before")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """The longest that a reader missed something, taken just before each of its answers arrived, in ms.
+
+    behind  since the transaction and all below it had been decided: what the reader itself is late by
+    age     since the commit of the transaction began: what an observer sees, slow commits included (protocol.md, invariant 9)
+    """
+
+    behind: float
+    age: float
+
+
+def lag(commits: Sequence[Commit], answers: Sequence[Answer]) -> Lag:
+    """The lag of one reader."""
+    ordered = sorted(commits, key=lambda c: c.number)
+    readable = list(accumulate((c.returned_ms for c in ordered), max))
+    behind = age = 0.0
+    known = 0  # index of the first commit above what the reader has
+    for before, after in pairwise(answers):
+        while known < len(ordered) and ordered[known].number <= before.through:
+            known += 1
+        age = max([age, *(after.at_ms - c.began_ms for c in ordered[known:] if c.returned_ms <= after.at_ms)])
+        if known < len(ordered):
+            behind = max(behind, after.at_ms - readable[known])
+    return Lag(behind, age)
+
+
+def follow(place: Place, folder: Path, stop: Path) -> Session:
+    """Start a Spark streaming query on the topic and wait until it runs. Raises Died if it does not."""
+    (folder / "spark").mkdir()
+    given = {"--url": place.url, "--topic": place.topic, "--folder": str(folder / "spark"), "--stop": str(stop)}
+    words = [word for pair in given.items() for word in pair]
+    query = launched("conformance.scenarios.follower", words, folder / "spark.log", spark_environment(), nice=0)
+    if not query.wait_for(folder / "spark" / "running", 180):
+        query.kill()
+        raise Died(f"the streaming query did not start: {query.tail()}")
+    return query
+
+
+def _goes_on(query: Session, seen: Path) -> bool:
+    """Wait for a Spark streaming query's answers: the micro-batch that is under way was asked for before."""
+    until, enough = time.monotonic() + ANSWER_SECONDS, _lines(seen) + 1 + ANSWERS
+    while (few := _lines(seen) < enough) and query.running() and time.monotonic() < until:
+        time.sleep(POLL_SECONDS)
+    return not few
+
+
+def followed(query: Session, folder: Path, topic: str) -> Watched:
+    """What a Spark streaming query has seen, once it has ended."""
+    seen = Watched()
+    code = query.wait(300)
+    query.kill()
+    if code != 0:
+        seen.wrong.append(f"the streaming query ended with {code}: {query.tail()}")
+    through, before = 0, 0.0
+    seen.events += polls(folder / "spark" / "seen", topic)
+    for poll in seen.events:
+        assert isinstance(poll, history.Poll)
+        through = max([through, *(row.position[0] for row in poll.rows)])
+        seen.answers.append(Answer(before, poll.at, through))
+        before = poll.at  # a micro-batch is planned once the one before it is over
+    return seen
+
+
+def polls(seen: Path, topic: str) -> list[history.Poll]:
+    """The micro-batches that `conformance.scenarios.follower` has noted whole."""
+    topics, found = (str(any_topic_name(topic)),), list[history.Poll]()
+    for line in seen.read_text().split("\n")[:-1]:
+        noted = json.loads(line)
+        rows = [Row(key, seq, batch, of, segment, position_of(at), txn) for key, seq, batch, of, segment, at, txn in noted["rows"]]
+        found.append(history.Poll(noted["at_ms"], noted["at_ms"], "spark", noted["batch"], topics, rows_seen(rows), ordered=False))
+    return found
+
+
+READERS = {"buffer": watch_buffer, "batch": watch_batches, "stream": watch_stream}
+
+
+class Load(Scenario):
+    """Writers and readers together for so many seconds, and until each reader has had answers enough that it asked for meanwhile.
+
+    `folder` is for the files that start and stop them. `spark`: a real streaming query too. `behind_ms`: more is wrong of a reader
+    (None: as it may be). `lag`, `answers`: by reader.
+    """
+
+    name = "load"
+
+    def __init__(
+        self,
+        forks: Forks,
+        place: Place,
+        folder: Path,
+        *,
+        writers: int = WRITERS,
+        seconds: float = 5.0,
+        readers: Sequence[str],
+        spark: bool = False,
+        behind_ms: float | None = None,
+    ) -> None:
+        self._forks, self._place, self._folder = forks, place, folder
+        self._writers, self._seconds, self._readers, self._behind_ms = writers, seconds, readers, behind_ms
+        self._stop, self._seen = folder / STOP, folder / "spark" / "seen"
+        self._with_spark, self._query = spark, list[Session]()
+        self._watching: dict[str, Child] = {}
+        self._writing: list[Child] = []
+        self._first: list[Commit] = []
+        self._commits: list[Commit] = []
+        self._watched: dict[str, Watched] = {}
+
+    def setup(self) -> None:
+        forks, place = self._forks, self._place
+        forks.call(make, place, Settings())
+        forks.call(planned, place)
+        self._first = forks.call(warm_up, place, self._writers, range(1))
+        if self._with_spark:
+            self._query.append(follow(place, self._folder, self._stop))
+            self._first += forks.call(warm_up, place, self._writers, range(1, WARM), self._seen)
+
+    def start(self) -> None:
+        self._watching = {name: self._forks.start(READERS[name], self._place, self._stop) for name in self._readers}
+        self._writing = [self._forks.start(write_for, self._place, w, self._folder) for w in range(self._writers)]
+        wait_until("ready", (*self._watching.values(), *self._writing), self._folder)
+
+    def check(self) -> list[str]:
+        """Let them work for their time, and end; the readers' answers and the history."""
+        folder = self._folder
+        (folder / START).touch()
+        until = time.monotonic() + self._seconds
+        wait_until("writing", self._writing, folder)
+        (folder / LOADED).touch()
+        missing = [name for name, child in self._watching.items() if late("answered", [child], folder, ANSWER_SECONDS)]
+        missing += ["spark" for query in self._query if not _goes_on(query, self._seen)]
+        wrong = [f"{name}: not {ANSWERS} answers within {ANSWER_SECONDS:g} s while others wrote" for name in missing]
+        time.sleep(max(0.0, until - time.monotonic()))
+        (folder / ENOUGH).touch()
+        self._commits = [commit for child in self._writing for commit in child.result()]
+        self._stop.touch()
+        self._watched = {name: child.result() for name, child in self._watching.items()}
+        for query in self._query:
+            self._watched["spark"] = followed(query, folder, self._place.topic)
+        everything = [*self._first, *self._commits]
+        for name, seen in self._watched.items():
+            wrong += [f"{name}: {what}" for what in (*seen.wrong, *missed(everything, seen.answers))]
+            if self._behind_ms is not None and (behind := lag(self._commits, seen.answers).behind) >= self._behind_ms:
+                wrong.append(f"{name} fell {behind:.0f} ms behind")
+        left, last = self._forks.call(end_of_load, self._place)
+        topic = str(topic_name(self._place.topic))
+        asked = [event for commit in everything for event in commit.events(topic)]
+        seen_by = [seen.events for seen in self._watched.values()]
+        return [*wrong, *left, *judged([asked, *seen_by, last], folder / "history.jsonl")]
+
+    def figures(self) -> str:
+        commits = self._commits
+        took = sorted(c.returned_ms - c.began_ms for c in commits)
+        span = (max(c.returned_ms for c in commits) - min(c.began_ms for c in commits)) / 1000
+        lags = ", ".join(
+            f"{name} {found.behind:.0f} ms behind ({found.age:.0f} ms since a commit began) over {len(seen.answers)} reads"
+            for name, seen in self._watched.items()
+            for found in (lag(commits, seen.answers),)
+        )
+        return (
+            f"{self._writers} writers, {len(commits)} commits in {span:.1f} s = {len(commits) / span:.0f}/s (median "
+            f"{took[len(took) // 2]:.0f} ms, p99 {took[len(took) * 99 // 100]:.0f}, longest {took[-1]:.0f}); {lags}"
+        )
+
+    def close(self) -> None:
+        for child in (*self._writing, *self._watching.values()):
+            child.stop()
+        for query in self._query:
+            query.kill()
+
+
+def end_of_load(place: Place) -> tuple[list[str], list[history.Event]]:
+    """What is left undecided, and a read of everything."""
+    left, noted = unfinished(place), Observation(str(topic_name(place.topic)))
+    began = now()
+    noted.read(began, read_all(place.url, place.topic), final=True)
+    return left, noted.events

@@ -1,0 +1,78 @@
+"""Crash points of protocol.md section 5: a process stops itself before or after its k-th call to the store."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from conformance.harness.faulty_store import READS, Call
+from conformance.scenarios.faults import Fault
+from metadata.common.errors import Unavailable, UnknownOutcome
+
+CALLS = READS | {"write", "skip"}
+"""The calls that have crash points."""
+
+
+class When(Enum):
+    """BEFORE: the call is never sent. AFTER: it is done, but nobody learns its answer."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+@dataclass(frozen=True)
+class Crash:
+    """What happens before or after call number `call`, counted from 1, of those whose names begin with `of`.
+
+    KILL and STOP are signals of the process to itself. FAIL: the call raises; `Unavailable` before it, and after it what a lost
+    reply gives: `UnknownOutcome` for a write, `Unavailable` for a read.
+    """
+
+    call: int
+    when: When
+    fault: Fault = Fault.KILL
+    of: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.fault} {self.when.value} store call {self.call}"
+
+
+class Crashing:
+    """The policy of a `FaultyStore` that counts its calls and crashes at one of them. `calls` names them in order."""
+
+    def __init__(self, crash: Crash | None) -> None:
+        self._crash = crash
+        self._guard = threading.Lock()
+        self.calls: list[str] = []
+
+    def __call__(self, call: Call, go: Callable[[], Any]) -> Any:
+        if call.kind not in CALLS:
+            return go()
+        with self._guard:
+            self.calls.append(str(call))
+            number = len(self.calls)
+        self._reach(number, When.BEFORE)
+        try:
+            return go()
+        finally:
+            self._reach(number, When.AFTER)
+
+    def _reach(self, call: int, when: When) -> None:
+        if self._crash is None or self._crash.when is not when or not self.calls[call - 1].startswith(self._crash.of):
+            return
+        if self._crash.call != sum(name.startswith(self._crash.of) for name in self.calls[:call]):
+            return
+        match self._crash.fault:
+            case Fault.KILL:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case Fault.STOP:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            case Fault.FAIL if when is When.AFTER and self.calls[call - 1].startswith("write"):
+                raise UnknownOutcome(f"The reply to store call {call} was lost.")
+            case Fault.FAIL:
+                raise Unavailable(f"Store call {call} was not answered.")

@@ -1,0 +1,119 @@
+"""Transactions that have written, and that nobody ends: what a migration may find in its way, and a reader before it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from conformance.scenarios.crashing import Crash, When
+from conformance.scenarios.driver import crashing_client
+from metadata.records import paths
+from metadata.records.names import persistent_name
+from metadata.records.records import Application, State
+from metadata.store.contract import decide
+from metadata.write.write_set import Committed
+from txnsegment import Cluster, connect
+from txnsegment.transaction import Transaction
+from txnsegment.transactions import TransactionDescription
+
+LATE_SECONDS = 60.0
+"""Beyond its deadline what is swept has ended, on a machine that is busy with other things, too."""
+PAUSE_SECONDS = 0.05
+
+
+class _LeftOpen(Transaction):
+    """Appends like a transaction; `commit` writes what was appended, in a transaction of the older model that is left open."""
+
+    def __init__(self, cluster: Cluster, timeout_ms: int) -> None:
+        super().__init__(cluster.client, app=None, version=None, timeout_ms=timeout_ms)
+
+    def commit(self) -> Committed:
+        """Its `txn_id` is the one that is open."""
+        if self._committed is None:
+            parts = {persistent_name(name): found for name, found in self._parts().items()}
+            coordinator = self._client.instream.coordinator
+            txn = coordinator.begin(topics=list(parts), timeout_ms=self._timeout_ms)
+            numbers = coordinator.append(txn, parts)
+            found = [part for some in parts.values() for part in some]
+            number = next(iter(numbers.values()))
+            self._committed = Committed(txn, number, sum(p.rows for p in found), sum(p.bytes for p in found))
+        return self._committed
+
+
+def open_in(cluster: Cluster, topic: str, key: str, name: str, timeout_ms: int | None = None) -> str:
+    """Write a row in a transaction that is open from then on, until its timeout (None: the cluster's): its id."""
+    with _LeftOpen(cluster, cluster.client.cluster.settings.txn_timeout_ms if timeout_ms is None else timeout_ms) as transaction:
+        transaction.append(topic, pa.table({"key": [key], "id": [name]}))
+        txn = transaction.commit().txn_id
+    assert txn is not None
+    return txn
+
+
+def leave_behind(url: str, topic: str) -> None:
+    """A transaction that was aborted, and one whose owner is gone and that is open: its deadline ends it."""
+    with connect(url) as cluster:
+        for abort in (True, False):
+            txn = open_in(cluster, topic, "nobody", "nobody.0")
+            if abort:
+                cluster.client.instream.coordinator.end(txn, commit=False)
+
+
+def die_registered(url: str, topics: Sequence[str]) -> None:
+    """Be killed between the registration of a transaction over all of these topic:// and its claims, op records and decision: no
+    reader gets beyond it before its deadline, and nobody who goes on with the work meets anything that makes him wait for that.
+    """
+    client, _ = crashing_client(url, Crash(1, When.AFTER, of=f"write Append {paths.LOG.path}"))
+    with Transaction(client, app=None, version=None, timeout_ms=client.cluster.settings.txn_timeout_ms) as transaction:
+        for topic in topics:
+            transaction.append(topic, pa.table({"key": ["nobody"], "id": ["nobody.0"]}))
+        transaction.commit()
+
+
+def wait_for_deadlines(url: str, late_seconds: float = LATE_SECONDS) -> list[str]:
+    """Sweep until everything that is OPEN now has ended: what a killed party left, at its deadline. What is wrong, in words: what
+    was passed over, and what is still OPEN so long after the cluster's timeout and its allowance.
+    """
+    with connect(url) as cluster:
+        settings = cluster.client.cluster.settings
+        until = time.monotonic() + (settings.txn_timeout_ms + settings.deadline_allowance_ms) / 1000 + late_seconds
+        before = _open_ids(cluster)
+        wrong = passed_over(cluster)
+        while left := before & _open_ids(cluster):
+            if time.monotonic() > until:
+                return [*wrong, *(f"{txn} is still OPEN, {late_seconds:g} s beyond its deadline" for txn in sorted(left))]
+            time.sleep(PAUSE_SECONDS)
+            cluster.sweep()
+        return wrong
+
+
+def _open_ids(cluster: Cluster) -> set[str]:
+    return {txn.id for txn in cluster.transactions.list(State.OPEN)}
+
+
+def passed_over(cluster: Cluster) -> list[str]:
+    """Transactions over topic:// that are OPEN although their application has gone on: who took over has to end them first
+    (protocol.md section 5, step 2). Header and record are opened together, so the one is read before the other and after it.
+
+    Of persistent:// topics nothing is said: who takes over there may have looked before the other attempt began.
+    """
+    before = [txn for txn in cluster.transactions.list(State.OPEN) if txn.app is not None and isinstance(txn.state, State)]
+    gone_on = {txn.id: app for txn in before if (app := _application(cluster, txn)) is not None and _gone_on(app, txn)}
+    return [
+        f"{txn.id}, version {txn.version} of {txn.app}, is OPEN, and its application has gone on: {gone_on[txn.id]}"
+        for txn in cluster.transactions.list(State.OPEN)
+        if txn.id in gone_on
+    ]
+
+
+def _application(cluster: Cluster, txn: TransactionDescription) -> Application | None:
+    assert txn.app is not None
+    key = paths.application(txn.app, txn.topic or "")
+    record = decide(cluster.client.cluster.store, lambda view: view.get(key))
+    return None if record is None else Application.of(record)
+
+
+def _gone_on(app: Application, txn: TransactionDescription) -> bool:
+    assert txn.version is not None
+    return app.current is None or app.current.txn_id != txn.id or app.last_committed >= txn.version

@@ -1,0 +1,160 @@
+"""A driver without Spark: it stages real parts and runs the real `spark_txn_sink.commit`, in processes that can be killed.
+
+Everything here runs in processes of its own (`forks`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from conformance.domains import keyed
+from conformance.harness.faulty_store import FaultyStore
+from conformance.scenarios.crash_points import Outcome
+from conformance.scenarios.crashing import Crash, Crashing
+from conformance.scenarios.history import KEYS, complete, partial, vanished, written
+from conformance.scenarios.reading import read_all
+from ledgers.arrow import arrow_schema
+from metadata.client.client import Client, client, shared_client
+from metadata.cluster.cluster import open_cluster
+from metadata.common.errors import TxnSegmentError
+from metadata.records import paths
+from metadata.records.cluster_records import Settings
+from metadata.records.names import PersistentName, is_persistent, persistent_name
+from spark_txn_sink import commit as committing
+from spark_txn_sink.commit import Identity
+from spark_txn_sink.options import WriteOptions
+from spark_txn_sink.plan import WritePlan, plan_write
+from spark_txn_sink.staging import Staged, stage
+
+SEGMENTS = 4
+QUERY = "query-1"
+SCHEMA = StructType(
+    [
+        StructField("key", StringType()),
+        StructField("seq", LongType()),
+        StructField("batch", LongType()),
+        StructField("of", IntegerType()),
+    ]
+)
+
+EAGER = Settings(fold_after_registrations=1, fold_after_ms=1, header_retention_ms=0)
+"""Every commit settles, folds and forgets at once: all of section 7 falls into the crash points."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A cluster and a topic in it. `ledgers` None: an embedded cluster."""
+
+    url: str
+    topic: str
+    ledgers: str | None = None
+
+
+def make(place: Place, settings: Settings = EAGER) -> None:
+    """Make the cluster."""
+    open_cluster(place.url, ledgers=place.ledgers, settings=settings).close()
+
+
+def crashing_client(url: str, crash: Crash | None) -> tuple[Client, Crashing]:
+    """A client whose store counts calls and may crash, and whose aftermath runs at once, so that its calls are counted too."""
+    real = open_cluster(url)
+    crashing = Crashing(crash)
+
+    def aftermath(job: Callable[[], object]) -> None:
+        job()
+        made.sweeper.share()
+
+    made = client(dataclasses.replace(real, store=FaultyStore(real.store, crashing)), aftermath)
+    return made, crashing
+
+
+def planned(place: Place) -> WritePlan:
+    options = {"path": place.topic, "serviceUrl": place.url, **keyed(place.topic, segments=str(SEGMENTS))}
+    return plan_write(shared_client(place.url), WriteOptions.parse(options, streaming=True), SCHEMA)
+
+
+def staged(plan: WritePlan, version: int, query: str) -> list[Staged]:
+    """The parts of one batch, by two tasks with keys of their own, as Spark's accepted attempts leave them."""
+    found = []
+    for task in range(2):
+        message = stage(plan, [batch_of([r for r in written(version) if (r[1] % KEYS) % 2 == task])])
+        found.append(dataclasses.replace(message, query_id=query))
+    return found
+
+
+def batch_of(rows: Sequence[tuple[str, int, int, int]]) -> pa.RecordBatch:
+    schema = arrow_schema(SCHEMA)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)], schema=schema
+    )
+
+
+def write_version(place: Place, version: int, crash: Crash | None = None) -> Outcome:
+    """Stage a batch and commit it as Spark would, `abort` after a failing commit included."""
+    plan = planned(place)
+    messages = staged(plan, version, QUERY)
+    client, store = crashing_client(place.url, crash)
+    identity = Identity(None, version, random=False, streaming=True)
+    outcome = Outcome(calls=store.calls)
+    try:
+        committing.commit(client, plan, identity, 30_000, messages)
+    except TxnSegmentError as error:
+        outcome.error, outcome.message = type(error).__name__, str(error)
+        committing.abort(client, plan, identity, messages)
+    client.close()
+    return outcome
+
+
+def restart(place: Place, versions: Sequence[int], then: Place | None = None) -> list[str]:
+    """What Spark does after a crash: look, run the last version again, then the next ones, and check all after each.
+
+    `then`: the next case's topic, whose version 0 is written in the same process. What is wrong, in words.
+    """
+    before = read_all(place.url, place.topic)
+    found = partial(before)
+    for version in versions:
+        outcome = write_version(place, version)
+        if outcome.error is not None:
+            found.append(f"version {version} could not be written after the restart: {outcome.error}: {outcome.message}")
+    after = read_all(place.url, place.topic)
+    found += [*complete(after, versions[-1] + 1), *vanished(before, after)]
+    found += end(place, versions[-1] + 1)
+    if then is not None:
+        write_version(then, 0)
+    return found
+
+
+def end(place: Place, batches: int) -> list[str]:
+    """Sweep, then say what is wrong: rows, or anything that is left open, unsettled or uncollected."""
+    return unfinished(place) + complete(read_all(place.url, place.topic), batches)
+
+
+def unfinished(place: Place) -> list[str]:
+    """What one sweep leaves open, unsettled or uncollected."""
+    client, _ = crashing_client(place.url, None)
+    if is_persistent(place.topic):
+        found = _unfinished_in_stream(client, persistent_name(place.topic))
+        client.close()
+        return found
+    client.sweeper.sweep()
+    view = client.cluster.store.view()
+    found = [f"still OPEN: {r.key.path}" for r in view.scan_index(paths.TXN_BY_DEADLINE, paths.pad20(0), "9" * 20)]
+    found += [f"op record left: {r.key.path}" for r in view.scan_index(paths.OPS_BY_TXN, "", "~")]
+    entries = client.buffer.log.list(view).entries
+    found += [
+        f"not settled: {e.number} of {e.registration.txn}" for e in entries if e.registration.txn and not e.registration.state
+    ]
+    client.close()
+    return found
+
+
+def _unfinished_in_stream(client: Client, name: PersistentName) -> list[str]:
+    """The same of a persistent topic."""
+    client.instream.sweeper.sweep()
+    found = [f"still {txn.state}: {txn.least}" for txn in client.instream.coordinator.log.live()]
+    return found + [f"ongoing in {name}: {txn}" for txn in client.instream.buffer.read(name).ongoing]

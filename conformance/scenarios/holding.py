@@ -1,0 +1,34 @@
+"""A Spark driver that is there to be killed: its first micro-batch of a subscription is planned, and never done.
+
+    python -m conformance.scenarios.holding --url URL --source NAME --subscription NAME --folder FOLDER
+
+Its checkpoint is `checkpoint` in the folder. Spark logs the batch's offset and runs the batch, which leaves the file `planned` in
+the folder and then waits for ever.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from conformance.jobs import given
+from conformance.scenarios.job import session
+
+
+def main() -> None:
+    words = given("python -m conformance.scenarios.holding", "url", "source", "subscription", "folder")
+    folder = Path(words.folder)
+
+    def hold(rows: DataFrame, batch: int) -> None:
+        (folder / "planned").write_text(str(rows.count()))
+        threading.Event().wait()
+
+    stream = session(folder).readStream.format("txnsegment").options(serviceUrl=words.url, subscription=words.subscription)
+    query = stream.load(words.source).writeStream.foreachBatch(hold).option("checkpointLocation", str(folder / "checkpoint"))
+    query.start().awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

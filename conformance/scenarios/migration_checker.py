@@ -1,0 +1,53 @@
+"""The check of a migration's workload: its history, judged by the history checker, and that the migration met work on both sides.
+
+PURE: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from conformance.history.format import Drained, Event, Read, Successor
+from conformance.scenarios.history import judged
+from metadata.records.names import is_persistent
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who was at work, and on which topics, by their old names. `successors`: the new name of each."""
+
+    successors: Mapping[str, str]
+    writers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    senders: Mapping[str, str] = field(default_factory=dict)
+    consumers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    movers: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    streams: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    lookers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def checked(cast: Cast, histories: Iterable[Sequence[Event]], final: Sequence[Read]) -> list[str]:
+    """Everything that is wrong. `final`: last reads of each topic, by the old name and by the new one."""
+    recorded = list(histories)
+    successors = [Successor(0, old, new) for old, new in cast.successors.items()]
+    return [*judged([*recorded, final, successors]), *missed(cast, recorded, final)]
+
+
+def missed(cast: Cast, histories: Iterable[Sequence[Event]], final: Sequence[Read]) -> list[str]:
+    """What the workload was to do and did not: that all is well says little then. Who writes has rows on both sides of the
+    migration, and who acknowledges came to an end.
+    """
+    rows = {topic: read.rows for read in final for topic in read.topics}
+    wrote = [(who, topic) for who, topics in cast.writers.items() for topic in topics] + list(cast.senders.items())
+    sides = {
+        (who, topic): {is_persistent(row.segment) for row in rows[topic] if row.id.startswith(f"{who}.")} for who, topic in wrote
+    }
+    sides |= {(who, target): {is_persistent(row.segment) for row in rows[target]} for who, (_, target) in cast.movers.items()}
+    found = [
+        f"{topic} did not migrate under load: it has no row of {who} from {'before' if side else 'after'} it"
+        for (who, topic), there in sides.items()
+        for side in (True, False)
+        if side not in there
+    ]
+    ended = {event.subscription for history in histories for event in history if isinstance(event, Drained)}
+    return found + [f"{who} did not come to an end" for who in (*cast.consumers, *cast.movers) if who not in ended]

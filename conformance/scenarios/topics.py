@@ -1,0 +1,249 @@
+"""Transactions over four topics in two namespaces, acknowledgements included, under SIGKILL: never a part of one, nothing twice.
+
+A mover takes what a subscription has still to get, a batch of eight rows at a time, and writes two rows of it to each of four
+topics: one transaction, through the real sink (`conformance.harness.spark_driver`). It is killed, put to sleep or failed before and
+after each of its store calls, while it stages, and at random; its successor goes on. Whoever looks must see whole batches, and a
+batch in the topics iff it is acknowledged. Everything here runs in processes of its own (`forks`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from conformance.harness.spark_driver import read_batch, rows_of, spark_write
+from conformance.scenarios.commit_points import AROUND
+from conformance.scenarios.crash_points import CONFLICTS, Case, CrashPoints, Outcome, meet, refused
+from conformance.scenarios.crashing import Crash, When
+from conformance.scenarios.driver import Place, crashing_client, make, unfinished
+from conformance.scenarios.faults import Fault
+from conformance.scenarios.forks import Child, Forks
+from conformance.scenarios.scenario import Scenario
+from metadata.client.client import Client
+from metadata.common.errors import TxnSegmentError
+from spark_txn_source.options import ReadOptions
+from txnsegment import connect
+from txnsegment.positions import unread
+from txnsegment.spark_transaction import SparkTransaction
+
+INPUT = "topic://public/default/in"
+OUTPUTS = ("topic://acme/north/a", "topic://acme/north/b", "topic://acme/south/c", "topic://acme/south/d")
+NAME = "mover"
+"""The subscription, and the application."""
+ROWS = 8
+"""Of a batch: two for each topic."""
+SCHEMA = pa.schema([("id", pa.int64()), ("batch", pa.int64())])
+ALLOWED = CONFLICTS | {"AckConflict"}
+"""What a zombie may be told: each says that nothing of this attempt counts, or that running it again is safe."""
+
+
+def prepare(place: Place, batches: int) -> None:
+    """Make the cluster, the input with so many batches, and the topics; some have several segments."""
+    make(place)
+    with connect(place.url) as cluster:
+        cluster.topics.create(INPUT, segments=2, key="id", schema="id bigint, batch bigint")
+        cluster.subscriptions.create(INPUT, NAME)
+        for number, topic in enumerate(OUTPUTS):
+            key = "id" if number % 2 else None
+            cluster.topics.create(topic, segments=1 + number % 3, key=key, schema="id bigint, batch bigint")
+        for batch in range(batches):
+            with cluster.begin() as txn:
+                txn.append(INPUT, _table(batch, range(batch * ROWS, (batch + 1) * ROWS)))
+                txn.commit()
+
+
+def _table(batch: int, ids: Sequence[int]) -> pa.Table:
+    return pa.table({"id": list(ids), "batch": [batch] * len(ids)}, schema=SCHEMA)
+
+
+def move(url: str, version: int, batches: int, crash: Crash | None = None, kill_while_staging: int | None = None) -> Outcome:
+    """Move so many batches, or all there are. `crash`: at a store call of its driver; `kill_while_staging`: before the write to the
+    topic of that number is committed (the four tasks' parts are there by then, the manifests of the topics before it too).
+    """
+    client, store = crashing_client(url, crash)
+    moved = Outcome(calls=store.calls)
+    try:
+        for each in range(batches):
+            with SparkTransaction(client, app=NAME, version=version + each, timeout_ms=30_000) as txn:
+                rows = _take(client, txn, url)
+                if not rows:
+                    break
+                for number, topic in enumerate(OUTPUTS):
+                    mine = [(row, batch) for row, batch in rows if row % len(OUTPUTS) == number]
+                    table = pa.table(list(zip(*mine, strict=True)), schema=SCHEMA)
+                    spark_write(txn.options, topic, table, between=_die if number == kill_while_staging else None)
+            moved.done += 1
+    except TxnSegmentError as error:
+        moved.error, moved.message = type(error).__name__, str(error)
+    client.close()
+    return moved
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _take(client: Client, txn: SparkTransaction, url: str) -> list[tuple[int, int]]:
+    """The rows of the next batch of the input, acknowledged in the transaction."""
+    given = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
+    (everything,) = unread(client, ReadOptions.parse(given, streaming=False)).ranges
+    end = min(everything.end, everything.start + 1)  # one registration is one batch
+    found = unread(client, ReadOptions.parse({**given, "endingOffsets": f'{{"log":{end}}}'}, streaming=False))
+    txn.acknowledge(found.acks)
+    return _rows({"serviceUrl": url, "path": INPUT, **found.options()})
+
+
+def _rows(options: dict[str, str]) -> list[tuple[int, int]]:
+    """One batch read by the real source."""
+    return [(row["id"], row["batch"]) for row in rows_of(read_batch(options))]
+
+
+# --- looking -------------------------------------------------------------------------------------------------------
+
+
+def wrong(url: str, batches: int, *, moved: int | None = None) -> list[str]:
+    """What is wrong with what is visible now, in words. `moved`: exactly so many batches must be there.
+
+    The cursors are read before the topics and after them: what is acknowledged must be there by then, and what is there
+    acknowledged.
+    """
+    left = {"serviceUrl": url, "path": INPUT, "subscription": NAME}
+    before = {row for row, _ in _rows(left)}
+    seen = Counter(_rows({"serviceUrl": url, "topics": ",".join(OUTPUTS)}))
+    after = {row for row, _ in _rows(left)}
+    rows = {row for row, _ in seen}
+    found = [f"row {row} of batch {batch} is there {count} times" for (row, batch), count in seen.items() if count != 1]
+    for batch in sorted({batch for _, batch in seen}):
+        torn = set(range(batch * ROWS, (batch + 1) * ROWS)) - rows
+        found += [f"batch {batch} is torn: {sorted(torn)} are not there"] if torn else []
+    lost = set(range(batches * ROWS)) - before - rows
+    found += [f"acknowledged and not there: {sorted(lost)}"] if lost else []
+    found += [f"there and not acknowledged: {sorted(rows & after)}"] if rows & after else []
+    if moved is not None and len(rows) != moved * ROWS:
+        found.append(f"{len(rows)} rows are there, not {moved * ROWS}")
+    return found
+
+
+@dataclass
+class Looked:
+    """What somebody saw who looked all the time."""
+
+    times: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+def look(url: str, batches: int, stop: Path) -> Looked:
+    """Look as long as `stop` does not exist."""
+    seen = Looked()
+    while not stop.exists():
+        seen.wrong += wrong(url, batches)
+        seen.times += 1
+    return seen
+
+
+# --- crash points ---------------------------------------------------------------------------------------------------
+
+
+class TopicsPoints(CrashPoints):
+    """A batch for each store call of a mover (or each `every`-th): it meets its fault there, and its successor moves the batch.
+
+    With SIGKILL also while it stages, between its writes. In clusters of its own, which are made here.
+    """
+
+    meets = frozenset({Fault.KILL, Fault.STOP, Fault.FAIL})
+
+    def __init__(self, forks: Forks, place: Place, fault: Fault, whens: Sequence[When] = AROUND, *, every: int = 1) -> None:
+        super().__init__()
+        self.name = f"four topics, {fault}"
+        self._forks, self._place, self._fault, self._whens, self._every = forks, place, fault, whens, every
+
+    def cases(self) -> Iterator[Case]:
+        forks, place = self._forks, self._place
+        forks.call(prepare, place, 1)
+        calls: int = len(forks.call(move, place.url, 1, 1).calls)
+        cases: list[tuple[Crash | None, int | None]] = [
+            (Crash(call, when, self._fault), None) for call in range(1, calls + 1, self._every) for when in self._whens
+        ]
+        if self._fault is Fault.KILL:
+            cases += [(None, number) for number in range(len(OUTPUTS))]
+        ledgers = None if place.ledgers is None else f"{place.ledgers}-{self._fault}"
+        cluster = dataclasses.replace(place, url=f"{place.url}-{self._fault}", ledgers=ledgers)
+        forks.call(prepare, cluster, len(cases))
+        for done, (crash, stage) in enumerate(cases):
+            mover = forks.start(move, cluster.url, 10 * (done + 1), 1, crash, stage)
+            then = (cluster, 10 * (done + 1) + 1, len(cases), done)
+            hit, found = meet(mover, crash, lambda then=then: forks.call(_successor, *then), allowed=ALLOWED)  # type: ignore[misc]
+            if self._fault is Fault.STOP:
+                found += forks.call(_after, cluster, len(cases), done + 1)
+            yield Case(f"while it stages for topic {stage}" if crash is None else str(crash), hit, found)
+
+
+def _successor(place: Place, version: int, batches: int, done: int) -> list[str]:
+    """Look; move the batch, unless the one before did; look again."""
+    found = wrong(place.url, batches)
+    if len(_rows({"serviceUrl": place.url, "path": INPUT, "subscription": NAME})) == (batches - done) * ROWS:
+        found += refused("the successor", move(place.url, version, 1))
+    return found + _after(place, batches, done + 1)
+
+
+def _after(place: Place, batches: int, moved: int) -> list[str]:
+    return unfinished(place) + wrong(place.url, batches, moved=moved)
+
+
+# --- at random -------------------------------------------------------------------------------------------------------
+
+
+class TopicsStorm(Scenario):
+    """Movers that go on where the one before was killed, at random moments, and somebody who looks on."""
+
+    name = "four topics, random kills"
+    meets = frozenset({Fault.KILL})
+
+    def __init__(self, forks: Forks, place: Place, folder: Path, kills: int, rng: random.Random) -> None:
+        self._forks, self._place, self._stop, self._kills, self._rng = forks, place, folder / "stop", kills, rng
+        self._batches = 20 * kills
+        self._versions = itertools.count(self._batches, self._batches)
+        self._running: list[Child] = []
+        self.kills = self.looks = 0
+
+    def setup(self) -> None:
+        self._forks.call(prepare, self._place, self._batches)
+
+    def start(self) -> None:
+        self._observer = self._forks.start(look, self._place.url, self._batches, self._stop)
+        self._mover = self._next()
+        self._running = [self._observer, self._mover]
+
+    def _next(self) -> Child:
+        return self._forks.start(move, self._place.url, next(self._versions), self._batches)
+
+    def faults(self) -> None:
+        while self.kills < self._kills and not self._mover.ended(self._rng.uniform(0.1, 1.5)):
+            self._mover.stop()
+            self.kills += 1
+            self._running[1] = self._mover = self._next()
+
+    def check(self) -> list[str]:
+        wrong = refused("the last mover", self._mover.result(600.0))
+        self._stop.touch()
+        seen: Looked = self._observer.result()
+        self.looks = seen.times
+        left: list[str] = self._forks.call(_after, self._place, self._batches, self._batches)
+        return wrong + seen.wrong + left
+
+    def figures(self) -> str:
+        return f"{self.kills} kills, {self._batches} transactions, looked at {self.looks} times"
+
+    def close(self) -> None:
+        self._stop.touch()
+        for child in self._running:
+            child.stop()

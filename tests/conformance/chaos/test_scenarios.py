@@ -1,0 +1,125 @@
+"""The runner of all scenarios: its phases, whoever cannot go on, and that every fault of the vocabulary is met by one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conformance.scenarios.clocks import Clocks
+from conformance.scenarios.cluster.plan import KINDS
+from conformance.scenarios.cluster.run import Cluster
+from conformance.scenarios.commit_points import CommitPoints
+from conformance.scenarios.crash_points import Case, CrashPoints
+from conformance.scenarios.faults import Fault
+from conformance.scenarios.forks import Died
+from conformance.scenarios.migration_storm import MigrationStorm
+from conformance.scenarios.migrations import MigrationPoints
+from conformance.scenarios.scenario import Ran, Scenario, reported, run
+from conformance.scenarios.splits import Splits
+from conformance.scenarios.streaming import RandomKills, TwoDrivers, ZombieDriver
+from conformance.scenarios.topics import TopicsPoints, TopicsStorm
+
+MEETS: dict[type[Scenario], str] = {
+    CommitPoints: "kill stop twin fail",
+    TopicsPoints: "kill stop fail",
+    TopicsStorm: "kill",
+    RandomKills: "kill",
+    ZombieDriver: "stop",
+    TwoDrivers: "twin",
+    Splits: "kill stop",
+    MigrationStorm: "kill stop",
+    MigrationPoints: "kill stop twin fail",
+    Clocks: "shift",
+}
+PLANNED = {
+    "kill": "driver executor python planner follower leader changing",
+    "stop": "driver driver-zombie executor python follower leader",
+    "expire": "session-expiry",
+    "cut": "cut",
+    "refuse": "refused",
+    "lose reply": "lost-reply",
+    "delay": "delay",
+    "fill": "disk-full",
+    "shift": "clock",
+}
+"""Of the cluster suite, by what each kind does; of kills and stops by what is struck."""
+
+
+def test_every_fault_is_met() -> None:
+    assert {kind: " ".join(fault for fault in Fault if fault in kind.meets) for kind in MEETS} == MEETS
+    assert Cluster.meets.union(*(kind.meets for kind in MEETS)) == set(Fault)
+    planned = {kind.name: kind.does for kind in KINDS}
+    named = {
+        name if name in planned else f"{name}-{does}": Fault(does) for does, names in PLANNED.items() for name in names.split()
+    }
+    assert planned == named
+
+
+class Told(Scenario):
+    """Tells its phases, and fails in one of them."""
+
+    name = "told"
+
+    def __init__(self, wrong: list[str], fails: str = "") -> None:
+        self.phases: list[str] = []
+        self._wrong, self._fails = wrong, fails
+
+    def _phase(self, name: str) -> None:
+        self.phases.append(name)
+        if name == self._fails:
+            raise Died("a process ended")
+
+    def setup(self) -> None:
+        self._phase("setup")
+
+    def start(self) -> None:
+        self._phase("start")
+
+    def faults(self) -> None:
+        self._phase("faults")
+
+    def check(self) -> list[str]:
+        self._phase("check")
+        return self._wrong
+
+    def figures(self) -> str:
+        self._phase("figures")
+        return "3 kills"
+
+    def close(self) -> None:
+        self._phase("close")
+
+
+PHASES = ["setup", "start", "faults", "check", "figures", "close"]
+
+
+def test_phases_come_in_order_and_what_is_wrong_is_said() -> None:
+    scenario, said = Told(["a row is lost"]), list[str]()
+    assert reported(scenario, "sqlite", said.append) == ["a row is lost"]
+    assert scenario.phases == PHASES
+    assert said == ["sqlite: told: 3 kills; 1 wrong (0 s)", "    WRONG a row is lost"]
+
+
+@pytest.mark.parametrize("phase", PHASES[:4])
+def test_a_scenario_that_cannot_go_on_is_wrong_and_is_closed(phase: str) -> None:
+    scenario = Told([], fails=phase)
+    assert run(scenario) == Ran(["a process ended"], "it did not come to its end")
+    assert scenario.phases == [*PHASES[: PHASES.index(phase) + 1], "close"]
+
+
+class Half(CrashPoints):
+    """Two cases, one of which was met."""
+
+    name = "half"
+
+    def cases(self) -> list[Case]:  # type: ignore[override]
+        return [Case("kill before store call 1", True, ["a row is lost"]), Case("kill after store call 1", False, [])]
+
+
+@pytest.mark.parametrize("reach", [0.5, 0.6])
+def test_crash_points_that_nobody_reaches_are_wrong(reach: float, tmp_path: Path) -> None:
+    points = Half()
+    points.reach = reach
+    missed = ["of 2 crash points only 1 were reached"] * (reach > 0.5)
+    assert run(points) == Ran(["kill before store call 1: a row is lost", *missed], "2 crash points, 1 reached")
