@@ -6,6 +6,6 @@ simulator          the real protocol code under a scheduler that owns every inte
 scripts            golden scripts: transactions as text with exact answers
 history            recorded histories (`history.format`, `history.files`) and who judges them; shares no code with the rest
 mutants            faults planted in the real code, each of which one of these must catch
-chaos, cluster     real processes that are killed; a real ZooKeeper ensemble and Spark cluster under faults
+scenarios          real processes that are killed; a real ZooKeeper ensemble and Spark cluster under faults (`chaos` runs them)
 servers, fixtures  real servers for the tests of others (docs/servers.md); `proxy`: a connection that fails on command
 """

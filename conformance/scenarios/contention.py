@@ -6,7 +6,6 @@ No read may see part of a transaction, and none may miss what was readable when 
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -14,23 +13,21 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
 
-from conformance.harness.spark_start import spark_environment
 from conformance.history import format as history
 from conformance.processes import Session
 from conformance.scenarios.driver import Place, batch_of, make, planned, unfinished
-from conformance.scenarios.forks import Child, Died, Forks
-from conformance.scenarios.history import Observation, Row, judged, now
-from conformance.scenarios.history import seen as rows_seen
+from conformance.scenarios.following import follow, polls
+from conformance.scenarios.forks import Child, Forks
+from conformance.scenarios.history import Observation, judged, now
 from conformance.scenarios.low_priority import lower_priority
-from conformance.scenarios.reading import Following, position_of, read_all
+from conformance.scenarios.reading import Following, read_all
 from conformance.scenarios.scenario import Scenario
-from conformance.scenarios.sessions import launched
 from conformance.scenarios.together import ANSWER_SECONDS, ANSWERS, ENOUGH, LOADED, START, STOP, late, looks, say, wait_until
 from metadata.client.client import Client, client
 from metadata.cluster.cluster import open_cluster
 from metadata.read.reading import Reading, Selection
 from metadata.records.cluster_records import Settings
-from metadata.records.names import any_topic_name, topic_name
+from metadata.records.names import topic_name
 from metadata.rules.transitions import Claim
 from metadata.write.write_set import WriteSet
 from spark_txn_sink.plan import WritePlan
@@ -253,18 +250,6 @@ def lag(commits: Sequence[Commit], answers: Sequence[Answer]) -> Lag:
     return Lag(behind, age)
 
 
-def follow(place: Place, folder: Path, stop: Path) -> Session:
-    """Start a Spark streaming query on the topic and wait until it runs. Raises Died if it does not."""
-    (folder / "spark").mkdir()
-    given = {"--url": place.url, "--topic": place.topic, "--folder": str(folder / "spark"), "--stop": str(stop)}
-    words = [word for pair in given.items() for word in pair]
-    query = launched("conformance.scenarios.follower", words, folder / "spark.log", spark_environment(), nice=0)
-    if not query.wait_for(folder / "spark" / "running", 180):
-        query.kill()
-        raise Died(f"the streaming query did not start: {query.tail()}")
-    return query
-
-
 def _goes_on(query: Session, seen: Path) -> bool:
     """Wait for a Spark streaming query's answers: the micro-batch that is under way was asked for before."""
     until, enough = time.monotonic() + ANSWER_SECONDS, _lines(seen) + 1 + ANSWERS
@@ -288,16 +273,6 @@ def followed(query: Session, folder: Path, topic: str) -> Watched:
         seen.answers.append(Answer(before, poll.at, through))
         before = poll.at  # a micro-batch is planned once the one before it is over
     return seen
-
-
-def polls(seen: Path, topic: str) -> list[history.Poll]:
-    """The micro-batches that `conformance.scenarios.follower` has noted whole."""
-    topics, found = (str(any_topic_name(topic)),), list[history.Poll]()
-    for line in seen.read_text().split("\n")[:-1]:
-        noted = json.loads(line)
-        rows = [Row(key, seq, batch, of, segment, position_of(at), txn) for key, seq, batch, of, segment, at, txn in noted["rows"]]
-        found.append(history.Poll(noted["at_ms"], noted["at_ms"], "spark", noted["batch"], topics, rows_seen(rows), ordered=False))
-    return found
 
 
 READERS = {"buffer": watch_buffer, "batch": watch_batches, "stream": watch_stream}

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from conformance.harness.spark_start import spark_environment
 from conformance.history.format import Event, Plan, Poll, Successor
 from conformance.processes import Session
-from conformance.scenarios.contention import follow, polls
 from conformance.scenarios.driver import Place, make, planned
 from conformance.scenarios.files import add_batches
+from conformance.scenarios.following import follow, polls
 from conformance.scenarios.forks import Died, Forks
 from conformance.scenarios.history import ROWS, commit, committed, judged
 from conformance.scenarios.scenario import Scenario

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from conformance.processes import send
+from conformance.processes import Session, send
 from conformance.scenarios.cluster.clock_shim import set_shift
 from conformance.scenarios.cluster.deployment import SESSION_MS, Deployment, Late
 from conformance.scenarios.cluster.party import Party
 from conformance.scenarios.cluster.plan import Planned
+from conformance.scenarios.faults import Fault
 from conformance.servers import ZooKeeperServer
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ class Missed(Exception):
 
 def strike(deployment: Deployment, fault: Planned) -> str:
     """Do it."""
-    return STRIKES[fault.kind.name](deployment, fault, random.Random(fault.seed))
+    return STRIKES[fault.kind.does](deployment, fault, random.Random(fault.seed))
 
 
 def _some(what: str, deployment: Deployment, look: Callable[[], Sequence[T]]) -> Sequence[T]:
@@ -54,34 +55,61 @@ def _some(what: str, deployment: Deployment, look: Callable[[], Sequence[T]]) ->
     return found
 
 
-def _stopped(pids: Sequence[int], seconds: float) -> int:
-    """SIGSTOP, then SIGCONT so many seconds later; how many were stopped."""
+# --- processes ---
+
+
+def kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
+    target = fault.kind.target
+    if target in SERVERS:
+        server = SERVERS[target](deployment)
+        return _away(server, fault.seconds, server.kill, server.start)
+    if target == "changing":  # within one change, whichever it is: a short while after some of it was done
+        time.sleep(rng.uniform(0.0, 2.0))
+    if target in ("driver", "changing"):
+        session: Session = deployment.changing if target == "changing" else deployment.parties[fault.party].driver
+        members = session.members()
+        session.kill()
+        return f"{len(members)} processes"
+    pid = rng.choice(_some(f"a process ({target})", deployment, lambda: _processes(deployment, fault)))[0]
+    if not send(pid, signal.SIGKILL):
+        raise Missed(f"the process {pid} ({target} of {fault.party}) ended by itself")
+    return f"process {pid}"
+
+
+def stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
+    target = fault.kind.target
+    if target in SERVERS:
+        server = SERVERS[target](deployment)
+        return _away(server, fault.seconds, server.suspend, server.resume)
+    if fault.kind.makes_zombie:
+        return _zombie(deployment, deployment.parties[fault.party])
+    there = _some(f"a process ({target})", deployment, lambda: _processes(deployment, fault))
+    pids = rng.choice(there) if target == "executor" else [pid for group in there for pid in group]
     hit = [pid for pid in pids if send(pid, signal.SIGSTOP)]
     try:
-        time.sleep(seconds)
+        time.sleep(fault.seconds)
     finally:
         for pid in hit:
             send(pid, signal.SIGCONT)
-    return len(hit)
+    return f"{len(hit)} processes"
 
 
-# --- processes of Spark ---
-
-
-def driver_kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    driver = deployment.parties[fault.party].driver
-    members = driver.members()
-    driver.kill()
-    return f"{len(members)} processes"
-
-
-def driver_stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    driver = deployment.parties[fault.party].driver
-    return f"{_stopped(_some('a driver', deployment, driver.members), fault.seconds)} processes"
-
-
-def driver_zombie(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
+def _processes(deployment: Deployment, fault: Planned) -> list[list[int]]:
+    """The processes of a party that a fault may be of, each with those that stop with it."""
     party = deployment.parties[fault.party]
+    match fault.kind.target:
+        case "driver":
+            return [[pid] for pid in party.driver.members()]
+        case "executor":
+            return [[one.pid, *deployment.spark.below(one.pid)] for one in party.executors()]
+        case "python":
+            return [[pid] for pid in party.task_workers()]
+        case _:
+            return [[pid] for pid in party.driver_workers()]
+
+
+def _zombie(deployment: Deployment, party: Party) -> str:
+    """A driver is stopped until its successor has committed."""
     with party.unattended():
         zombie = party.driver
         zombie.send(signal.SIGSTOP)
@@ -105,92 +133,25 @@ def driver_zombie(deployment: Deployment, fault: Planned, rng: random.Random) ->
     return f"the zombie {'went on until it was killed' if code is None else f'ended with {code}'}, {replaced} successors died"
 
 
-def changing_kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    """Within one change, whichever it is: a short while after some of it was done."""
-    time.sleep(rng.uniform(0.0, 2.0))
-    changing = deployment.changing
-    members = changing.members()
-    changing.kill()
-    return f"{len(members)} processes"
+SERVERS: dict[str, Callable[[Deployment], ZooKeeperServer]] = {
+    "follower": lambda deployment: deployment.ensemble.follower(),
+    "leader": lambda deployment: deployment.ensemble.leader(),
+}
 
 
-def executor_kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    party = deployment.parties[fault.party]
-    chosen = rng.choice(_some("an executor", deployment, party.executors))
-    if not send(chosen.pid, signal.SIGKILL):
-        raise Missed(f"executor {chosen.number} of {party.name} ended by itself")
-    return f"executor {chosen.number}"
-
-
-def executor_stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    party = deployment.parties[fault.party]
-    chosen = rng.choice(_some("an executor", deployment, party.executors))
-    hit = _stopped([chosen.pid, *deployment.spark.below(chosen.pid)], fault.seconds)
-    return f"executor {chosen.number}, {hit} processes"
-
-
-def python_kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    party = deployment.parties[fault.party]
-    chosen = rng.choice(_some("a Python worker", deployment, party.task_workers))
-    if not send(chosen, signal.SIGKILL):
-        raise Missed(f"the Python worker {chosen} of {party.name} ended by itself")
-    return "1 process"
-
-
-def python_stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    party = deployment.parties[fault.party]
-    return f"{_stopped(_some('a Python worker', deployment, party.task_workers), fault.seconds)} processes"
-
-
-def planner_kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    party = deployment.parties[fault.party]
-    chosen = rng.choice(_some("a Python worker of the driver", deployment, party.driver_workers))
-    if not send(chosen, signal.SIGKILL):
-        raise Missed(f"the Python worker {chosen} of {party.name}'s driver ended by itself")
-    return "1 process"
-
-
-# --- processes of ZooKeeper ---
-
-
-def _kill(server: ZooKeeperServer, seconds: float) -> str:
-    server.kill()
+def _away(server: ZooKeeperServer, seconds: float, go: Callable[[], object], come_back: Callable[[], object]) -> str:
+    go()
     try:
         time.sleep(seconds)
     finally:
-        server.start()
+        come_back()
     return server.hosts
-
-
-def _stop(server: ZooKeeperServer, seconds: float) -> str:
-    server.suspend()
-    try:
-        time.sleep(seconds)
-    finally:
-        server.resume()
-    return server.hosts
-
-
-def follower_kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    return _kill(deployment.ensemble.follower(), fault.seconds)
-
-
-def follower_stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    return _stop(deployment.ensemble.follower(), fault.seconds)
-
-
-def leader_kill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    return _kill(deployment.ensemble.leader(), fault.seconds)
-
-
-def leader_stop(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
-    return _stop(deployment.ensemble.leader(), fault.seconds)
 
 
 # --- connections ---
 
 
-def session_expiry(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
+def expire(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     party = deployment.parties[fault.party]
 
     def sessions() -> list[str]:
@@ -227,7 +188,7 @@ def cut(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     return f"{times} times, {hit} connections"
 
 
-def refused(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
+def refuse(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     party = deployment.parties[fault.party]
     hit = _some("a connection to ZooKeeper", deployment, party.ports)
     with party.each_proxy("refuse"):
@@ -235,7 +196,7 @@ def refused(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     return f"{len(hit)} connections"
 
 
-def lost_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
+def lose_reply(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     party = deployment.parties[fault.party]
 
     def lost() -> int:
@@ -261,7 +222,7 @@ def delay(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
 # --- disk and clock ---
 
 
-def disk_full(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
+def fill(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     def writers() -> list[int]:
         parties = [deployment.parties[name] for name in deployment.writers]
         return [pid for party in parties for e in party.executors() for pid in deployment.spark.below(e.pid)]
@@ -271,37 +232,22 @@ def disk_full(deployment: Deployment, fault: Planned, rng: random.Random) -> str
     return deployment.disk.how
 
 
-def clock(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
+def shift(deployment: Deployment, fault: Planned, rng: random.Random) -> str:
     party: Party = deployment.parties[fault.party]
-    shift = rng.choice([s for s in SHIFTS if s != party.shift])
-    party.shift = shift
-    set_shift(party.clock, shift)
-    return f"{shift:+.0f} s"
+    seconds = rng.choice([s for s in SHIFTS if s != party.shift])
+    party.shift = seconds
+    set_shift(party.clock, seconds)
+    return f"{seconds:+.0f} s"
 
 
-Strike = Callable[[Deployment, Planned, random.Random], str]
-STRIKES: dict[str, Strike] = {
-    one.__name__.replace("_", "-"): one
-    for one in (
-        driver_kill,
-        driver_stop,
-        driver_zombie,
-        executor_kill,
-        executor_stop,
-        python_kill,
-        python_stop,
-        planner_kill,
-        follower_kill,
-        follower_stop,
-        leader_kill,
-        leader_stop,
-        session_expiry,
-        cut,
-        refused,
-        lost_reply,
-        delay,
-        disk_full,
-        changing_kill,
-        clock,
-    )
+STRIKES: dict[Fault, Callable[[Deployment, Planned, random.Random], str]] = {
+    Fault.KILL: kill,
+    Fault.STOP: stop,
+    Fault.CUT: cut,
+    Fault.REFUSE: refuse,
+    Fault.DELAY: delay,
+    Fault.LOSE_REPLY: lose_reply,
+    Fault.EXPIRE: expire,
+    Fault.FILL: fill,
+    Fault.SHIFT: shift,
 }

@@ -28,6 +28,16 @@ class Kind:
     parties: Sequence[str] = ("all",)
     seconds: tuple[float, float] = (0.0, 0.0)
 
+    @property
+    def target(self) -> str:
+        """What of a party, or of the servers, it strikes: the first word of its name."""
+        return self.name.partition("-")[0]
+
+    @property
+    def makes_zombie(self) -> bool:
+        """Whether it stops a process until its successor has committed."""
+        return self.does is Fault.STOP and self.seconds == (0.0, 0.0)
+
 
 KINDS = (
     Kind("driver-kill", Fault.KILL, "SIGKILL of a driver: its JVM and its Python processes", ANYBODY),

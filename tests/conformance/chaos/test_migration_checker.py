@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conformance.history.format import Commit, Drained, Event, Poll, Read, Row, Told, Written
-from conformance.scenarios.contention import polls
+from conformance.scenarios.following import polls
 from conformance.scenarios.history import written
 from conformance.scenarios.migration_checker import Cast, checked
 from conformance.scenarios.spark_migration import BATCHES, MORE, judge

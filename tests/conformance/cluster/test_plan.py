@@ -44,7 +44,8 @@ def test_a_role_that_one_party_of_another_name_plays() -> None:
 
 
 def test_every_kind_can_be_done() -> None:
-    assert set(STRIKES) == {kind.name for kind in KINDS}
+    assert set(STRIKES) == {kind.does for kind in KINDS}
+    assert [kind.name for kind in KINDS if kind.makes_zombie] == ["driver-zombie"]
 
 
 def test_only_these() -> None:
