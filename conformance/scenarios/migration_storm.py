@@ -11,12 +11,13 @@ from functools import partial
 from pathlib import Path
 
 from conformance.history.files import read
-from conformance.history.format import Commit, Poll, Read, Told
+from conformance.history.format import Commit, Poll, Read, Told, Written
 from conformance.scenarios import migration_workload as parties
 from conformance.scenarios.dangling_transactions import die_registered, wait_for_deadlines
 from conformance.scenarios.driver import Place, make
 from conformance.scenarios.faults import Fault
 from conformance.scenarios.forks import Child, Died, Forks, Killed, Storm, Struck
+from conformance.scenarios.history import now
 from conformance.scenarios.migration_checker import Cast
 from conformance.scenarios.migration_workload import ROWS, Scene
 from conformance.scenarios.migrations import LAST_SECONDS, SETTINGS, WAIT_SECONDS, die_midway, judge, prepare
@@ -135,12 +136,17 @@ class _Round:
         """Everybody does more, and ends; what is wrong."""
         storm, place = self._storm, self._place
         self.scene.wait_for_work([*WRITING, *self._cast.movers], storm.running.values(), more=2)
+        nobody = self.scene.history("nobody")  # until its transaction has ended, no reader need get beyond it
+        rows = tuple(Written("nobody.0", "nobody", topic) for topic in self._cast.successors)
+        nobody.add(Commit(now(), "nobody", "nobody", "nobody", "", 0, rows))
         registered = self._forks.start(die_registered, place.url, list(self._cast.successors))
         self.count["kills"] += expect_kill(registered, "who registered a transaction", self._wrong)
         self.scene.end_work()
         storm.end(WRITING, LAST_SECONDS)
         # Else who reads takes the row before what is open for the last.
         self._wrong += self._forks.call(wait_for_deadlines, place.url)
+        nobody.add(Told(now(), "nobody", "failed"))
+        nobody.close()
         self.scene.end_reading()
         storm.end(list(storm.running), LAST_SECONDS)
         self._wrong += self._forks.call(judge, place, self.scene.folder, self._cast)
